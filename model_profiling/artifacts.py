@@ -1,0 +1,77 @@
+"""The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
+
+from pathlib import Path
+
+import msgspec
+
+EXPORT_META = "export_meta.json"
+MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+ANALYSIS_SUMMARY = "analysis_summary.json"
+
+
+class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tensor of the model's signature and the .npy (path relative to the .pte) that holds its sample."""
+
+    shape: list[int]
+    dtype: str
+    file: str
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator that stayed outside every delegate, how often, and why as far as we can tell."""
+
+    op: str
+    count: int
+    reason: str
+
+
+class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    delegated_nodes: int
+    portable_nodes: int
+    delegate_calls: int
+    not_delegated: list[LeftOut]
+
+
+class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256."""
+
+    model: str
+    source: str
+    dtype: str
+    backend: str
+    memory_format: str
+    seed: int
+    weights: str
+    inputs: list[TensorFile]
+    outputs: list[TensorFile]
+    delegation: Delegation
+    versions: dict[str, str]
+    files: dict[str, str]
+    stage_seconds: dict[str, float]
+    created: str
+
+
+class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):
+    """export_meta.json: one record per .pte of the directory, by its stem."""
+
+    schema: int = 1
+    exports: dict[str, ExportRecord] = {}
+
+
+class ExportPaths:
+    """Where one export's files lie: everything beside the .pte and named after it."""
+
+    def __init__(self, pte: Path) -> None:
+        self.pte = pte
+        self.stem = pte.name.removesuffix(".pte")
+        self.directory = pte.parent
+        self.etrecord = pte.with_name(f"{pte.name}.etrecord")
+        self.meta = pte.with_name(EXPORT_META)
+        self.graph = pte.with_name("graph.json")
+        self.inputs = pte.with_name(f"{self.stem}_inputs")
+        self.expected = pte.with_name(f"{self.stem}_expected")
+
+    @classmethod
+    def for_export(cls, outdir: Path, model: str, backend: str, dtype: str) -> "ExportPaths":
+        return cls(outdir / f"{model}_{backend}_{dtype}.pte")

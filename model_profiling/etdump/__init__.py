@@ -1,0 +1,1 @@
+"""ETDump bytes to numpy columns; knows nothing of torch or executorch."""

@@ -1,0 +1,90 @@
+"""The one place that writes files: whole or not at all, whatever interrupts us."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from model_profiling.errors import InputError, SetupError
+
+T = TypeVar("T")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a msgspec struct or plain data as indented JSON that ends in a newline."""
+    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def read_bytes(path: Path, what: str, limit: int | None = None) -> bytes:
+    """Read a file the user pointed at; every way that can fail is an error that names `what` and the path."""
+    try:
+        if limit is not None and path.stat().st_size > limit:
+            raise InputError(f"{what} {path} is larger than {limit} bytes", "Check that it is the file you meant.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{what} {path} does not exist", "Check the path.") from None
+    except OSError as error:
+        raise InputError(
+            f"{what} {path} cannot be read: {error.strerror}", "Check the path and its permissions."
+        ) from None
+
+
+def read_json(path: Path, type_: type[T], what: str) -> T:
+    """Read JSON of a known shape; a broken or foreign file is an error that says which key is wrong."""
+    data = read_bytes(path, what, limit=256 << 20)
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"{what} {path} is not what the kit writes: {error}", "Make it again, or restore it."
+        ) from None
+    except RecursionError:
+        raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
+
+
+def sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def locked(directory: Path, who: str) -> Iterator[None]:
+    """Hold `directory` for one writer; a second one is told so instead of mixing its files with ours."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SetupError(
+                f"another {who} is writing to {directory}", "Wait for it to end, or choose another directory."
+            ) from None
+        yield
