@@ -1,0 +1,14 @@
+"""Where the kit keeps what it can make again: the cache directory."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """`$SME2_KIT_CACHE`, else the user's cache directory by the platform's custom."""
+    if chosen := os.environ.get("SME2_KIT_CACHE"):
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "sme2-kit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sme2-kit"

@@ -1,0 +1,205 @@
+"""Builds the native runner against an ExecuTorch wheel, once per source, wheel, compiler and target."""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import InputError, SetupError
+from model_profiling.places import cache_directory
+from model_profiling.runner import features
+from model_profiling.runner.features import CpuId, Feature, HwCap
+from model_profiling.runner.protocol import Exit
+from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk
+
+NATIVE = Path(__file__).parent / "native"
+RUNNER_NAME = "sme2_runner"
+# Linked at build time: everything but the XNNPACK backend, which is loaded after the features are masked.
+_LINKED = ("executorch", "executorch_etdump", "executorch_kernels_optimized", "executorch_kernels_quantized")
+_LINKED += ("executorch_threadpool",)
+_XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
+_REGISTERS = ("eax", "ebx", "ecx", "edx")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A platform the runner is built for, the pip tag of its wheel, and who can compile for it from elsewhere."""
+
+    name: str
+    arch: str
+    pip_platform: str
+    cross_compiler: tuple[str, ...]
+    library_suffix: str = ".so"
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("linux-x86_64", "x86_64", "manylinux_2_28_x86_64", ("x86_64-linux-gnu-g++",)),
+        Target("linux-aarch64", "aarch64", "manylinux_2_28_aarch64", ("aarch64-linux-gnu-g++",)),
+        Target(
+            "macos-arm64",
+            "aarch64",
+            "macosx_14_0_arm64",
+            (sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-macos"),
+            ".dylib",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Build:
+    """A finished runner. `seconds` is 0.0 when it was in the cache already."""
+
+    path: Path
+    target: Target
+    sdk: Sdk
+    compiler: str
+
+
+def host_target() -> Target:
+    """The target this machine runs natively."""
+    system = "macos" if sys.platform == "darwin" else sys.platform
+    arch = features.architecture(platform.machine())
+    name = f"{system}-{'arm64' if system == 'macos' and arch == 'aarch64' else arch}"
+    if name not in TARGETS:
+        raise SetupError(
+            f"ExecuTorch has no C++ wheel for {name}", f"The kit runs on {', '.join(TARGETS)}; use one of those."
+        )
+    return TARGETS[name]
+
+
+def build_runner(target_name: str | None = None) -> Build:
+    """The runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the cache."""
+    host = host_target()
+    if target_name is not None and target_name not in TARGETS:
+        raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
+    target = TARGETS[target_name] if target_name else host
+    if target == host:
+        sdk, command = installed_sdk(), _host_compiler()
+    else:
+        command = target.cross_compiler
+        _require(command, target)
+        sdk = fetched_sdk(target.pip_platform, installed_sdk().version)
+    compiler = _compiler_version(command)
+    tables = generate_tables(target)
+    runner = cache_directory() / "runner" / _key(target, sdk, command, compiler, tables) / RUNNER_NAME
+    if not runner.is_file():
+        _compile(runner, target, sdk, command, tables)
+    return Build(runner, target, sdk, compiler)
+
+
+def _host_compiler() -> tuple[str, ...]:
+    """`$CXX`, else the first C++ compiler on the path."""
+    candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for candidate in candidates:
+        if shutil.which(candidate.split()[0]):
+            return tuple(candidate.split())
+    hint = "xcode-select --install" if sys.platform == "darwin" else "apt-get install g++ (or your system's equivalent)"
+    raise SetupError(f"no C++ compiler found (looked for {', '.join(candidates)})", f"Install one: {hint}.")
+
+
+def _require(command: tuple[str, ...], target: Target) -> None:
+    if "ziglang" in command:
+        available = subprocess.run([*command[:3], "version"], capture_output=True, check=False).returncode == 0
+        hint = "pip install ziglang"
+    else:
+        available = shutil.which(command[0]) is not None
+        hint = f"apt-get install {command[0].removeprefix(target.arch + '-linux-gnu-')}-{target.arch.replace('_', '-')}-linux-gnu"
+    if not available:
+        raise SetupError(f"no compiler for {target.name}", f"Install one: {hint}.")
+
+
+def _compiler_version(command: tuple[str, ...]) -> str:
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not done.stdout:
+        raise SetupError(f"the compiler `{' '.join(command)}` does not run", "Check $CXX, or install a working one.")
+    return done.stdout.splitlines()[0]
+
+
+def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tables: str) -> str:
+    digest = hashlib.sha256()
+    for part in (target.name, sdk.version, str(sdk.root), " ".join(command), compiler, tables):
+        digest.update(part.encode() + b"\0")
+    for source in sorted(NATIVE.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def compile_command(target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path) -> list[str]:
+    """The compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
+    macos = target.library_suffix == ".dylib"
+    flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
+    includes = [f"-I{path}" for path in (tables, NATIVE, *sdk.include_directories)]
+    link = [f"-L{sdk.libraries}", f"-Wl,-rpath,{sdk.libraries}", *([] if macos else ["-Wl,--no-as-needed"])]
+    libraries = [f"-l{name}" for name in _LINKED] + ([] if macos else ["-ldl"])
+    return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]
+
+
+def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], tables: str) -> None:
+    """Compile into a scratch directory and move it into place whole, so that two builds cannot meet."""
+    home = runner.parent
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
+        built = Path(scratch) / "runner"
+        built.mkdir()
+        (built / "kit_tables.h").write_text(tables)
+        call = compile_command(target, sdk, command, built, NATIVE / "main.cpp", built / runner.name)
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            log = home.with_suffix(".log")
+            log.write_text(" ".join(call) + "\n\n" + done.stderr)
+            first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+            raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler's words are in {log}.")
+        try:
+            built.rename(home)
+        except OSError:
+            if not runner.is_file():
+                raise SetupError(f"{home} cannot be written", "Check its permissions, or set SME2_KIT_CACHE.") from None
+
+
+def generate_tables(target: Target) -> str:
+    """features.py and protocol.py as a C++ header, so that there is one table of each."""
+    table = features.TABLES[target.arch]
+    exits = ", ".join(f"{code.name} = {code.value}" for code in Exit)
+    rows = ",\n".join(f"    {_feature_row(feature, table)}" for feature in table)
+    aliases = ", ".join(f'{{"{name}", "{feature}"}}' for name, feature in features.ALIASES[target.arch].items())
+    backend = f"libexecutorch_backend_xnnpack{target.library_suffix}"
+    if target.library_suffix == ".dylib":
+        backend = f"@rpath/{backend}"
+    return f"""// Generated by runner/build.py for {target.name}. Do not edit.
+#pragma once
+namespace kit {{
+enum class Exit {{ {exits} }};
+enum class Agreement {{ EXACT, AT_LEAST, AT_MOST }};
+struct Feature {{
+  const char* name; int offset; Agreement agreement; int requires_[2];
+  int word; int bit; const char* sysctl;            // Arm: HWCAP word and bit, macOS' name
+  unsigned leaf; unsigned subleaf; int reg; unsigned xcr0;  // x86: CPUID leaf and register, XCR0 bits
+}};
+struct Alias {{ const char* name; const char* feature; }};
+inline constexpr char kArch[] = "{target.arch}";
+inline constexpr char kBackendLibrary[] = "{backend}";
+inline constexpr Feature kFeatures[] = {{
+{rows}
+}};
+inline constexpr Alias kAliases[] = {{ {aliases} }};
+}}  // namespace kit
+"""
+
+
+def _feature_row(feature: Feature, table: tuple[Feature, ...]) -> str:
+    position = {other.name: index for index, other in enumerate(table)}
+    parents = [position[name] for name in feature.requires] + [-1, -1]
+    head = f'"{feature.name}", {feature.offset}, Agreement::{feature.agreement.name}, {{{parents[0]}, {parents[1]}}}'
+    match feature.proof:
+        case HwCap(word, bit, sysctl):
+            return f'{{{head}, {word}, {bit}, "{sysctl}", 0, 0, 0, 0}}'
+        case CpuId(leaf, subleaf, register, bit, enabled):
+            return f'{{{head}, 0, {bit}, "", {leaf}, {subleaf}, {_REGISTERS.index(register)}, {_XCR0_BITS[enabled]}}}'

@@ -1,0 +1,147 @@
+"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, and which one is the headline.
+
+XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
+offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
+that the runner compares with the table before it trusts it. `build.py` turns this table into a C++ header, so the
+runner and the kit cannot disagree.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Agreement(Enum):
+    """How far cpuinfo's table must agree with the independent source."""
+
+    EXACT = "exact"
+    # cpuinfo also believes a list of known cores, because old kernels do not report these: more than the source is fine.
+    AT_LEAST = "at_least"
+    # cpuinfo asks for more conditions than the instruction set does: less than the source is fine.
+    AT_MOST = "at_most"
+
+
+@dataclass(frozen=True)
+class HwCap:
+    """A bit of AT_HWCAP (word 1) or AT_HWCAP2 (word 2), and macOS' `hw.optional.arm.<sysctl>` for the same feature."""
+
+    word: int
+    bit: int
+    sysctl: str
+
+
+@dataclass(frozen=True)
+class CpuId:
+    """A bit of one CPUID leaf, and the vector registers the operating system must have enabled for it."""
+
+    leaf: int
+    subleaf: int
+    register: str
+    bit: int
+    registers_enabled: str = "avx512"
+
+
+@dataclass(frozen=True)
+class Feature:
+    name: str
+    offset: int
+    proof: HwCap | CpuId
+    requires: tuple[str, ...] = ()
+    agreement: Agreement = Agreement.EXACT
+
+
+def _avx512(name: str, offset: int, register: str, bit: int, subleaf: int = 0) -> Feature:
+    return Feature(name, offset, CpuId(7, subleaf, register, bit), ("avx512f",))
+
+
+AARCH64 = (
+    Feature("atomics", 0, HwCap(1, 8, "FEAT_LSE")),
+    Feature("bf16", 1, HwCap(2, 14, "FEAT_BF16")),
+    Feature("sve", 2, HwCap(1, 22, "FEAT_SVE")),
+    Feature("sve2", 3, HwCap(2, 1, "FEAT_SVE2"), ("sve",)),
+    Feature("i8mm", 4, HwCap(2, 13, "FEAT_I8MM")),
+    Feature("sme", 5, HwCap(2, 23, "FEAT_SME")),
+    Feature("sme2", 6, HwCap(2, 37, "FEAT_SME2"), ("sme",)),
+    Feature("sme2p1", 7, HwCap(2, 38, "FEAT_SME2p1"), ("sme2",)),
+    Feature("sme_i16i32", 8, HwCap(2, 39, "SME_I16I32"), ("sme2",)),
+    Feature("sme_bi32i32", 9, HwCap(2, 40, "SME_BI32I32"), ("sme2",)),
+    Feature("sme_b16b16", 10, HwCap(2, 41, "FEAT_SME_B16B16"), ("sme2",)),
+    Feature("sme_f16f16", 11, HwCap(2, 42, "FEAT_SME_F16F16"), ("sme2",)),
+    Feature("rdm", 20, HwCap(1, 12, "FEAT_RDM"), agreement=Agreement.AT_LEAST),
+    Feature("fp16arith", 21, HwCap(1, 10, "FEAT_FP16"), agreement=Agreement.AT_LEAST),
+    Feature("dot", 22, HwCap(1, 20, "FEAT_DotProd"), agreement=Agreement.AT_LEAST),
+)
+
+X86_64 = (
+    Feature("ssse3", 17, CpuId(1, 0, "ecx", 9, "sse")),
+    Feature("sse4_1", 18, CpuId(1, 0, "ecx", 19, "sse"), ("ssse3",)),
+    Feature("avx", 22, CpuId(1, 0, "ecx", 28, "avx"), ("sse4_1",)),
+    Feature("avxvnni", 23, CpuId(7, 1, "eax", 4, "avx"), ("avx2",)),
+    Feature("fma3", 24, CpuId(1, 0, "ecx", 12, "avx"), ("avx",)),
+    Feature("f16c", 27, CpuId(1, 0, "ecx", 29, "avx"), ("avx",)),
+    Feature("avx2", 28, CpuId(7, 0, "ebx", 5, "avx"), ("avx",)),
+    Feature("avx512f", 29, CpuId(7, 0, "ebx", 16), ("avx2", "fma3")),
+    _avx512("avx512cd", 32, "ebx", 28),
+    _avx512("avx512dq", 33, "ebx", 17),
+    _avx512("avx512bw", 34, "ebx", 30),
+    _avx512("avx512vl", 35, "ebx", 31),
+    _avx512("avx512ifma", 36, "ebx", 21),
+    _avx512("avx512vbmi", 37, "ecx", 1),
+    _avx512("avx512vbmi2", 38, "ecx", 6),
+    _avx512("avx512bitalg", 39, "ecx", 12),
+    _avx512("avx512vpopcntdq", 40, "ecx", 14),
+    _avx512("avx512vnni", 41, "ecx", 11),
+    _avx512("avx512bf16", 42, "eax", 5, subleaf=1),
+    _avx512("avx512fp16", 43, "edx", 23),
+    # XNNPACK prefers AMX to AVX-512, so what AMX would replace cannot be switched off while AMX stays on.
+    Feature("amx_bf16", 49, CpuId(7, 0, "edx", 22), ("amx_tile", "avx512bf16"), Agreement.AT_MOST),
+    Feature("amx_tile", 50, CpuId(7, 0, "edx", 24), ("avx512f",), Agreement.AT_MOST),
+    Feature("amx_int8", 51, CpuId(7, 0, "edx", 25), ("amx_tile", "avx512vnni"), Agreement.AT_MOST),
+)
+
+TABLES: dict[str, tuple[Feature, ...]] = {"aarch64": AARCH64, "x86_64": X86_64}
+
+# What people call a family of features: the member on which the rest of the family builds.
+ALIASES: dict[str, dict[str, str]] = {"aarch64": {"dotprod": "dot"}, "x86_64": {"avx512": "avx512f", "amx": "amx_tile"}}
+
+# Per dtype, the feature whose absence shows best what acceleration does; the first that the CPU has is its headline.
+# A model of unknown dtype gets the feature that touches most kernels.
+HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
+    "aarch64": {
+        "fp32": ("sme2", "sme"),
+        "fp16": ("sme2", "sme", "fp16arith"),
+        "int8": ("sme2", "sme", "i8mm", "dot"),
+        "unknown": ("sme2", "sme", "i8mm", "dot"),
+    },
+    "x86_64": {
+        "fp32": ("avx512f", "fma3", "avx"),
+        "fp16": ("avx512fp16", "avx512f", "avx2"),
+        "int8": ("avx512vnni", "avxvnni", "avx512f", "avx2"),
+        "unknown": ("avx512f", "avx2"),
+    },
+}
+
+_MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+def architecture(machine: str) -> str:
+    """The name of `machine` (as `uname -m` says it) in the tables above."""
+    return _MACHINES.get(machine.lower(), machine.lower())
+
+
+def expand(arch: str, names: list[str]) -> set[str]:
+    """All features that go when `names` go: each one, and whatever builds on it. Raises KeyError for an unknown name."""
+    table = {feature.name: feature for feature in TABLES[arch]}
+    gone = {table[ALIASES[arch].get(name, name)].name for name in names}
+    while more := {f.name for f in table.values() if f.name not in gone and gone & set(f.requires)}:
+        gone |= more
+    return gone
+
+
+def known_names(arch: str) -> list[str]:
+    return sorted([feature.name for feature in TABLES[arch]] + list(ALIASES[arch]))
+
+
+def headline(arch: str, present: set[str], dtype: str) -> str | None:
+    """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
+    choices = HEADLINES[arch]
+    return next((name for name in choices.get(dtype, choices["unknown"]) if name in present), None)

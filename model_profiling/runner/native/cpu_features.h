@@ -1,0 +1,136 @@
+// Which CPU features kernels may use. XNNPACK reads cpuinfo's table `cpuinfo_isa` once, when its library is loaded;
+// what is cleared there before that is a feature it does not see. The table's layout is private to cpuinfo, so it is
+// proven against an independent source first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#if defined(__linux__) && defined(__aarch64__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "failure.h"
+#include "json.h"
+#include "options.h"
+
+extern "C" {
+bool cpuinfo_initialize();
+extern unsigned char cpuinfo_isa[];
+}
+
+namespace kit {
+
+enum class Known { no, yes, silent };
+
+#if defined(__linux__) && defined(__aarch64__)
+constexpr const char* kProof = "HWCAP";
+inline Known independently_known(const Feature& feature) {
+  const unsigned long caps = getauxval(feature.word == 1 ? AT_HWCAP : AT_HWCAP2);
+  return caps >> feature.bit & 1 ? Known::yes : Known::no;
+}
+#elif defined(__APPLE__)
+constexpr const char* kProof = "sysctl hw.optional.arm";
+inline Known independently_known(const Feature& feature) {
+  int value = 0;
+  size_t size = sizeof value;
+  const std::string name = std::string("hw.optional.arm.") + feature.sysctl;
+  // A name that this macOS does not know says nothing either way.
+  if (sysctlbyname(name.c_str(), &value, &size, nullptr, 0) != 0) return Known::silent;
+  return value ? Known::yes : Known::no;
+}
+#elif defined(__x86_64__)
+constexpr const char* kProof = "CPUID";
+inline Known independently_known(const Feature& feature) {
+  unsigned int registers[4] = {0, 0, 0, 0};  // eax, ebx, ecx, edx
+  if (!__get_cpuid_count(feature.leaf, feature.subleaf, &registers[0], &registers[1], &registers[2], &registers[3])) {
+    return Known::no;
+  }
+  if (!(registers[feature.reg] >> feature.bit & 1)) return Known::no;
+  if (feature.xcr0 == 0) return Known::yes;
+  unsigned int a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return Known::no;  // OSXSAVE: may xgetbv be used?
+  unsigned int low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & feature.xcr0) == feature.xcr0 ? Known::yes : Known::no;
+}
+#else
+#error "the runner knows aarch64 and x86_64"
+#endif
+
+inline bool in_table(const Feature& feature) { return cpuinfo_isa[feature.offset] != 0; }
+
+inline void prove_table() {
+  if (!cpuinfo_initialize()) throw Failure(Exit::FEATURES_UNPROVEN, "cpuinfo could not be initialised on this CPU");
+  for (const Feature& feature : kFeatures) {
+    const Known known = independently_known(feature);
+    const bool table = in_table(feature);
+    const bool too_much = table && known == Known::no && feature.agreement != Agreement::AT_LEAST;
+    const bool too_little = !table && known == Known::yes && feature.agreement != Agreement::AT_MOST;
+    if (cpuinfo_isa[feature.offset] > 1 || too_much || too_little) {
+      throw Failure(
+          Exit::FEATURES_UNPROVEN,
+          std::string("the CPU feature table of this ExecuTorch is not laid out as expected: it says ") +
+              (table ? "yes" : "no") + " to '" + feature.name + "' where " + kProof + " says " +
+              (known == Known::yes ? "yes" : "no") + "; features cannot be masked safely");
+    }
+  }
+}
+
+inline const Feature& find_feature(const std::string& name) {
+  std::string target = name;
+  for (const auto& alias : kAliases) {
+    if (name == alias.name) target = alias.feature;
+  }
+  for (const Feature& feature : kFeatures) {
+    if (target == feature.name) return feature;
+  }
+  std::string known;
+  for (const Feature& feature : kFeatures) known += std::string(known.empty() ? "" : " ") + feature.name;
+  for (const auto& alias : kAliases) known += std::string(" ") + alias.name;
+  throw Failure(Exit::UNKNOWN_FEATURE, "unknown CPU feature '" + name + "'; this CPU architecture has: " + known);
+}
+
+struct FeatureReport {
+  std::vector<std::string> present, disabled, absent, active;
+
+  void print() const {
+    Line("features").add("arch", std::string(kArch)).add("proof", std::string(kProof)).add("present", present)
+        .add("disabled", disabled).add("absent", absent).add("active", active).print();
+  }
+};
+
+// Clears the named features and whatever builds on them; says what was there, what went, and what never was.
+inline FeatureReport mask_features(const std::vector<std::string>& names) {
+  prove_table();
+  FeatureReport report;
+  constexpr size_t count = sizeof kFeatures / sizeof *kFeatures;
+  std::vector<bool> gone(count, false);
+  for (const std::string& name : names) {
+    const Feature& feature = find_feature(name);
+    gone[&feature - kFeatures] = true;
+    if (!in_table(feature)) report.absent.push_back(name);
+  }
+  for (bool more = true; more;) {
+    more = false;
+    for (size_t i = 0; i < count; ++i) {
+      for (const int parent : kFeatures[i].requires_) {
+        if (parent >= 0 && gone[parent] && !gone[i]) gone[i] = more = true;
+      }
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const Feature& feature = kFeatures[i];
+    if (!in_table(feature)) continue;
+    report.present.push_back(feature.name);
+    if (gone[i]) cpuinfo_isa[feature.offset] = 0;
+    (gone[i] ? report.disabled : report.active).push_back(feature.name);
+  }
+  return report;
+}
+
+}  // namespace kit

@@ -1,0 +1,113 @@
+// The kit's runner: parse, mask features, load, warm up, serve. See options.h for its flags.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+#include "cpu_features.h"
+#include "json.h"
+#include "model.h"
+#include "options.h"
+#include "tensors.h"
+
+namespace kit {
+
+// A file whose name has a comma is taken whole; otherwise commas separate files, as in executor_runner.
+std::vector<std::string> input_files(const std::vector<std::string>& given) {
+  std::vector<std::string> files;
+  for (const std::string& value : given) {
+    if (std::ifstream(value)) files.push_back(value);
+    else for (const auto& part : split(value, ',')) files.push_back(part);
+  }
+  return files;
+}
+
+int64_t total_nonfinite(const std::vector<Description>& outputs) {
+  int64_t total = 0;
+  for (const Description& output : outputs) total += output.nonfinite;
+  return total;
+}
+
+// Runs `count` times and says each. Lines are held back while runs are short: whoever reads them would wake on
+// another core and disturb the next run.
+long take_turn(Model& model, long count, long first_index) {
+  constexpr int64_t kSilence = 200000000;
+  int64_t last_flush = now_ns();
+  for (long i = 0; i < count; ++i) {
+    Line("run").add("index", static_cast<int64_t>(first_index + i)).add("ns", model.run()).print();
+    if (now_ns() - last_flush > kSilence) {
+      std::fflush(stdout);
+      last_flush = now_ns();
+    }
+  }
+  const auto outputs = describe_outputs(model.outputs());
+  Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs)).print();
+  std::fflush(stdout);
+  return first_index + count;
+}
+
+long serve_turns(Model& model) {
+  long index = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "quit") break;
+    if (line.rfind("run ", 0) != 0) throw Failure(Exit::USAGE, "expected `run N` or `quit` on standard input, not '" + line + "'");
+    index = take_turn(model, parse_count("run", line.substr(4), 1), index);
+  }
+  return index;
+}
+
+int run(Options options) {
+  if (options.help) {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
+  const FeatureReport features = mask_features(options.disable_features);
+  features.print();
+  for (const auto& name : features.absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
+  if (options.list_features) return 0;
+  if (options.model_path.empty()) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
+
+  executorch::runtime::runtime_init();
+  executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
+  load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
+  const size_t threads = set_threads(options.cpu_threads);
+
+  options.inputs = input_files(options.inputs);
+  const int64_t load_start = now_ns();
+  Model model(options);
+  const int64_t load_ns = now_ns() - load_start;
+
+  std::vector<int64_t> warmup;
+  for (long i = 0; i < options.warmup; ++i) warmup.push_back(model.run());
+  model.forget_trace();
+  Line("ready").add("method", options.method_name).add("threads", static_cast<int64_t>(threads)).add("load_ns", load_ns)
+      .add("warmup_ns", warmup).add("backends", model.backends()).add("inputs", model.input_descriptions())
+      .add("outputs", describe_outputs(model.outputs())).print();
+  std::fflush(stdout);
+
+  const long runs = options.paced ? serve_turns(model) : take_turn(model, options.num_executions, 0);
+
+  const auto outputs = describe_outputs(model.outputs());
+  const int64_t bad = total_nonfinite(outputs);
+  if (bad > 0) std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
+  if (!options.output_file.empty()) write_outputs(model.outputs(), options.output_file);
+  const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
+  Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs).print();
+  return 0;
+}
+
+}  // namespace kit
+
+int main(int argc, char** argv) {
+  try {
+    return kit::run(kit::parse_options(argc, argv));
+  } catch (const kit::Failure& failure) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "error: %s\n", failure.what());
+    return static_cast<int>(failure.code);
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return static_cast<int>(kit::Exit::LOAD_FAILED);
+  }
+}

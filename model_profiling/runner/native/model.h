@@ -1,0 +1,180 @@
+// A program loaded through ExecuTorch's Module: every way that can fail is told apart and named.
+#pragma once
+
+#include <dlfcn.h>
+#include <executorch/devtools/etdump/etdump_flatcc.h>
+#include <executorch/extension/module/module.h>
+#include <executorch/runtime/backend/interface.h>
+#include <executorch/runtime/platform/platform.h>
+#include <executorch/runtime/platform/runtime.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+#include "options.h"
+#include "tensors.h"
+
+// The wheel ships libexecutorch_threadpool but not its header; these are the two members it exports that we need.
+namespace executorch::extension::threadpool {
+struct ThreadPool {
+  bool _unsafe_reset_threadpool(uint32_t count);
+  size_t get_thread_count() const;
+};
+ThreadPool* get_threadpool();
+}  // namespace executorch::extension::threadpool
+
+namespace kit {
+
+using executorch::etdump::ETDumpGen;
+using executorch::extension::Module;
+using executorch::runtime::Error;
+using executorch::runtime::Program;
+
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// ExecuTorch says what went wrong only in its log, so the log is kept as well as printed.
+inline std::vector<std::string>& error_log() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
+inline void keep_log(
+    et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line, const char* message, size_t length) {
+  const std::string text(message, length);
+  if (level == et_pal_log_level_t::kError || level == et_pal_log_level_t::kFatal) error_log().push_back(text);
+  std::fprintf(stderr, "%c [%s:%zu] %s\n", static_cast<char>(level), file, line, text.c_str());
+}
+
+inline std::string last_logged() { return error_log().empty() ? "no reason was given" : error_log().back(); }
+
+inline void load_xnnpack(const std::string& library) {
+  if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
+    throw Failure(Exit::LOAD_FAILED, std::string("the XNNPACK backend library cannot be loaded: ") + dlerror());
+  }
+}
+
+inline size_t set_threads(long wanted) {
+  auto* pool = executorch::extension::threadpool::get_threadpool();
+  if (pool == nullptr) throw Failure(Exit::THREADS_REFUSED, "ExecuTorch has no thread pool on this system");
+  if (wanted > 0) pool->_unsafe_reset_threadpool(static_cast<uint32_t>(wanted));
+  const size_t have = pool->get_thread_count();
+  if (wanted > 0 && have != static_cast<size_t>(wanted)) {
+    throw Failure(
+        Exit::THREADS_REFUSED,
+        std::to_string(wanted) + " threads were asked for but the thread pool has " + std::to_string(have));
+  }
+  return have;
+}
+
+// The program itself is verified by ExecuTorch; this tells apart what it would all call "invalid program".
+inline void check_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char head[8] = {};
+  if (!file) throw Failure(Exit::MODEL_UNREADABLE, "model '" + path + "' cannot be read: " + std::strerror(errno));
+  file.read(head, sizeof head);
+  if (file.bad()) throw Failure(Exit::MODEL_UNREADABLE, "model '" + path + "' cannot be read: " + std::strerror(errno));
+  if (file.gcount() < 8) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is not a .pte: it has only " + std::to_string(file.gcount()) + " bytes");
+  if (std::memcmp(head + 4, "BP", 2) == 0) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is a bundled program (.bpte); export a plain .pte");
+  if (std::memcmp(head + 4, "ET12", 4) != 0) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is not a .pte: it does not carry the identifier ET12");
+}
+
+class Model {
+ public:
+  explicit Model(const Options& options) : method_(options.method_name) {
+    check_file(options.model_path);
+    auto tracer = options.etdump_path.empty() ? nullptr : std::make_unique<ETDumpGen>();
+    tracer_ = tracer.get();
+    module_ = options.data_path.empty()
+        ? std::make_unique<Module>(options.model_path, Module::LoadMode::Mmap, std::move(tracer))
+        : std::make_unique<Module>(options.model_path, options.data_path, Module::LoadMode::Mmap, std::move(tracer));
+    load(options.model_path);
+    inputs_ = std::make_unique<Inputs>(*module_->method_meta(method_), options.inputs);
+  }
+
+  // One execution as an application does it: inputs in, method run, outputs out. Returns its nanoseconds.
+  int64_t run() {
+    const int64_t start = now_ns();
+    auto result = module_->execute(method_, inputs_->values());
+    const int64_t end = now_ns();
+    if (!result.ok()) {
+      throw Failure(Exit::EXECUTION_FAILED, std::string("execution failed (") + executorch::runtime::to_string(result.error()) + "): " + last_logged());
+    }
+    outputs_ = std::move(*result);
+    return end - start;
+  }
+
+  void forget_trace() {
+    if (tracer_ != nullptr) tracer_->reset();
+  }
+
+  size_t write_etdump(const std::string& path) {
+    if (tracer_ == nullptr) return 0;
+    const auto dump = tracer_->get_etdump_data();
+    if (dump.buf == nullptr || dump.size == 0) throw Failure(Exit::OUTPUT_UNWRITABLE, "the tracer recorded nothing; no ETDump was written");
+    write_file(path, dump.buf, dump.size, "ETDump");
+    std::free(dump.buf);
+    return dump.size;
+  }
+
+  const std::vector<EValue>& outputs() const { return outputs_; }
+  const std::vector<Description>& input_descriptions() const { return inputs_->descriptions(); }
+  const std::vector<std::string>& backends() const { return backends_; }
+
+ private:
+  void load(const std::string& path) {
+    if (module_->load(Program::Verification::InternalConsistency) != Error::Ok) {
+      throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged or truncated: " + last_logged());
+    }
+    const auto meta = module_->method_meta(method_);
+    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method_ + "'; it has: " + method_names());
+    for (size_t i = 0; i < meta->num_backends(); ++i) {
+      const auto name = meta->get_backend_name(i);
+      if (!name.ok()) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged: a delegate without a name");
+      if (executorch::runtime::get_backend_class(*name) == nullptr) {
+        throw Failure(Exit::BACKEND_MISSING, std::string("the model needs the backend '") + *name + "', which this runner does not have");
+      }
+      backends_.emplace_back(*name);
+    }
+    const Error error = module_->load_method(method_);
+    if (error == Error::OperatorMissing) throw Failure(Exit::OPERATOR_MISSING, "the model needs operators this runner does not have: " + missing_operators());
+    if (error == Error::Ok) return;
+    const std::string why = std::string(" (") + executorch::runtime::to_string(error) + "): " + last_logged();
+    if (error == Error::InvalidProgram || error == Error::DelegateInvalidCompatibility) {
+      throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged or made for another ExecuTorch" + why);
+    }
+    throw Failure(Exit::LOAD_FAILED, "method '" + method_ + "' could not be loaded" + why);
+  }
+
+  std::string method_names() {
+    std::string all;
+    const auto names = module_->method_names();
+    if (names.ok()) for (const auto& name : *names) all += (all.empty() ? "" : ", ") + name;
+    return all;
+  }
+
+  static std::string missing_operators() {
+    const std::string marker = "Missing operator: ";
+    std::string names;
+    for (const std::string& line : error_log()) {
+      const size_t at = line.find(marker);
+      if (at == std::string::npos) continue;
+      const size_t name = line.find("] ", at);
+      names += (names.empty() ? "" : ", ") + line.substr(name == std::string::npos ? at + marker.size() : name + 2);
+    }
+    return names.empty() ? last_logged() : names;
+  }
+
+  std::string method_;
+  ETDumpGen* tracer_ = nullptr;  // owned by module_
+  std::unique_ptr<Module> module_;
+  std::unique_ptr<Inputs> inputs_;
+  std::vector<EValue> outputs_;
+  std::vector<std::string> backends_;
+};
+
+}  // namespace kit

@@ -1,0 +1,102 @@
+// Command line: executor_runner's flag names, plus the kit's own. `--flag=value` and `--flag value` are the same.
+#pragma once
+
+#include <cerrno>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+
+namespace kit {
+
+struct Options {
+  std::string model_path;
+  std::string data_path;
+  std::string method_name = "forward";
+  std::vector<std::string> inputs;
+  std::string output_file;
+  std::string etdump_path;
+  std::string backend_library;
+  std::vector<std::string> disable_features;
+  long num_executions = 1;
+  long warmup = 0;
+  long cpu_threads = -1;
+  bool paced = false;
+  bool list_features = false;
+  bool help = false;
+};
+
+constexpr const char* kUsage =
+    "Runs an ExecuTorch program and times it. Says one JSON line per event on standard output.\n"
+    "  --model_path FILE          the .pte to run\n"
+    "  --data_path FILE           its .ptd, if its weights lie outside\n"
+    "  --method_name NAME         the method to run (forward)\n"
+    "  --inputs FILE[,FILE...]    one .npy (type and shape are checked) or raw .bin (size is checked) per input;\n"
+    "                             may be repeated; without it every input is all ones\n"
+    "  --output_file BASE         write the outputs of the last run as BASE-<index>.bin\n"
+    "  --num_executions N         timed runs (1)\n"
+    "  --warmup N                 untimed runs before them (0)\n"
+    "  --cpu_threads N            threads, exactly (ExecuTorch's own choice)\n"
+    "  --etdump_path FILE         attach a tracer and write its ETDump; without it no tracer is attached\n"
+    "  --disable_features A[,B]   CPU features that kernels may not use, each with whatever builds on it\n"
+    "  --list_features            say what this CPU has, and end\n"
+    "  --paced                    load, warm up, then obey `run N` lines on standard input until `quit` or its end\n"
+    "  --backend_library FILE     the XNNPACK backend to load, if not the one this runner was built against\n";
+
+inline std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) {
+    if (!part.empty()) parts.push_back(part);
+  }
+  return parts;
+}
+
+inline long parse_count(const std::string& flag, const std::string& value, long least) {
+  errno = 0;
+  char* end = nullptr;
+  const long number = std::strtol(value.c_str(), &end, 10);
+  if (value.empty() || *end != '\0' || errno != 0 || number < least || number > 1000000000) {
+    throw Failure(Exit::USAGE, "--" + flag + " takes a whole number of at least " + std::to_string(least) + ", not '" + value + "'");
+  }
+  return number;
+}
+
+inline Options parse_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const size_t dashes = argument.rfind("--", 0) == 0 ? 2 : argument.rfind('-', 0) == 0 ? 1 : 0;
+    if (dashes == 0) throw Failure(Exit::USAGE, "unexpected argument '" + argument + "'; see --help");
+    const size_t equals = argument.find('=');
+    const std::string flag = argument.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
+    if (flag == "help") { options.help = true; continue; }
+    if (flag == "paced") { options.paced = true; continue; }
+    if (flag == "list_features") { options.list_features = true; continue; }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < argc) {
+      value = argv[++i];
+    } else {
+      throw Failure(Exit::USAGE, "--" + flag + " takes a value; see --help");
+    }
+    if (flag == "model_path") options.model_path = value;
+    else if (flag == "data_path") options.data_path = value;
+    else if (flag == "method_name") options.method_name = value;
+    else if (flag == "inputs") options.inputs.push_back(value);
+    else if (flag == "output_file") options.output_file = value;
+    else if (flag == "etdump_path") options.etdump_path = value;
+    else if (flag == "backend_library") options.backend_library = value;
+    else if (flag == "disable_features") for (auto& name : split(value, ',')) options.disable_features.push_back(name);
+    else if (flag == "num_executions") options.num_executions = parse_count(flag, value, 0);
+    else if (flag == "warmup") options.warmup = parse_count(flag, value, 0);
+    else if (flag == "cpu_threads") options.cpu_threads = value == "-1" ? -1 : parse_count(flag, value, 1);
+    else throw Failure(Exit::USAGE, "unknown flag '--" + flag + "'; see --help");
+  }
+  return options;
+}
+
+}  // namespace kit
