@@ -1,0 +1,160 @@
+"""A name becomes a PyTorch model and its example inputs, or an error that says exactly what is missing."""
+
+import contextlib
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.zoo import zoo_models
+
+# Where the package on PyPI has another name than the module it brings.
+PYPI_NAMES = {"PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml"}
+
+# Libraries through which models fetch weights: an exception of theirs is a download that failed.
+DOWNLOADERS = ("urllib", "http", "requests", "urllib3", "httpx", "httpcore", "huggingface_hub", "socket", "ssl")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready for torch.export, with what torch.export needs to call it."""
+
+    name: str
+    source: str
+    weights: str
+    module: torch.nn.Module
+    inputs: tuple[Any, ...]
+    keyword_inputs: dict[str, Any]
+    dynamic_shapes: Any
+
+
+def load_model(name: str, seed: int = 0) -> LoadedModel:
+    """Build the model called `name`, ours or ExecuTorch's, with torch's random generator seeded for its weights."""
+    target, source = find_model(name)
+    with _explained(name), torch.random.fork_rng(devices=[]):
+        if importlib.util.find_spec("torchvision") is not None:
+            declare_torchvision_operators()
+        cls = _import_class(target) if isinstance(target, str) else target
+        torch.manual_seed(seed)
+        model = cls()
+        module = model.get_eager_model()
+        torch.manual_seed(seed)
+        inputs = model.get_example_inputs()
+        keywords = _optional(model, "get_example_kwarg_inputs") or {}
+        shapes = _optional(model, "get_dynamic_shapes")
+    if not isinstance(module, torch.nn.Module) or not isinstance(inputs, (tuple, list)):
+        raise InputError(
+            f"{name} does not keep the contract of EagerModelBase",
+            "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors.",
+        )
+    weights = getattr(model, "weights", "as the model's own code loads them")
+    return LoadedModel(name, source, str(weights), module.eval(), tuple(inputs), keywords, shapes)
+
+
+def find_model(name: str) -> tuple["type | str", str]:
+    """Return where the model's class is and whose it is; a name nobody registered is an error with suggestions."""
+    ours, theirs = registered_models(), zoo_models()
+    if name in ours:
+        return ours[name].target, "kit"
+    if name in failed_folders():
+        with _explained(name):
+            raise failed_folders()[name]
+    if name in theirs:
+        return theirs[name], "executorch"
+    close = difflib.get_close_matches(name, [*ours, *theirs], n=3, cutoff=0.5)
+    raise InputError(
+        f"there is no model called {name!r}",
+        f"Did you mean {' or '.join(close)}?" if close else "`sme2-kit models` lists what there is.",
+    )
+
+
+def _import_class(target: str) -> type:
+    module, _, name = target.partition(":")
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
+
+
+def _optional(model: Any, method: str) -> Any:
+    return getattr(model, method)() if hasattr(model, method) else None
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn whatever a model's own code raises into an error that says what the user can do."""
+    try:
+        yield
+    except KitError:
+        raise
+    except Exception as error:
+        raise _explain(name, error) from error
+
+
+def _explain(name: str, error: Exception) -> KitError:
+    chain = list(_causes(error))
+    for cause in chain:
+        if isinstance(cause, ModuleNotFoundError) and cause.name:
+            return missing_package(name, cause.name.split(".")[0])
+    for cause in chain:
+        if isinstance(cause, (ConnectionError, TimeoutError)) or type(cause).__module__.split(".")[0] in DOWNLOADERS:
+            return SetupError(
+                f"the weights of {name} could not be downloaded: {_first_line(cause)}",
+                "Check the network, or put the weights where the model looks for them and export again.",
+            )
+    return RunError(
+        f"{name} could not be built: {type(error).__name__}: {_first_line(error)}",
+        "This comes from the model's own code; --debug shows the traceback.",
+    )
+
+
+def missing_package(model: str, package: str) -> SetupError:
+    """Say which package a model lacks, and how to install it without letting pip replace torch."""
+    try:
+        torch_pin = f" 'torch=={importlib.metadata.version('torch').split('+')[0]}'"
+    except importlib.metadata.PackageNotFoundError:
+        torch_pin = ""
+    return SetupError(
+        f"the model {model} needs the package {package}, which is not installed",
+        f"pip install {PYPI_NAMES.get(package, package)}{torch_pin}",
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def declare_torchvision_operators() -> None:
+    """Declare the two operators torchvision refuses to import without.
+
+    PyPI's torchvision cannot load its native library beside a CPU-only torch. Its models need none of it: with the
+    schemas declared, the pure-Python parts import.
+    """
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in (
+        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    ):
+        # Already there when torchvision's own library did load, or on a second call.
+        with contextlib.suppress(RuntimeError):
+            library.define(schema)
+    _declared.append(library)
+
+
+# torch forgets a library's operators when the object that declared them is collected.
+_declared: list[torch.library.Library] = []
