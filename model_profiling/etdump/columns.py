@@ -1,0 +1,117 @@
+"""What a dump holds, as columns: one array per field, one element per event, strings as codes into `strings`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The dump's `run_data` blocks; block `b` holds the profiling events `events[b]` up to `events[b + 1]`."""
+
+    name: Codes
+    bundled_input: npt.NDArray[np.int32]
+    events: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """The profiling events, block after block, each block in the order in which they ended."""
+
+    block: npt.NDArray[np.int32]
+    name: Codes
+    # The delegate's own identifier of the operator, an integer written out as text; "" where not delegated.
+    delegate: Codes
+    # The identifier where the backend gave an integer, else -1.
+    delegate_int: npt.NDArray[np.int32]
+    chain: npt.NDArray[np.int32]
+    instruction: npt.NDArray[np.int32]
+    start: npt.NDArray[np.uint64]
+    end: npt.NDArray[np.uint64]
+    # Where the delegate's metadata lie in the file, in words; 0 where there are none. Read with `Etdump.metadata`.
+    metadata_at: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+    @property
+    def delegated(self) -> npt.NDArray[np.bool_]:
+        """Which events a backend reported from inside a delegate."""
+        return np.not_equal(self.delegate, 0)
+
+    @property
+    def label(self) -> Codes:
+        """The name Inspector prints: the delegate's identifier where there is one, else the event's name."""
+        return np.where(self.delegated, self.delegate, self.name)
+
+    @property
+    def duration(self) -> npt.NDArray[np.int64]:
+        """Ticks from start to end; negative where the clock wrapped or ran back."""
+        return (self.end - self.start).view(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Allocations:
+    """What allocators handed out; `before` counts the profiling events written earlier, which places it among them."""
+
+    block: npt.NDArray[np.int32]
+    allocator_id: npt.NDArray[np.int32]
+    allocator: Codes
+    size: npt.NDArray[np.uint64]
+    before: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class DebugEvents:
+    """Which values a debugging runner recorded (not the values); `before` as in Allocations."""
+
+    block: npt.NDArray[np.int32]
+    name: Codes
+    delegate: Codes
+    delegate_int: npt.NDArray[np.int32]
+    chain: npt.NDArray[np.int64]
+    instruction: npt.NDArray[np.int32]
+    # Whether the value is an output of the method rather than an intermediate one.
+    output: npt.NDArray[np.bool_]
+    before: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class Etdump:
+    """One dump; every `Codes` column indexes `strings`, whose first entry is the empty string."""
+
+    path: Path
+    version: int
+    strings: list[str]
+    blocks: Blocks
+    events: Events
+    allocations: Allocations
+    debug_events: DebugEvents
+    # The mapped file, kept open only when some event has metadata to read later.
+    mapped: Any = None
+
+    def code(self, text: str) -> int:
+        """Return the code of a string, or -1 where the dump does not hold it."""
+        return self.strings.index(text) if text in self.strings else -1
+
+    def metadata(self, event: int) -> bytes:
+        """Return the bytes the delegate attached to one profiling event."""
+        at = int(self.events.metadata_at[event]) * 4
+        if at == 0:
+            return b""
+        length = int.from_bytes(self.mapped[at : at + 4], "little")
+        return bytes(self.mapped[at + 4 : at + 4 + length])

@@ -1,0 +1,220 @@
+"""Reads an ETDump file into columns, a slice of events at a time so that what it touches stays in the cache."""
+
+import mmap
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
+from model_profiling.etdump.flatbuffer import EtdumpError, Positions, Tables, Words
+from model_profiling.etdump.strings import StringPool
+
+# Widths in bytes of each table's fields, in the order of etdump_schema_flatcc.fbs.
+_ETDUMP = (4, 4)
+_RUN_DATA = (4, 4, 4, 4)
+_ALLOCATOR = (4,)
+_EVENT = (4, 4, 4)
+_PROFILE_EVENT = (4, 4, 4, 4, 4, 4, 8, 8)
+_ALLOCATION_EVENT = (4, 8)
+_DEBUG_EVENT = (8, 4, 4, 4, 4, 4)
+_VALUE = (1, 4, 4, 4, 4, 4, 4, 4)
+
+_SLICE = 1 << 15
+# An event takes at least this many bytes: its offset in the vector, its table (8) and the table it wraps (4).
+# A file that promises more events than fit shares one vector among many blocks, and would fill memory.
+_SMALLEST_EVENT = 16
+_SMALLEST_BLOCK = 8
+
+Column = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+def read(path: Path) -> Etdump:
+    """Map the file and read it; whatever is wrong with it is an EtdumpError that says what and where."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise EtdumpError(path, "it is not a regular file", hint="Give the path of an .etdump file.")
+        with path.open("rb") as file:
+            # An empty file cannot be mapped.
+            data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
+    except (OSError, ValueError) as error:
+        problem = error.strerror if isinstance(error, OSError) else str(error)
+        raise EtdumpError(path, (problem or str(error)).lower(), hint="Check the path.") from None
+    return parse(data, path)
+
+
+def parse(data: Any, path: Path) -> Etdump:
+    """Read a dump from bytes in memory; `path` only names it in errors."""
+    words = Words(data, path)
+    root = Tables(words, np.array([words.root]), _ETDUMP, "the root table")
+    runs = _runs(words, root)
+    pool = StringPool(words)
+    block_name = pool.codes(runs.positions(0), runs.has(0))
+    profile, allocation, debug = _Parts(), _Parts(), _Parts()
+    for block, tables in _slices(words, runs):
+        holds_profile = tables.has(0)
+        before = profile.rows + np.cumsum(holds_profile) - holds_profile
+        _profile_events(words, pool, tables, holds_profile, block, profile)
+        _allocation_events(words, tables, block, before, allocation)
+        _debug_events(words, pool, tables, block, before, debug)
+    events = Events(*_with_integer_delegates(profile.columns(_EVENT_TYPES), pool))
+    bounds = np.searchsorted(events.block, np.arange(len(block_name) + 1))
+    return Etdump(
+        path=path,
+        version=int(root.int32(0, 0).view(np.uint32)[0]),
+        strings=pool.strings,
+        blocks=Blocks(block_name, runs.int32(1, -1), bounds.astype(np.int64)),
+        events=events,
+        allocations=_named_allocations(words, pool, runs, allocation),
+        debug_events=DebugEvents(*_with_integer_delegates(debug.columns(_DEBUG_TYPES), pool)),
+        mapped=data if events.metadata_at.any() else None,
+    )
+
+
+def _runs(words: Words, root: Tables) -> Tables:
+    """Find the tables of the dump's blocks."""
+    if not root.has(1)[0]:
+        raise words.error("it holds no runs", words.root)
+    vector = words.follow(root.positions(1), "the vector of runs")
+    count = int(words.lengths(vector, 4, "the vector of runs")[0])
+    if count == 0:
+        raise words.error("it holds no runs", int(vector[0]))
+    if count * _SMALLEST_BLOCK > words.size:
+        raise words.error("it names more runs than fit in it", int(vector[0]))
+    return Tables(words, words.follow(int(vector[0]) + 1 + np.arange(count), "a run"), _RUN_DATA, "a run")
+
+
+def _slices(words: Words, runs: Tables) -> Iterator[tuple[Column, Tables]]:
+    """Walk the events of all blocks as one sequence and yield a slice of it at a time, with each event's block."""
+    first, counts = words.vectors(runs.positions(3), runs.has(3), "the events of a run")
+    total = int(counts.sum())
+    if total * _SMALLEST_EVENT > words.size:
+        raise words.error("it names more events than fit in it", int(runs.at[0]))
+    if total == 0:
+        raise words.error("it holds no events", int(runs.at[0]))
+    block_of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    # An event's place in the vector of its block, counted from where that vector would start in the whole sequence.
+    base = first - (np.cumsum(counts) - counts)
+    for low in range(0, total, _SLICE):
+        block = block_of[low : low + _SLICE]
+        entries = base.take(block) + np.arange(low, low + len(block))
+        yield block, Tables(words, words.follow(entries, "an event"), _EVENT, "an event")
+
+
+class _Parts:
+    """Columns as they grow: each slice adds a piece to every one."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._pieces: list[tuple[Column, ...]] = []
+
+    def add(self, *columns: Column) -> None:
+        self.rows += len(columns[0])
+        self._pieces.append(columns)
+
+    def columns(self, types: tuple[Any, ...]) -> list[Column]:
+        """Join the pieces; `types` gives the columns of an empty table."""
+        if not self._pieces:
+            return [np.zeros(0, type_) for type_ in types]
+        return [np.concatenate(pieces) for pieces in zip(*self._pieces, strict=True)]
+
+
+def _held(words: Words, tables: Tables, field: int, holds: Mask, what: str) -> Positions:
+    """Return where the tables that an event may wrap are, for the events that do."""
+    at = tables.positions(field)
+    return words.follow(at if holds.all() else at[holds], what)
+
+
+_EVENT_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint64, np.uint64, np.uint32)
+
+
+def _profile_events(words: Words, pool: StringPool, tables: Tables, holds: Mask, block: Column, parts: _Parts) -> None:
+    """Add a slice's profiling events, in the order of the columns of Events."""
+    if not holds.any():
+        return
+    at = _held(words, tables, 0, holds, "a profiling event")
+    events = Tables(words, at, _PROFILE_EVENT, "a profiling event")
+    names = pool.codes(events.positions(0), events.has(0))
+    delegates = pool.codes(events.positions(4), events.has(4))
+    parts.add(
+        block[holds],
+        names,
+        delegates,
+        events.int32(3, -1),
+        events.int32(1, 0),
+        events.int32(2, -1),
+        events.uint64(6),
+        events.uint64(7),
+        _metadata(words, events),
+    )
+
+
+def _metadata(words: Words, events: Tables) -> npt.NDArray[np.uint32]:
+    """Return where each event's metadata are, 0 where it has none or none of any length."""
+    result = np.zeros(len(events.at), np.uint32)
+    present = events.has(5)
+    vectors = words.follow(events.positions(5)[present], "delegate metadata")
+    lengths = words.lengths(vectors, 1, "delegate metadata")
+    result[present] = np.where(lengths > 0, vectors, 0)
+    return result
+
+
+def _allocation_events(words: Words, tables: Tables, block: Column, before: Column, parts: _Parts) -> None:
+    """Add a slice's allocations: block, allocator id, size, place."""
+    holds = tables.has(1)
+    if holds.any():
+        at = _held(words, tables, 1, holds, "an allocation event")
+        events = Tables(words, at, _ALLOCATION_EVENT, "an allocation event")
+        parts.add(block[holds], events.int32(0, 0), events.uint64(1), before[holds])
+
+
+def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Parts) -> Allocations:
+    """Look up each allocation's allocator among those of its block, which are numbered from 1."""
+    block, allocator_id, size, before = parts.columns((np.int32, np.int32, np.uint64, np.int64))
+    first, counts = words.vectors(runs.positions(2), runs.has(2), "the allocators of a run")
+    known = (allocator_id >= 1) & (allocator_id <= counts[block])
+    entries = first[block[known]] + allocator_id[known] - 1
+    allocators = Tables(words, words.follow(entries, "an allocator"), _ALLOCATOR, "an allocator")
+    name = np.zeros(len(block), np.int32)
+    name[known] = pool.codes(allocators.positions(0), allocators.has(0))
+    return Allocations(block, allocator_id, name, size, before)
+
+
+_DEBUG_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.int64)
+
+
+def _debug_events(words: Words, pool: StringPool, tables: Tables, block: Column, before: Column, parts: _Parts) -> None:
+    """Add a slice's debug events, in the order of the columns of DebugEvents."""
+    holds = tables.has(2)
+    if not holds.any():
+        return
+    events = Tables(words, _held(words, tables, 2, holds, "a debug event"), _DEBUG_EVENT, "a debug event")
+    has_value = events.has(2)
+    at = words.follow(events.positions(2)[has_value], "a debug value")
+    output = np.zeros(len(events.at), np.bool_)
+    output[has_value] = Tables(words, at, _VALUE, "a debug value").has(7)
+    parts.add(
+        block[holds],
+        pool.codes(events.positions(5), events.has(5)),
+        pool.codes(events.positions(4), events.has(4)),
+        events.int32(3, -1),
+        events.uint64(0).view(np.int64),
+        events.int32(1, -1),
+        output,
+        before[holds],
+    )
+
+
+def _with_integer_delegates(columns: list[Column], pool: StringPool) -> list[Column]:
+    """Write integer delegate identifiers out as strings: columns 2 and 3 are the string's code and the integer."""
+    given = np.flatnonzero(columns[3] != -1)
+    if len(given):
+        integers, inverse = np.unique(columns[3][given], return_inverse=True)
+        codes = np.array([pool.code(str(integer)) for integer in integers.tolist()], np.int32)
+        columns[2][given] = codes.take(inverse.reshape(-1))
+    return columns

@@ -1,0 +1,88 @@
+"""Turns the strings of a dump, which repeats each operator's name in every execution, into codes and a short list."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.etdump.distinct import first_equal
+from model_profiling.etdump.flatbuffer import Positions, Words
+
+Codes = npt.NDArray[np.int32]
+
+# Longer strings are rare and compared one by one: gathering them as rows would make a matrix as wide as the longest.
+_LONGEST_ROW = 64
+# Masks that keep the 0 to 3 bytes of a string that fall in its last word.
+_TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
+
+
+class StringPool:
+    """The distinct strings seen so far; code 0 is the empty string, which also stands for an absent one."""
+
+    def __init__(self, words: Words) -> None:
+        self.strings: list[str] = [""]
+        self._codes: dict[str, int] = {"": 0}
+        self._words = words
+        self._bytes = words.words.view(np.uint8)
+        # Strings do not overlap in a sound file, so together they fit in it; twice is room for writers that share.
+        self._budget = 2 * words.size
+
+    def code(self, text: str) -> int:
+        """Return the code of one string, which is new or known."""
+        code = self._codes.setdefault(text, len(self.strings))
+        if code == len(self.strings):
+            self.strings.append(text)
+        return code
+
+    def codes(self, at: Positions, present: npt.NDArray[np.bool_]) -> Codes:
+        """Return the codes of the strings whose offsets are stored at `at`, where they are present."""
+        codes = np.zeros(len(at), np.int32)
+        codes[present] = self._intern(self._words.follow(at[present], "a string"))
+        return codes
+
+    def _intern(self, strings: Positions) -> Codes:
+        if not len(strings):
+            return np.zeros(0, np.int32)
+        lengths = self._words.lengths(strings, 1, "a string", terminated=True)
+        total = int(lengths.sum())
+        if total > self._budget - self._words.size:
+            # Many events may share a few long strings: look at each place once.
+            places, inverse = np.unique(strings, return_inverse=True)
+            if len(places) < len(strings):
+                return self._intern(places).take(inverse.reshape(-1))
+        self._budget -= total
+        if self._budget < 0:
+            raise self._words.error("its strings overlap", int(strings[0]))
+        first = self._first_same(strings, lengths)
+        shown = np.flatnonzero(first == np.arange(len(first)))
+        code_of = np.zeros(len(first), np.int32)
+        code_of[shown] = [
+            self.code(self._text(at, length))
+            for at, length in zip(strings[shown].tolist(), lengths[shown].tolist(), strict=True)
+        ]
+        return code_of.take(first)
+
+    def _text(self, at: int, length: int) -> str:
+        start = at * 4 + 4
+        return self._bytes[start : start + length].tobytes().decode("utf-8", "replace")
+
+    def _first_same(self, strings: Positions, lengths: Positions) -> npt.NDArray[np.intp]:
+        """Return, for each string, the index of the first one with the same bytes."""
+        widths = lengths // 4 + 1
+        first = np.arange(len(strings))
+        for width in np.flatnonzero(np.bincount(np.minimum(widths, _LONGEST_ROW + 1))).tolist():
+            if width > _LONGEST_ROW:
+                continue
+            members = np.flatnonzero(widths == width)
+            rows = self._rows(strings[members] + 1, width)
+            # The last word keeps the string's own bytes and, in its top byte, how many: "a" is not "a\0".
+            tail = lengths[members] & 3
+            rows[:, -1] = (rows[:, -1] & _TAIL.take(tail)) | (tail << 24).astype(np.uint32)
+            first[members] = members.take(first_equal(rows))
+        return first
+
+    def _rows(self, at: Positions, width: int) -> npt.NDArray[np.uint32]:
+        """Copy `width` words from each position: one opaque item each, which numpy moves faster than a slice."""
+        words = self._words
+        windows: npt.NDArray[Any] = np.ndarray((words.count - width + 1,), f"V{4 * width}", words.words, 0, (4,))
+        return windows[at].view("<u4").reshape(len(at), width)
