@@ -34,7 +34,10 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256."""
+    """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
+
+    `reference` says which model computed the expected outputs; `warnings` what the user should know of them.
+    """
 
     model: str
     source: str
@@ -50,6 +53,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]
     stage_seconds: dict[str, float]
     created: str
+    reference: str = ""
+    warnings: list[str] = []
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,0 +1,164 @@
+"""What XNNPACK took, what it left to the portable kernels, and why."""
+
+import contextlib
+import logging
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from model_profiling.artifacts import Delegation, LeftOut
+
+PARTITIONER_LOGGER = "executorch.backends.xnnpack.partition"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class GraphNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One operator of the lowered graph. `delegate` numbers the delegate call it went into; none if portable."""
+
+    name: str
+    op: str
+    delegate: int | None
+    shapes: list[list[int | str]]
+    dtypes: list[str]
+    source: str
+
+
+class Rejections(logging.Handler):
+    """Collects the partitioner's reasons, which it tells only to its debug log: node name to what it said."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.reasons: dict[str, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The message of such a record is the partitioner's WhyNoPartition object itself.
+        node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", "")
+        if node is not None and reason:
+            self.reasons[node.name] = _with_dtype(node, str(reason))
+
+
+def _with_dtype(node: Any, reason: str) -> str:
+    if reason != "invalid dtype":
+        return reason
+    values = [getattr(arg, "meta", {}).get("val") for arg in node.all_input_nodes]
+    dtypes = sorted({_dtype(value) for value in values if isinstance(value, torch.Tensor)})
+    return f"dtype not supported by XNNPACK ({', '.join(dtypes) or 'unknown'})"
+
+
+@contextlib.contextmanager
+def rejections() -> Iterator[Rejections]:
+    """Listen to the partitioner while the block runs."""
+    logger, handler = logging.getLogger(PARTITIONER_LOGGER), Rejections()
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
+    """List the operators of a lowered graph in order, those inside delegates among them, at the place of their call."""
+    nodes: list[GraphNode] = []
+    delegates = 0
+    for node in graph_module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if _op(node) == "executorch_call_delegate":
+            inside = getattr(graph_module, node.args[0].target).original_module.graph.nodes
+            nodes += [_node(inner, delegates) for inner in inside if _is_operator(inner)]
+            delegates += 1
+        elif _is_operator(node):
+            nodes.append(_node(node, None))
+    return nodes
+
+
+def _is_operator(node: Any) -> bool:
+    """Tell operators from bookkeeping: picking one of several outputs is not work."""
+    return node.op == "call_function" and node.target is not operator.getitem
+
+
+def _op(node: Any) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _node(node: Any, delegate: int | None) -> GraphNode:
+    value = node.meta.get("val")
+    tensors = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
+    return GraphNode(
+        name=node.name,
+        op=_op(node),
+        delegate=delegate,
+        shapes=[[d if isinstance(d, int) else str(d) for d in tensor.shape] for tensor in tensors],
+        dtypes=[_dtype(tensor) for tensor in tensors],
+        source=source_line(node.meta.get("stack_trace") or ""),
+    )
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def source_line(stack_trace: str) -> str:
+    """Find the model's own line, `path:line`, as the innermost frame of a trace that is not torch's."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', stack_trace)
+    own = [(path, line) for path, line in frames if not re.search(r"/site-packages/torch/", path)]
+    if not own:
+        return ""
+    path, line = own[-1]
+    return f"{short_path(path)}:{line}"
+
+
+def short_path(path: str) -> str:
+    """Shorten a path to what tells it apart: from the repository's root, or from inside site-packages."""
+    if "/site-packages/" in path:
+        return path.split("/site-packages/")[-1]
+    with contextlib.suppress(ValueError):
+        return str(Path(path).relative_to(REPOSITORY))
+    return path
+
+
+def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> Delegation:
+    """Count both sides of the cut, and group what was left out by operator and reason."""
+    portable = [node for node in nodes if node.delegate is None]
+    delegates = {node.delegate for node in nodes if node.delegate is not None}
+    supported = _supported_by_xnnpack() if backend == "xnnpack" else frozenset()
+    left_out = Counter((node.op, _reason(node, backend, supported, reasons)) for node in portable)
+    return Delegation(
+        delegated_nodes=len(nodes) - len(portable),
+        portable_nodes=len(portable),
+        delegate_calls=len(delegates),
+        not_delegated=[LeftOut(op, count, reason) for (op, reason), count in left_out.most_common()],
+    )
+
+
+def _reason(node: GraphNode, backend: str, supported: frozenset[str], reasons: dict[str, str]) -> str:
+    if backend != "xnnpack":
+        return "exported without a delegate (--backend portable)"
+    if node.name in reasons:
+        return reasons[node.name]
+    if _bare_name(node.op) not in supported:
+        return "XNNPACK's partitioner does not know this operator"
+    return "XNNPACK supports this operator, but not as it is used here (the partitioner gives no reason)"
+
+
+def _supported_by_xnnpack() -> frozenset[str]:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return frozenset(XnnpackPartitioner().target_partitioner_configs)
+
+
+def _bare_name(op: str) -> str:
+    """Drop the dialect, as the partitioner does: `aten.mean.dim` is `mean.dim`."""
+    parts = op.split(".")
+    return ".".join(parts[1:] if len(parts) > 2 else parts)

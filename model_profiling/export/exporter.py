@@ -1,0 +1,199 @@
+"""One export from name to files: load, run eagerly, quantize, capture, lower, serialize, write."""
+
+import contextlib
+import datetime
+import importlib.metadata
+import io
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_profiling import files
+from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.errors import KitError
+from model_profiling.export import samples
+from model_profiling.export.delegation import GraphNode
+from model_profiling.export.failure import export_failed
+from model_profiling.export.lowering import LoweredProgram, capture, lower
+from model_profiling.export.publish import publish, staging, writable
+from model_profiling.export.quantization import quantize
+from model_profiling.export.quiet import kept_off_terminal
+from model_profiling.models.loading import LoadedModel, load_model
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What the user asked for."""
+
+    model: str
+    outdir: Path
+    dtype: str = "fp32"
+    backend: str = "xnnpack"
+    memory_format: str = "contiguous"
+    seed: int = 0
+    save_graph: bool = False
+    loud: bool = False
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What is now on disk."""
+
+    paths: ExportPaths
+    record: ExportRecord
+
+
+@dataclass
+class Stages:
+    """Times the stages, tells the listener which one runs, and turns a stage's failure into the one error."""
+
+    log: Path
+    said: io.StringIO
+    announce: Callable[[str], None]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self.announce(name)
+        started = time.perf_counter()
+        try:
+            yield
+        except KitError:
+            raise
+        except Exception as error:
+            raise export_failed(name, error, self.log, self.said.getvalue()) from error
+        self.seconds[name] = round(time.perf_counter() - started, 3)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The model in the dtype and layout asked for, and what the eager model of that dtype answers."""
+
+    model: LoadedModel
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    warnings: list[str]
+
+
+def export(request: ExportRequest, announce: Callable[[str], None] = lambda stage: None) -> ExportResult:
+    """Export one model; on any failure the directory keeps what it held before, plus a log of the failure."""
+    paths = ExportPaths.for_export(request.outdir, request.model, request.backend, request.dtype)
+    log = request.outdir / f"{paths.stem}_export.log"
+    with kept_off_terminal(request.loud) as said, writable(request.outdir):
+        stages = Stages(log, said, announce)
+        with stages.stage("load the model"):
+            loaded = load_model(request.model, request.seed)
+        with stages.stage("run the eager model"):
+            prepared = _prepare(loaded, request)
+        lowered, program = _lower(prepared.model, request, stages)
+        with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
+            staged_paths = ExportPaths(staged / paths.pte.name)
+            with stages.stage("serialize"):
+                _write_program(program, staged_paths)
+            _write_samples(prepared, staged_paths)
+            record = _record(request, prepared, lowered, staged_paths, stages.seconds)
+            _write_tables(request, record, lowered.nodes, paths, staged_paths)
+            # export_meta.json comes last: until it is there, the older record is the valid one.
+            graph = [paths.graph.name] if request.save_graph else []
+            folders = [paths.inputs.name, paths.expected.name]
+            publish(staged, request.outdir, [paths.pte.name, paths.etrecord.name, *folders, *graph, paths.meta.name])
+            log.unlink(missing_ok=True)
+    return ExportResult(paths, record)
+
+
+def _prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
+    """Bring model and inputs to the dtype and layout asked for, and compute the outputs a correct run must give."""
+    module, inputs, keywords = loaded.module, loaded.inputs, loaded.keyword_inputs
+    if request.dtype == "fp16":
+        module = module.half()
+        inputs, keywords = samples.as_dtype((inputs, keywords), torch.float16)
+    if request.memory_format == "channels_last":
+        module = module.to(memory_format=torch.channels_last)
+        inputs, keywords = samples.as_channels_last((inputs, keywords))
+    # A model may write into its inputs; the samples on disk are what it was given.
+    given = [tensor.clone() for tensor in samples.tensors_of((inputs, keywords))]
+    with torch.no_grad():
+        outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
+    warnings = samples.not_finite(outputs)
+    if others := samples.other_leaves((inputs, keywords)):
+        warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
+    return Prepared(replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords), given, outputs, warnings)
+
+
+def _lower(model: LoadedModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any]:
+    module, call = model.module, (model.inputs, model.keyword_inputs, model.dynamic_shapes)
+    if request.dtype == "int8":
+        with stages.stage("quantize"):
+            module = quantize(module, *call, seed=request.seed)
+    with stages.stage("capture the graph"):
+        captured = capture(module, *call)
+    with stages.stage("lower to the backend"):
+        lowered = lower(captured, request.backend)
+    with stages.stage("plan memory and emit"):
+        program = lowered.edge.to_executorch()
+    return lowered, program
+
+
+def _write_program(program: Any, paths: ExportPaths) -> None:
+    files.write_bytes(paths.pte, program.buffer)
+    program.get_etrecord().save(str(paths.etrecord))
+
+
+def _write_samples(prepared: Prepared, paths: ExportPaths) -> None:
+    paths.inputs.mkdir()
+    paths.expected.mkdir()
+    for index, tensor in enumerate(prepared.inputs):
+        files.write_bytes(paths.inputs / f"input_{index}.npy", samples.npy_bytes(tensor))
+    for index, tensor in enumerate(prepared.outputs):
+        files.write_bytes(paths.expected / f"output_{index}.npy", samples.npy_bytes(tensor))
+
+
+def _record(
+    request: ExportRequest,
+    prepared: Prepared,
+    lowered: LoweredProgram,
+    staged: ExportPaths,
+    seconds: dict[str, float],
+) -> ExportRecord:
+    written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
+    random = prepared.model.weights == "random"
+    return ExportRecord(
+        model=request.model,
+        source=prepared.model.source,
+        dtype=request.dtype,
+        backend=request.backend,
+        memory_format=request.memory_format,
+        seed=request.seed,
+        weights=f"random (seed {request.seed})" if random else prepared.model.weights,
+        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input"),
+        outputs=samples.describe(prepared.outputs, staged.expected.name, "output"),
+        delegation=lowered.delegation,
+        versions=_versions(),
+        files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
+        stage_seconds=dict(seconds),
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        reference=f"eager PyTorch, {'fp32, before quantization' if request.dtype == 'int8' else request.dtype}",
+        warnings=prepared.warnings,
+    )
+
+
+def _versions() -> dict[str, str]:
+    packages = ("torch", "executorch", "torchao", "numpy")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def _write_tables(
+    request: ExportRequest, record: ExportRecord, nodes: list[GraphNode], paths: ExportPaths, staged: ExportPaths
+) -> None:
+    """Add this export to the tables its directory shares with other exports."""
+    meta = files.read_json(paths.meta, ExportMeta, "export record") if paths.meta.exists() else ExportMeta()
+    files.write_json(staged.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: record}))
+    if request.save_graph:
+        kind = dict[str, list[GraphNode]]
+        graphs = files.read_json(paths.graph, kind, "graph") if paths.graph.exists() else {}
+        files.write_json(staged.graph, {**graphs, paths.stem: nodes})

@@ -1,0 +1,44 @@
+"""From a PyTorch module to an ExecuTorch program: torch.export, then the backend's partitioner, then serialization."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from model_profiling.artifacts import Delegation
+from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
+
+
+@dataclass(frozen=True)
+class LoweredProgram:
+    """The edge program after partitioning, and what could be learnt from it."""
+
+    edge: Any
+    nodes: list[GraphNode]
+    delegation: Delegation
+
+
+def capture(
+    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Trace the module into a graph with torch.export."""
+    with torch.no_grad():
+        return torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
+
+
+def lower(program: torch.export.ExportedProgram, backend: str) -> LoweredProgram:
+    """Hand to the backend what it takes, and note what it does not take and why."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    with rejections() as rejected:
+        edge = to_edge_transform_and_lower(program, partitioner=_partitioners(backend), generate_etrecord=True)
+    nodes = list_nodes(edge.exported_program().graph_module)
+    return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons))
+
+
+def _partitioners(backend: str) -> list[Any] | None:
+    if backend == "portable":
+        return None
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return [XnnpackPartitioner()]

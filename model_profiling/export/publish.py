@@ -1,0 +1,65 @@
+"""Put a finished export in place: all of it, or none of it and the older one stays."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from model_profiling.errors import SetupError
+
+STAGING = ".export-"
+
+
+@contextlib.contextmanager
+def staging(directory: Path) -> Iterator[Path]:
+    """Give a hidden directory beside the destination, gone afterwards; the caller holds the destination's lock."""
+    for stale in directory.glob(f"{STAGING}*"):
+        # We hold the lock, so this is what a killed export left.
+        shutil.rmtree(stale, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix=STAGING, dir=directory))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def publish(staged: Path, directory: Path, names: list[str]) -> None:
+    """Move `names` from `staged` to `directory` in order; when a move fails, put back all that was there before."""
+    replaced = staged / "replaced"
+    replaced.mkdir()
+    done: list[str] = []
+    try:
+        for name in names:
+            done.append(name)
+            if os.path.lexists(directory / name):
+                (directory / name).rename(replaced / name)
+            (staged / name).rename(directory / name)
+    except BaseException:
+        for name in reversed(done):
+            if os.path.lexists(replaced / name):
+                _remove(directory / name)
+                (replaced / name).rename(directory / name)
+            elif not os.path.lexists(staged / name):
+                _remove(directory / name)
+        raise
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writable(directory: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden directory into an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(
+            f"the export could not be written to {directory}: {error.strerror or error}",
+            "Check the directory's permissions and the free space, or choose another --outdir.",
+        ) from error
