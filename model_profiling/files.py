@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +89,18 @@ def locked(directory: Path, who: str) -> Iterator[None]:
                 f"another {who} is writing to {directory}", "Wait for it to end, or choose another directory."
             ) from None
         yield
+
+
+def remove_directory(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def replace_directory(new: Path, home: Path) -> None:
+    """Move `new` to `home`. What was at `home` is moved away first and removed last."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    old = home.with_name(f".{home.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if home.exists():
+        home.rename(old)
+    new.rename(home)
+    shutil.rmtree(old, ignore_errors=True)

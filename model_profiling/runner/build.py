@@ -20,8 +20,13 @@ from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk
 NATIVE = Path(__file__).parent / "native"
 RUNNER_NAME = "sme2_runner"
 # Linked at build time: everything but the XNNPACK backend, which is loaded after the features are masked.
-_LINKED = ("executorch", "executorch_etdump", "executorch_kernels_optimized", "executorch_kernels_quantized")
-_LINKED += ("executorch_threadpool",)
+_LINKED = (
+    "executorch",
+    "executorch_etdump",
+    "executorch_kernels_optimized",
+    "executorch_kernels_quantized",
+    "executorch_threadpool",
+)
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
@@ -111,7 +116,7 @@ def _require(command: tuple[str, ...], target: Target) -> None:
         hint = "pip install ziglang"
     else:
         available = shutil.which(command[0]) is not None
-        hint = f"apt-get install {command[0].removeprefix(target.arch + '-linux-gnu-')}-{target.arch.replace('_', '-')}-linux-gnu"
+        hint = f"apt-get install g++-{target.arch.replace('_', '-')}-linux-gnu"
     if not available:
         raise SetupError(f"no compiler for {target.name}", f"Install one: {hint}.")
 
@@ -132,7 +137,9 @@ def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tabl
     return digest.hexdigest()[:20]
 
 
-def compile_command(target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path) -> list[str]:
+def compile_command(
+    target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path
+) -> list[str]:
     """The compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
     macos = target.library_suffix == ".dylib"
     flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
@@ -151,7 +158,8 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
         built.mkdir()
         (built / "kit_tables.h").write_text(tables)
         call = compile_command(target, sdk, command, built, NATIVE / "main.cpp", built / runner.name)
-        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        # Some compilers drop temporary files where they are called.
+        done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=built)
         if done.returncode != 0:
             log = home.with_suffix(".log")
             log.write_text(" ".join(call) + "\n\n" + done.stderr)

@@ -1,4 +1,4 @@
-"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, and which one is the headline.
+"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, which is the headline.
 
 XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
 offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
@@ -14,9 +14,9 @@ class Agreement(Enum):
     """How far cpuinfo's table must agree with the independent source."""
 
     EXACT = "exact"
-    # cpuinfo also believes a list of known cores, because old kernels do not report these: more than the source is fine.
+    # cpuinfo also believes a list of known cores, because old kernels do not report these: more is fine.
     AT_LEAST = "at_least"
-    # cpuinfo asks for more conditions than the instruction set does: less than the source is fine.
+    # cpuinfo asks for more conditions than the instruction set does: less is fine.
     AT_MOST = "at_most"
 
 
@@ -129,7 +129,7 @@ def architecture(machine: str) -> str:
 
 
 def expand(arch: str, names: list[str]) -> set[str]:
-    """All features that go when `names` go: each one, and whatever builds on it. Raises KeyError for an unknown name."""
+    """All features that go when `names` go: each one, and whatever builds on it. Unknown names raise KeyError."""
     table = {feature.name: feature for feature in TABLES[arch]}
     gone = {table[ALIASES[arch].get(name, name)].name for name in names}
     while more := {f.name for f in table.values() if f.name not in gone and gone & set(f.requires)}:

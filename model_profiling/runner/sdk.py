@@ -92,4 +92,6 @@ def _unpack(wheel: Path, into: Path) -> None:
                     archive.extract(member, into.parent / "wheel")
         (into.parent / "wheel" / "executorch").rename(into)
     except (zipfile.BadZipFile, OSError) as error:
-        raise SetupError(f"the wheel {wheel.name} is damaged: {error}", "Run the command again to fetch it anew.") from None
+        raise SetupError(
+            f"the wheel {wheel.name} is damaged: {error}", "Run the command again to fetch it anew."
+        ) from None

@@ -1,0 +1,1 @@
+"""Pure functions over a run: what the numbers mean and how sure we may be of them."""

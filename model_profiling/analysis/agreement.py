@@ -1,0 +1,78 @@
+"""How far two sets of outputs differ: experiments against each other and against eager PyTorch."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.artifacts import ExportRecord
+from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+
+Array = npt.NDArray[np.generic]
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """Outputs `left` against `right`: largest difference, cosine, signal to noise in decibel (None: exact)."""
+
+    left: str
+    right: str
+    max_abs_error: float
+    cosine: float
+    sqnr_db: float | None
+
+
+def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
+    """Each experiment against eager, and each compared pair against each other, where outputs were kept."""
+    outputs = {
+        name: outputs_of(directory, manifest, name) for name, r in manifest.experiments.items() if r.status == "ok"
+    }
+    found = []
+    eager = expected_outputs(Path(manifest.model.path).parent, manifest.model.export)
+    for name, arrays in outputs.items():
+        if eager and arrays:
+            found.append(_agreement(name, arrays, "eager", eager))
+    for before, after in manifest.compare_pairs:
+        if outputs.get(before) and outputs.get(after):
+            found.append(_agreement(before, outputs[before], after, outputs[after]))
+    return [agreement for agreement in found if agreement is not None]
+
+
+def outputs_of(directory: RunDirectory, manifest: Manifest, name: str) -> list[Array]:
+    """The outputs an experiment left behind; empty if it left none (a foreign runner does not)."""
+    record = manifest.experiments[name]
+    arrays: list[Array] = []
+    for index, tensor in enumerate(record.outputs):
+        file = experiment_file(manifest.model.stem, name, record.threads, f"_output-{index}.bin")
+        path = directory.experiment(name) / file
+        if not path.is_file() or tensor.dtype in ("scalar", "bfloat16"):
+            return []
+        data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
+        if data.size != int(np.prod(tensor.shape, dtype=np.int64)):
+            return []
+        arrays.append(data.reshape(tensor.shape))
+    return arrays
+
+
+def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array]:
+    """What eager PyTorch computed at export; empty if it was not kept."""
+    paths = [directory / tensor.file for tensor in export.outputs] if export else []
+    if not all(path.is_file() for path in paths):
+        return []
+    return [np.load(path, allow_pickle=False) for path in paths]
+
+
+def _agreement(left: str, ours: list[Array], right: str, theirs: list[Array]) -> Agreement | None:
+    if [a.shape for a in ours] != [b.shape for b in theirs]:
+        return None
+    a = np.concatenate([array.ravel().astype(np.float64) for array in ours])
+    b = np.concatenate([array.ravel().astype(np.float64) for array in theirs])
+    noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return Agreement(
+        left=left,
+        right=right,
+        max_abs_error=float(np.max(np.abs(a - b), initial=0.0)),
+        cosine=float(np.dot(a, b) / norm) if norm else 1.0,
+        sqnr_db=10 * float(np.log10(signal / noise)) if noise and signal else None,
+    )

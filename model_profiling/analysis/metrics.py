@@ -1,0 +1,61 @@
+"""metrics.json: the numbers a person asks for first, from a run directory."""
+
+import msgspec
+import numpy as np
+
+from model_profiling.analysis.agreement import Agreement, agreements
+from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Samples
+
+
+class ExperimentMetrics(msgspec.Struct, frozen=True):
+    """One experiment's latency; None where it gave none. Overhead is how much slower the tracer made it."""
+
+    status: str
+    latency: Latency | None
+    latency_source: str
+    tracer_overhead_percent: float | None
+    disabled: list[str]
+    nonfinite_outputs: int
+
+
+class Metrics(msgspec.Struct, frozen=True):
+    model: str
+    platform: str
+    experiments: dict[str, ExperimentMetrics]
+    comparisons: list[Comparison]
+    agreements: list[Agreement]
+
+
+def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
+    """Compute all metrics of a run from its samples and outputs."""
+    done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
+    samples = {name: directory.samples(manifest, name) for name in done}
+    experiments = {name: _experiment(record, samples.get(name)) for name, record in manifest.experiments.items()}
+    comparisons = []
+    for before, after in manifest.compare_pairs:
+        if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
+            sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
+            comparisons.append(compare(sides[0], sides[1], paired=done[before].session == done[after].session))
+    return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
+
+
+def _experiment(record: ExperimentRecord, samples: Samples | None) -> ExperimentMetrics:
+    turns = latency_turns(record, samples) if samples else []
+    return ExperimentMetrics(
+        status=record.status,
+        latency=summarise(turns) if turns else None,
+        latency_source=record.latency_source,
+        tracer_overhead_percent=_tracer_overhead(samples) if samples else None,
+        disabled=record.features.disabled if record.features else [],
+        nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
+    )
+
+
+def _tracer_overhead(samples: Samples) -> float | None:
+    """How much slower executions are with a tracer; each traced turn's first run, which met cold caches, left out."""
+    traced = [ns for turn in samples.traced for ns in turn.ns[1:]]
+    timed = [ns for turn in samples.timed for ns in turn.ns]
+    if not traced or not timed:
+        return None
+    return float((np.median(traced) / np.median(timed) - 1) * 100)

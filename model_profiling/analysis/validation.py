@@ -1,0 +1,61 @@
+"""Is a run directory what the pipeline wrote: all files there, hashes right, ETDumps readable, numbers present?"""
+
+from model_profiling import etdump, files
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.errors import KitError
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
+
+
+def problems(directory: RunDirectory) -> list[str]:
+    """Everything that is wrong with a run directory, in words; empty if nothing is."""
+    try:
+        manifest = directory.manifest()
+    except KitError as error:
+        return [error.message]
+    found = [] if manifest.experiments else ["the manifest lists no experiments"]
+    if manifest.status != "complete":
+        found.append(f"the run is {manifest.status}; run the pipeline again to finish it")
+    for name, record in manifest.experiments.items():
+        found += [f"{name}: {problem}" for problem in _experiment_problems(directory, manifest, name, record)]
+    return found + _summary_problems(directory, manifest)
+
+
+def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str, record: ExperimentRecord) -> list[str]:
+    if record.status != "ok":
+        return [f"failed: {record.failure}"]
+    home = directory.experiment(name)
+    needed = [
+        experiment_file(manifest.model.stem, name, record.threads, end) for end in (".etdump", ".log", "_samples.json")
+    ]
+    found = [f"the manifest does not list {file}" for file in needed if file not in record.files]
+    for file, digest in record.files.items():
+        if not (home / file).is_file():
+            found.append(f"{file} is missing")
+        elif files.sha256(home / file) != digest:
+            found.append(f"{file} has changed since the run")
+    if found:
+        return found
+    try:
+        samples = directory.samples(manifest, name)
+        dump = etdump.read(home / needed[0])
+    except KitError as error:
+        return [error.message]
+    executed, expected = len(etdump.nest(dump)), sum(len(turn.ns) for turn in samples.traced)
+    if record.runner.kind == "kit" and executed != expected:
+        found.append(f"{needed[0]} holds {executed} executions where {expected} were traced")
+    if record.mode == "timing" and not samples.timed and record.runner.kind == "kit":
+        found.append("there are no timed executions")
+    return found
+
+
+def _summary_problems(directory: RunDirectory, manifest: Manifest) -> list[str]:
+    try:
+        metrics = files.read_json(directory.metrics_path, Metrics, "metrics")
+    except KitError as error:
+        return [error.message]
+    found = [f"metrics.json does not know {name}" for name in manifest.experiments if name not in metrics.experiments]
+    for suffix in ("json", "md"):
+        path = directory.summary_path(manifest.model.stem, suffix)
+        if not path.is_file():
+            found.append(f"{path.name} is missing")
+    return found

@@ -1,0 +1,36 @@
+"""`sme2-kit build`: build the runner for this machine, or check that it builds for another."""
+
+import argparse
+import sys
+import time
+
+HELP = "build the native runner (done by itself when needed)"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target", metavar="TARGET", help="linux-x86_64, linux-aarch64 or macos-arm64; default: this machine"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from model_profiling.runner.build import build_runner
+
+    start = time.monotonic()
+    build = build_runner(args.target)
+    seconds = time.monotonic() - start
+    facts = {
+        "runner": str(build.path),
+        "target": build.target.name,
+        "executorch": build.sdk.version,
+        "compiler": build.compiler,
+        "seconds": round(seconds, 2),
+    }
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(facts)).decode() + "\n")
+    else:
+        sys.stdout.write("".join(f"{key:<11} {value}\n" for key, value in facts.items()))
+    return 0

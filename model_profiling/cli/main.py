@@ -1,0 +1,84 @@
+"""The command line: finds the subcommand, runs it, and turns every failure into two lines and an exit code."""
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Protocol, cast
+
+from model_profiling import __version__
+
+# Each name is a module of this package with HELP, prepare_parser and run.
+COMMANDS = ("export", "run", "validate", "quicktest", "models", "doctor", "build")
+
+
+class Command(Protocol):
+    HELP: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    try:
+        args = _parser().parse_args(argv)
+        command = cast(Command, importlib.import_module(f"model_profiling.cli.{args.command}"))
+    except ModuleNotFoundError as error:
+        return _fail(
+            f"the Python package {error.name} is missing", "Run `make setup`, then `source .venv/bin/activate`.", 3
+        )
+    return _run(command, args)
+
+
+def _run(command: Command, args: argparse.Namespace) -> int:
+    from model_profiling.errors import KitError
+
+    debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
+    try:
+        return command.run(args)
+    except KitError as error:
+        if debug:
+            raise
+        return _fail(error.message, error.hint, error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted", "What was finished is kept; the same command continues from there.", 130)
+    except BrokenPipeError:
+        # Whoever read our output has left; what they did not read is nobody's loss.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _fail("out of memory", "Close other programs, or use a smaller model.", 3)
+    except OSError as error:
+        if debug:
+            raise
+        return _fail(
+            f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), "Check space and permissions there.", 3
+        )
+    except Exception as error:  # the last door: a user never sees a traceback unasked
+        if debug:
+            raise
+        what = f"unexpected {type(error).__name__}: {error}"
+        return _fail(
+            what, "This is a bug in the kit. Please report it with the output of the same command and --debug.", 1
+        )
+
+
+def _fail(message: str, hint: str, code: int) -> int:
+    sys.stderr.write(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sme2-kit",
+        description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
+    )
+    parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = cast(Command, importlib.import_module(f"model_profiling.cli.{name}"))
+        subparser = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.prepare_parser(subparser)
+        subparser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser

@@ -1,0 +1,50 @@
+"""Progress of long work on standard error: a bar on a terminal, now and then a line elsewhere."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+Report = Callable[[str, int, int], None]
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextlib.contextmanager
+def progress(quiet: bool = False) -> Iterator[Report]:
+    """Yield the function that long work calls with what it is doing, how much is done, and how much there is."""
+    if quiet:
+        yield lambda label, done, total: None
+    elif sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _lines()
+
+
+def _lines() -> Report:
+    last_time, last_stage = 0.0, ""
+
+    def report(label: str, done: int, total: int) -> None:
+        nonlocal last_time, last_stage
+        stage = label.split(" ")[0]
+        if stage != last_stage or time.monotonic() - last_time > _SECONDS_BETWEEN_LINES:
+            sys.stderr.write(f"run: {label} ({done}/{total})\n" if done else f"run: {label}\n")
+            last_time, last_stage = time.monotonic(), stage
+
+    return report
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} runs"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("preparing", total=1)
+        yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)

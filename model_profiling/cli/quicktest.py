@@ -1,0 +1,39 @@
+"""`sme2-kit quicktest`: does everything work here, end to end? Export, run, validate, on the smallest model."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "smoke test: set-up check, build, export toy_cnn, run, validate"
+_STAGES = ("set-up", "export", "run", "validate")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dtype", choices=("fp32", "fp16", "int8"), default="fp16", help="default: %(default)s")
+    parser.add_argument(
+        "--outdir", type=Path, default=Path("model_profiling/out_toy_cnn"), metavar="DIR", help="default: %(default)s"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.cli.main import main
+    from model_profiling.errors import RunError
+    from model_profiling.platforms.local import local_name
+
+    artifacts, runs = args.outdir / "artifacts", args.outdir / "runs" / local_name()
+    commands = (
+        ["doctor", "--essentials"],
+        ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],
+        ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs)],
+        ["validate", "--results", str(runs)],
+    )
+    for stage, command in zip(_STAGES, commands, strict=True):
+        code = main(command)
+        if code != 0:
+            raise RunError(
+                f"the quick test stopped at {stage}",
+                f"Mend what `sme2-kit {' '.join(command)}` says, then run it again.",
+            )
+        sys.stdout.write(f"{stage} ok\n")
+        sys.stdout.flush()
+    return 0

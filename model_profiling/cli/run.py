@@ -1,0 +1,77 @@
+"""`sme2-kit run`: measure a model with acceleration on and off, side by side."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.cli.progress import progress
+
+if TYPE_CHECKING:
+    from model_profiling.pipeline.config import Config
+    from model_profiling.platforms.base import Platform
+
+HELP = "profile a .pte with acceleration on and off, side by side"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", nargs="?", type=Path, metavar="MODEL.pte", help="the model; the rest is chosen for this machine"
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
+    )
+    parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
+    parser.add_argument("--platform", choices=("linux", "mac"), help="default: this machine's own")
+    parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
+    parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
+    parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
+    parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.pipeline.pipeline import Pipeline
+    from model_profiling.platforms.local import LocalPlatform
+    from model_profiling.report import results
+    from model_profiling.run_directory import RunDirectory
+
+    platform = LocalPlatform(args.platform)
+    with progress() as report:
+        config, remark = _config(args, platform)
+        if args.analysis_only:
+            directory = RunDirectory(Path(config.output_root))
+        else:
+            try:
+                result = Pipeline(config, platform, report, args.only).run()
+            finally:
+                # What did finish is worth its numbers even if another experiment failed.
+                results.refresh(RunDirectory(Path(config.output_root)))
+            directory = result.directory
+            if args.verbose:
+                sys.stderr.write(
+                    f"ran: {', '.join(result.ran) or 'nothing'}; kept: {', '.join(result.kept) or 'nothing'}\n"
+                )
+    if remark and not args.json:
+        sys.stderr.write(f"note: {remark}\n")
+    results.show(directory, as_json=args.json)
+    return 0
+
+
+def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:
+    """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
+    from model_profiling.errors import InputError
+    from model_profiling.pipeline.config import load_config
+    from model_profiling.pipeline.defaults import default_config
+
+    if (args.model is None) == (args.config is None):
+        raise InputError(
+            "give a .pte or --config, one of the two",
+            "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
+        )
+    if args.config is not None:
+        if args.output_root or args.runs or args.threads:
+            raise InputError("--output-root, --runs and --threads go with a .pte", "Set them in the config.")
+        return load_config(args.config), ""
+    return default_config(args.model, platform, args.output_root, args.runs, args.threads)

@@ -1,0 +1,181 @@
+"""The experiment config: JSON in the learning path's spelling, checked until every mistake has a name and a fix."""
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.errors import InputError
+
+# What may become a folder name and part of a file name on any device.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
+_ALIASES = {"runs": "num_runs", "threads": "num_threads"}
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
+class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way to run the model. Without `runner_path` the kit's own runner is used."""
+
+    name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+    runner_path: str | None = None
+    mode: str = "timing"
+    num_runs: Count = 10
+    traced_runs: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
+    num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    disable_features: list[str] = []
+
+    @property
+    def runs_traced(self) -> int:
+        """How many executions get a tracer; medians of operators need no more than 50."""
+        return self.traced_runs or min(self.num_runs, 50)
+
+
+class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which experiments to hold against each other: [before, after]."""
+
+    compare_pairs: list[tuple[str, str]] = []
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    model: str
+    output_root: str
+    experiments: Annotated[list[Experiment], msgspec.Meta(min_length=1)]
+    analysis: Analysis = Analysis()
+    inputs: list[str] = []
+    seed: int = 0
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    comment: str = ""
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a config, with the spellings the learning path also uses."""
+    schema = msgspec.json.schema(Config)
+    properties = schema["$defs"]["Experiment"]["properties"]
+    properties["mode"] = {"enum": sorted(MODES), "default": "timing"}
+    for alias, name in _ALIASES.items():
+        properties[alias] = properties[name]
+    schema["$defs"]["Config"]["properties"]["$schema"] = {"type": "string"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sme2-kit experiment config", **schema}
+
+
+def load_config(path: Path) -> Config:
+    """Read a config file. Relative paths in it are relative to the working directory, as in the learning path."""
+    try:
+        raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        where = (
+            f"line {error.lineno}, column {error.colno}: {error.msg}"
+            if isinstance(error, json.JSONDecodeError)
+            else "not UTF-8"
+        )
+        raise InputError(
+            f"config {path} is not JSON ({where})", "Correct that place; a JSON Schema ships with the kit."
+        ) from None
+    except RecursionError:
+        raise InputError(f"config {path} is nested too deeply", "Check that it is the file you meant.") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"config {path} is not a JSON object", "Start from model_profiling/configs/templates/.")
+    return parse_config(raw, str(path))
+
+
+def parse_config(raw: dict[str, Any], where: str) -> Config:
+    """Turn decoded JSON into a checked Config; `where` names the source in messages."""
+    raw = {key: value for key, value in raw.items() if key != "$schema"}
+    experiments = raw.get("experiments")
+    if isinstance(experiments, list):
+        raw["experiments"] = [_with_full_names(item, where) for item in experiments]
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
+    return _checked(config, where)
+
+
+def _with_full_names(experiment: Any, where: str) -> Any:
+    """Accept `runs` and `threads` for `num_runs` and `num_threads`."""
+    if not isinstance(experiment, dict):
+        return experiment
+    result = dict(experiment)
+    for alias, name in _ALIASES.items():
+        if alias in result:
+            if name in result:
+                raise InputError(f"config {where}: an experiment has both `{alias}` and `{name}`", f"Keep `{name}`.")
+            result[name] = result.pop(alias)
+    return result
+
+
+def _explain(message: str) -> str:
+    return message.replace("Object contains", "there is an").replace("`$.", "`").replace("`$`", "the top level")
+
+
+def _hint(message: str) -> str:
+    unknown = re.search(r"unknown field `([^`]+)`", message)
+    if not unknown:
+        return "Compare with model_profiling/configs/templates/."
+    known = {*Config.__struct_fields__, *Experiment.__struct_fields__, *_ALIASES, "compare_pairs"}
+    close = difflib.get_close_matches(unknown[1], sorted(known), n=1)
+    return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
+
+
+def _checked(config: Config, where: str) -> Config:
+    """Everything a type cannot say: names are unique, modes and pairs exist, files are there."""
+    names = [experiment.name for experiment in config.experiments]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"config {where}: two experiments are named '{name}'", "Give each its own name.")
+    for experiment in config.experiments:
+        if experiment.mode not in MODES:
+            close = ", ".join(sorted(MODES))
+            raise InputError(
+                f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
+            )
+        if experiment.runner_path is not None and not Path(experiment.runner_path).is_file():
+            raise InputError(
+                f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist",
+                "Correct it, or leave runner_path out to use the kit's own runner.",
+            )
+    for pair in config.analysis.compare_pairs:
+        for name in pair:
+            if name not in names:
+                raise InputError(
+                    f"config {where}: compare_pairs names '{name}', which is no experiment",
+                    f"Experiments: {', '.join(names)}.",
+                )
+        if pair[0] == pair[1]:
+            raise InputError(f"config {where}: compare_pairs holds '{pair[0]}' against itself", "Name two experiments.")
+    if not Path(config.model).is_file():
+        raise InputError(
+            f"config {where}: model '{config.model}' does not exist",
+            "Export it first (sme2-kit export), or correct `model`.",
+        )
+    for file in config.inputs:
+        if not Path(file).is_file():
+            raise InputError(
+                f"config {where}: input file '{file}' does not exist", "Correct `inputs`, or leave it out."
+            )
+    return config
+
+
+def compare_pairs(config: Config) -> list[tuple[str, str]]:
+    """The pairs asked for, else each experiment with features off before the one like it with nothing off."""
+    if config.analysis.compare_pairs:
+        return config.analysis.compare_pairs
+    timed = [e for e in config.experiments if MODES[e.mode] == "timing"]
+    pairs = [
+        (off.name, on.name)
+        for off in timed
+        for on in timed
+        if off.disable_features and not on.disable_features and off.num_threads == on.num_threads
+    ]
+    if not pairs and len(timed) == 2:
+        # The learning path names its experiments …_on and …_off; the slower one is the baseline.
+        first, second = sorted(timed, key=lambda experiment: not experiment.name.endswith("off"))
+        pairs = [(first.name, second.name)]
+    return pairs

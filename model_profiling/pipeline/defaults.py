@@ -1,0 +1,50 @@
+"""The config of a run without one: the model, this machine's headline accelerator on and off, sensible counts."""
+
+import re
+from pathlib import Path
+
+from model_profiling.artifacts import ExportPaths
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import Config, parse_config
+from model_profiling.pipeline.pipeline import export_record, model_dtype
+from model_profiling.platforms.base import Platform
+from model_profiling.runner import features
+
+RUNS = 60
+TRACED_RUNS = 20
+
+
+def default_config(
+    model: Path, platform: Platform, output_root: Path | None, runs: int | None, threads: int | None
+) -> tuple[Config, str]:
+    """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason."""
+    if not model.is_file():
+        raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
+    paths = ExportPaths(model.resolve())
+    probe = platform.probe()
+    dtype = model_dtype(paths, export_record(paths))
+    accelerator = features.headline(probe.arch, set(probe.features), dtype)
+    common = {"num_runs": runs or RUNS, "traced_runs": min(runs or RUNS, TRACED_RUNS), "num_threads": threads or 1}
+    raw = {
+        "model": str(model),
+        "output_root": str(output_root or default_output_root(paths, platform.name)),
+        "experiments": [{"name": f"{platform.name}_baseline", **common}],
+    }
+    if accelerator is None:
+        return parse_config(raw, "(made for this machine)"), (
+            f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
+            "an int8 or fp16 export may have one (sme2-kit doctor tells)"
+        )
+    raw["experiments"] = [
+        {"name": f"{platform.name}_{accelerator}_on", **common},
+        {"name": f"{platform.name}_{accelerator}_off", "disable_features": [accelerator], **common},
+    ]
+    return parse_config(raw, "(made for this machine)"), ""
+
+
+def default_output_root(paths: ExportPaths, platform: str) -> Path:
+    """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files."""
+    if paths.directory.name == "artifacts" and paths.directory.parent.name.startswith("out_"):
+        return paths.directory.parent / "runs" / platform
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", paths.stem)
+    return Path(f"out_{name}") / "runs" / platform

@@ -1,0 +1,286 @@
+"""The pipeline: what is finished is kept, what is missing is run, and the manifest says all of it."""
+
+import datetime
+import hashlib
+import shlex
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import __version__, files
+from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.errors import InputError, KitError, RunError
+from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
+from model_profiling.pipeline.execution import Group, GroupRun, Outcome, Report, clear_scratch, keep
+from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
+from model_profiling.pipeline.schedule import Schedule, groups, interleave
+from model_profiling.platforms.base import Platform, Probe
+from model_profiling.run_directory import (
+    ExperimentRecord,
+    Manifest,
+    ModelRecord,
+    RunDirectory,
+    RunnerRecord,
+    ScheduleRecord,
+)
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    directory: RunDirectory
+    manifest: Manifest
+    ran: list[str]
+    kept: list[str]
+
+
+class Pipeline:
+    """One run of a config on a platform, into the config's run directory."""
+
+    def __init__(self, config: Config, platform: Platform, report: Report, only: list[str] | None = None) -> None:
+        self._config = config
+        self._platform = platform
+        self._report = report
+        self._only = _checked_only(config, only)
+        self._directory = RunDirectory(Path(config.output_root))
+        self._scratch = self._directory.path / ".partial"
+        self._paths = ExportPaths(Path(config.model).resolve())
+        self._runners: dict[str | None, RunnerRecord] = {}
+
+    def run(self) -> PipelineResult:
+        """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
+        with files.locked(self._directory.path, "pipeline"):
+            return self._run_locked()
+
+    def _run_locked(self) -> PipelineResult:
+        clear_scratch(self._scratch)
+        self._report("preparing", 0, 1)
+        probe = self._platform.probe()
+        export = export_record(self._paths)
+        inputs = self._inputs(export)
+        manifest = self._start_manifest(probe, export)
+        fingerprints = {e.name: self._fingerprint(e, manifest.model, inputs) for e in self._config.experiments}
+        wanted = [e for e in self._config.experiments if e.name in self._only]
+        finished = {e.name for e in wanted if self._is_finished(manifest, e.name, fingerprints[e.name])}
+        for name in [n for n in fingerprints if n in manifest.experiments and n in self._only and n not in finished]:
+            del manifest.experiments[name]
+        failures: list[tuple[str, KitError]] = []
+        ran: list[str] = []
+        for group in groups(self._config):
+            todo = [e for e in group if e.name in self._only and e.name not in finished]
+            if todo:
+                failures += self._run_group(todo, manifest, fingerprints, inputs)
+                ran += [e.name for e in todo]
+        manifest.status = "failed" if failures else "complete"
+        self._write(manifest)
+        if failures:
+            raise _combined(failures, self._directory)
+        return PipelineResult(self._directory, manifest, ran, sorted(finished))
+
+    def _run_group(
+        self, todo: list[Experiment], manifest: Manifest, fingerprints: dict[str, str], inputs: tuple[Path, ...]
+    ) -> list[tuple[str, KitError]]:
+        """Run a group side by side, put each finished experiment in place, then say so in the manifest."""
+        session, started, load_before = uuid.uuid4().hex[:12], _now(), self._platform.load()
+        outcomes = {e.name: Outcome(e, self._runner(e), self._scratch / e.name) for e in todo}
+        for outcome in outcomes.values():
+            outcome.scratch.mkdir(parents=True)
+        foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
+        _refuse_masking(todo, foreign)
+        schedule = interleave(todo, foreign, self._config.seed)
+        group = Group(self._platform, self._paths.pte, self._paths.stem, inputs, self._config.timeout_s)
+        group_run = GroupRun(group, schedule, outcomes, self._report)
+        group_run.run()
+        manifest.schedules[session] = _schedule_record(
+            schedule, self._config.seed, group_run.settle_runs, bool(foreign)
+        )
+        for name, outcome in outcomes.items():
+            hashes = keep(outcome, self._directory.experiment(name))
+            manifest.experiments[name] = _record(
+                outcome, fingerprints[name], session, started, hashes, (load_before, self._platform.load())
+            )
+        self._write(manifest)
+        return [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
+
+    def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
+        """A new manifest that takes over what an earlier one knows of the same model."""
+        pte = self._paths.pte
+        model = ModelRecord(
+            str(pte), self._paths.stem, files.sha256(pte), pte.stat().st_size, model_dtype(self._paths, export), export
+        )
+        environment: dict[str, object] = {
+            "arch": probe.arch,
+            "features": list(probe.features),
+            "features_proof": probe.proof,
+        }
+        config: dict[str, object] = msgspec.to_builtins(self._config)
+        config["command"] = shlex.join(sys.argv)
+        manifest = Manifest(
+            __version__,
+            self._platform.name,
+            _now(),
+            _now(),
+            config,
+            model,
+            environment | probe.environment,
+            compare_pairs(self._config),
+        )
+        if self._directory.manifest_path.exists():
+            self._take_over(manifest, self._directory.manifest())
+        return manifest
+
+    def _take_over(self, manifest: Manifest, earlier: Manifest) -> None:
+        if earlier.model.stem != manifest.model.stem:
+            root = self._directory.path
+            raise InputError(
+                f"{root} holds a run of {earlier.model.stem}, not of {manifest.model.stem}",
+                f"Give another one, for example --output-root {root}-{manifest.model.dtype}, or remove it.",
+            )
+        if earlier.model.sha256 == manifest.model.sha256:
+            manifest.created = earlier.created
+            manifest.experiments = dict(earlier.experiments)
+            manifest.schedules = dict(earlier.schedules)
+
+    def _is_finished(self, manifest: Manifest, name: str, fingerprint: str) -> bool:
+        """Whether an experiment was run as it would be now and its files are all still what they were."""
+        record = manifest.experiments.get(name)
+        if record is None or record.status != "ok" or record.fingerprint != fingerprint:
+            return False
+        home = self._directory.experiment(name)
+        return all(
+            (home / file).is_file() and files.sha256(home / file) == digest for file, digest in record.files.items()
+        )
+
+    def _fingerprint(self, experiment: Experiment, model: ModelRecord, inputs: tuple[Path, ...]) -> str:
+        """A hash of everything that decides what an experiment measures."""
+        digest = hashlib.sha256(msgspec.json.encode(experiment))
+        runner = self._runner(experiment)
+        for part in (model.sha256, runner.sha256, self._platform.name, str(self._config.seed)):
+            digest.update(part.encode() + b"\0")
+        for path in inputs:
+            digest.update(files.sha256(path).encode())
+        return digest.hexdigest()
+
+    def _runner(self, experiment: Experiment) -> RunnerRecord:
+        if experiment.runner_path not in self._runners:
+            self._runners[experiment.runner_path] = self._platform.runner(experiment.runner_path)
+        return self._runners[experiment.runner_path]
+
+    def _inputs(self, export: ExportRecord | None) -> tuple[Path, ...]:
+        """The config's inputs, else the samples saved beside the .pte, else none (the runner then feeds ones)."""
+        if self._config.inputs:
+            return tuple(Path(file).resolve() for file in self._config.inputs)
+        if export is None:
+            return ()
+        paths = tuple(self._paths.directory / tensor.file for tensor in export.inputs)
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise InputError(
+                f"sample input {missing[0]} is missing", "Export the model again, or give `inputs` in the config."
+            )
+        return paths
+
+    def _write(self, manifest: Manifest) -> None:
+        manifest.updated = _now()
+        files.write_json(self._directory.manifest_path, manifest)
+
+
+def export_record(paths: ExportPaths) -> ExportRecord | None:
+    """What export_meta.json beside the .pte says of it; None if it says nothing or of another file."""
+    if not paths.meta.is_file():
+        return None
+    record = files.read_json(paths.meta, ExportMeta, "export metadata").exports.get(paths.stem)
+    if record is None or record.files.get(paths.pte.name) != files.sha256(paths.pte):
+        return None
+    return record
+
+
+def model_dtype(paths: ExportPaths, export: ExportRecord | None) -> str:
+    """The model's dtype, from its export or its file name; 'unknown' if neither tells."""
+    if export is not None:
+        return export.dtype
+    return next((dtype for dtype in ("fp32", "fp16", "int8") if paths.stem.endswith(f"_{dtype}")), "unknown")
+
+
+def _checked_only(config: Config, only: list[str] | None) -> set[str]:
+    names = {experiment.name for experiment in config.experiments}
+    for name in only or []:
+        if name not in names:
+            raise InputError(
+                f"--only names '{name}', which is no experiment", f"Experiments: {', '.join(sorted(names))}."
+            )
+    return set(only) if only else names
+
+
+def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
+    for experiment in todo:
+        if experiment.name in foreign and experiment.disable_features:
+            raise InputError(
+                f"experiment '{experiment.name}' disables features, which only the kit's runner can do",
+                "Leave runner_path out, or give a runner that was built without them.",
+            )
+
+
+def _schedule_record(schedule: Schedule, seed: int, settle: int, launches: bool) -> ScheduleRecord:
+    order = [
+        [schedule.lanes[i].label for i in turn if schedule.lanes[i].runs_by_turn[n]]
+        for n, turn in enumerate(schedule.order)
+    ]
+    return ScheduleRecord(
+        seed, "alternating launches" if launches else "interleaved turns", schedule.turns, settle, order
+    )
+
+
+def _record(
+    outcome: Outcome, fingerprint: str, session: str, started: str, hashes: dict[str, str], load: tuple[float, float]
+) -> ExperimentRecord:
+    experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
+    foreign = outcome.runner.kind == "foreign"
+    notes = [FOREIGN_NOTE] if foreign else []
+    if outcome.features is not None:
+        notes += [f"this CPU does not have '{name}'; nothing was disabled for it" for name in outcome.features.absent]
+    return ExperimentRecord(
+        name=experiment.name,
+        status="ok" if failure is None else "failed",
+        fingerprint=fingerprint,
+        session=session,
+        mode=MODES[experiment.mode],
+        threads=experiment.num_threads,
+        disable_features=experiment.disable_features,
+        runner=outcome.runner,
+        started=started,
+        finished=_now(),
+        features=outcome.features,
+        load_ns=ready.load_ns if ready else 0,
+        warmup_ns=ready.warmup_ns if ready else [],
+        backends=ready.backends if ready else [],
+        inputs=ready.inputs if ready else [],
+        outputs=outcome.done.outputs if outcome.done else [],
+        latency_source=_latency_source(experiment, foreign),
+        load_before=round(load[0], 2),
+        load_after=round(load[1], 2),
+        files=hashes,
+        notes=notes,
+        failure=failure.message if failure else "",
+    )
+
+
+def _latency_source(experiment: Experiment, foreign: bool) -> str:
+    if MODES[experiment.mode] == "trace":
+        return "none"
+    return "traced executions" if foreign else "untraced executions"
+
+
+def _combined(failures: list[tuple[str, KitError]], directory: RunDirectory) -> KitError:
+    """One error for all failed experiments, with the kind of the first."""
+    name, first = failures[0]
+    error = type(first)(f"experiment '{name}' failed: {first.message}", first.hint)
+    if len(failures) > 1:
+        error.message += f" (and {len(failures) - 1} more; see {directory.manifest_path})"
+    return error if isinstance(error, KitError) else RunError(str(error))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,69 @@
+"""What every platform offers the pipeline: say what it is, make a runner ready, open sessions."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from model_profiling.run_directory import RunnerRecord
+from model_profiling.runner.protocol import Done, Features, Ready
+
+
+@dataclass(frozen=True)
+class Request:
+    """One process to start: everything that shapes what it will run, and where its files go."""
+
+    runner: RunnerRecord
+    model: Path
+    inputs: tuple[Path, ...]
+    threads: int
+    warmup: int
+    disable_features: tuple[str, ...]
+    log: Path
+    etdump: Path | None = None
+    output_base: Path | None = None
+    timeout_s: float = 600.0
+
+
+class Session(Protocol):
+    """A runner that has loaded the model and waits. Every failure is a RunError or InputError that names the cause."""
+
+    features: Features
+    ready: Ready
+
+    def run(self, count: int) -> list[int]:
+        """Execute `count` times and return each execution's nanoseconds."""
+
+    def finish(self) -> Done:
+        """End the session in order; its ETDump and outputs are then where the request asked for them."""
+
+    def close(self) -> None:
+        """Make sure that nothing of the session is left running, whatever happened."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a platform can do, found out and not assumed."""
+
+    arch: str
+    features: tuple[str, ...]
+    proof: str
+    environment: dict[str, object] = field(default_factory=dict)
+
+
+class Platform(Protocol):
+    name: str
+
+    def probe(self) -> Probe:
+        """Find out what this platform is; a platform that cannot work here says which to use instead."""
+
+    def runner(self, runner_path: str | None) -> RunnerRecord:
+        """The runner to use: the kit's own, built if need be, or the user's."""
+
+    def open(self, request: Request) -> Session:
+        """Start a paced session of the kit's runner."""
+
+    def launch(self, request: Request, executions: int) -> None:
+        """Run a foreign runner once from start to end, with a tracer: all such a runner can do."""
+
+    def load(self) -> float:
+        """How busy the machine is with other work: the one-minute load average."""

@@ -1,0 +1,141 @@
+"""Looks at the machine: compiler, wheel, CPU features, torch, emulator, adb, and how quiet it is."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from model_profiling.errors import KitError
+from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.local import list_features
+from model_profiling.runner import features
+from model_profiling.runner.build import build_runner
+from model_profiling.runner.sdk import installed_sdk
+
+_OLDEST, _NEWEST = (3, 10), (3, 13)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at. Without an essential one neither export nor run works here."""
+
+    what: str
+    ok: bool
+    found: str
+    fix: str = ""
+    essential: bool = False
+
+
+def essential_checks() -> list[Check]:
+    """What `export` and `run` on this machine cannot do without."""
+    return [
+        _python(),
+        _guarded("ExecuTorch", _wheel),
+        _guarded("runner", _runner),
+        _guarded("CPU features", _features),
+        _package("torch", "pip install torch==2.13.0 (README: how to take a CPU build)"),
+        _package("torchao", "pip install 'executorch-sme2-kit[export]'"),
+    ]
+
+
+def further_checks() -> list[Check]:
+    """What other platforms and quiet measurements need."""
+    return [
+        _tool(
+            "emulator", "qemu-aarch64", "bash model_profiling/scripts/install_emulator.sh, or apt-get install qemu-user"
+        ),
+        _tool("adb", "adb", "apt-get install adb, or Android's platform tools"),
+        _load(),
+        _governor(),
+        _jitter(),
+    ]
+
+
+def _python() -> Check:
+    ok = _OLDEST <= sys.version_info[:2] <= _NEWEST
+    return Check("Python", ok, platform.python_version(), "Use Python 3.10 to 3.13.", essential=True)
+
+
+def _guarded(what: str, find: Callable[[], str]) -> Check:
+    try:
+        return Check(what, True, find(), essential=True)
+    except KitError as error:
+        return Check(what, False, error.message, error.hint, essential=True)
+
+
+def _wheel() -> str:
+    sdk = installed_sdk()
+    return f"{sdk.version}, with C++ libraries"
+
+
+def _runner() -> str:
+    build = build_runner()
+    return f"built for {build.target.name} with {build.compiler}"
+
+
+def _features() -> str:
+    """The CPU's features, and which of them an on/off comparison would switch."""
+    said = list_features(build_runner().path)
+    if said is None:
+        raise KitError(
+            "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
+        )
+    present = set(said.present)
+    chosen = {dtype: features.headline(said.arch, present, dtype) for dtype in ("fp32", "fp16", "int8")}
+    pairs = ", ".join(f"{dtype}: {name or 'nothing to switch'}" for dtype, name in chosen.items())
+    return f"{' '.join(said.present) or 'none'} (proven by {said.proof}); on/off switches {pairs}"
+
+
+def _package(name: str, fix: str) -> Check:
+    found = importlib.util.find_spec(name) is not None
+    return Check(name, found, importlib.metadata.version(name) if found else "not installed", fix, essential=True)
+
+
+def _tool(what: str, command: str, fix: str) -> Check:
+    path = shutil.which(command)
+    if path is None:
+        return Check(what, False, f"{command} is not on the path", fix)
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    version = re.search(r"version ([\d.]+)", said)
+    return Check(what, True, f"{command} {version[1] if version else ''}".strip())
+
+
+def _load() -> Check:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return Check("load", load < 0.5 * cores, f"{load:.2f} on {cores} cores", "Stop other work while measuring.")
+
+
+def _governor() -> Check:
+    governors = describe_host().get("governors")
+    if not isinstance(governors, list) or not governors:
+        return Check("clock policy", True, "not visible here (virtual machine or macOS)")
+    steady = governors == ["performance"]
+    return Check(
+        "clock policy", steady, ", ".join(governors), "sudo cpupower frequency-set -g performance, for steadier numbers"
+    )
+
+
+def _jitter() -> Check:
+    """How much a fixed piece of work varies here: the noise every measurement will meet."""
+    times = []
+    for _ in range(200):
+        start = time.perf_counter()
+        sum(range(20_000))
+        times.append(time.perf_counter() - start)
+    middle = statistics.median(times)
+    mad = statistics.median(abs(value - middle) for value in times) / middle * 100
+    worst = (statistics.quantiles(times, n=20)[-1] / middle - 1) * 100
+    return Check(
+        "noise",
+        mad < 2,
+        f"a fixed piece of work varies by {mad:.1f} % (MAD), its slowest twentieth by {worst:+.0f} %",
+        "Stop other work; take more runs.",
+    )

@@ -1,0 +1,74 @@
+"""Everything about the host that could explain a number, collected in one place and without special rights."""
+
+import contextlib
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+
+def describe_host() -> dict[str, object]:
+    """Operating system, CPU, memory, clock policy and load of this machine; what cannot be known is left out."""
+    facts: dict[str, object] = {
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load_1m_5m_15m": [round(value, 2) for value in os.getloadavg()],
+    }
+    facts |= _macos_facts() if sys.platform == "darwin" else _linux_facts()
+    return {key: value for key, value in facts.items() if value not in (None, "", [])}
+
+
+def _linux_facts() -> dict[str, object]:
+    cpus = Path("/sys/devices/system/cpu")
+    return {
+        "cpu": _linux_cpu_name(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "governors": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}),
+        "max_khz": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")} - {""}),
+        "turbo_disabled": _read(cpus / "intel_pstate" / "no_turbo"),
+        "smt": _read(cpus / "smt" / "active"),
+        "virtualised": "hypervisor" in _cpuinfo_field("flags").split() or None,
+    }
+
+
+def _linux_cpu_name() -> str:
+    if name := _cpuinfo_field("model name"):
+        return name
+    implementer, part = _cpuinfo_field("CPU implementer"), _cpuinfo_field("CPU part")
+    return f"Arm implementer {implementer} part {part}" if part else ""
+
+
+def _cpuinfo_field(key: str) -> str:
+    for line in _read(Path("/proc/cpuinfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _macos_facts() -> dict[str, object]:
+    memory = _sysctl("hw.memsize")
+    return {
+        "cpu": _sysctl("machdep.cpu.brand_string"),
+        "memory_bytes": int(memory) if memory.isdigit() else None,
+        "performance_cores": _sysctl("hw.perflevel0.physicalcpu"),
+        "efficiency_cores": _sysctl("hw.perflevel1.physicalcpu"),
+    }
+
+
+def _sysctl(name: str) -> str:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(
+            ["sysctl", "-n", name], capture_output=True, text=True, timeout=10, check=False
+        ).stdout.strip()
+    return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,33 @@
+"""The sentences every report uses, so that each says the same of the same numbers."""
+
+import math
+
+from model_profiling.analysis.agreement import Agreement
+from model_profiling.analysis.latency import Comparison
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen."""
+    confidence = f"{comparison.confidence * 100:g} % interval"
+    pair = f"{comparison.after} and {comparison.before}"
+    if not math.isfinite(comparison.high):
+        return f"{pair}: too few turns ({comparison.turns}) to compare; run more"
+    if comparison.verdict == "no difference seen":
+        bounds = f"{confidence} {comparison.low:.3f} to {comparison.high:.3f}"
+        unseen = f"under {comparison.resolution_percent:.1f} % would not show"
+        return f"{pair}: no difference seen (ratio {comparison.ratio:.3f}, {bounds}; {unseen})"
+    ratio, low, high = comparison.ratio, comparison.low, comparison.high
+    if comparison.verdict == "slower":
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    bounds = f"{confidence} {low:.2f} to {high:.2f}"
+    sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
+    return sentence if comparison.paired else sentence + "; not measured side by side"
+
+
+def agreement_sentence(agreement: Agreement) -> str:
+    """`on against eager: largest difference 3.1e-04, cosine 0.999998`."""
+    pair = f"{agreement.left} against {agreement.right}"
+    if agreement.max_abs_error == 0:
+        return f"{pair}: identical"
+    sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
+    return f"{pair}: largest difference {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}"

@@ -1,0 +1,141 @@
+"""The run directory: the one model of a run, between the pipeline that writes it and everything that reads it.
+
+<output_root>/manifest.json        what explains every number: written after each group of experiments
+<output_root>/metrics.json         the numbers a person asks for first
+<output_root>/<experiment>/…       ETDump, log, samples and outputs of one experiment
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import artifacts, files
+from model_profiling.artifacts import ExportRecord
+from model_profiling.errors import InputError
+from model_profiling.runner.protocol import Features, Tensor
+
+SCHEMA = 1
+
+
+class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of an experiment: when it began (seconds since the run began) and its timed executions."""
+
+    turn: int
+    at_s: float
+    ns: list[int]
+
+
+class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every timed execution, by turn. `timed` had no tracer attached; `traced` had, and is never latency."""
+
+    timed: list[Turn]
+    traced: list[Turn]
+
+
+class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced."""
+
+    kind: str
+    path: str
+    sha256: str
+    target: str = ""
+    compiler: str = ""
+    executorch: str = ""
+
+
+class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One finished or failed experiment. `session` is equal for experiments measured side by side."""
+
+    name: str
+    status: str
+    fingerprint: str
+    session: str
+    mode: str
+    threads: int
+    disable_features: list[str]
+    runner: RunnerRecord
+    started: str
+    finished: str
+    features: Features | None = None
+    load_ns: int = 0
+    warmup_ns: list[int] = []
+    backends: list[str] = []
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    latency_source: str = "untraced executions"
+    load_before: float = 0.0
+    load_after: float = 0.0
+    files: dict[str, str] = {}
+    notes: list[str] = []
+    failure: str = ""
+
+
+class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    stem: str
+    sha256: str
+    bytes: int
+    dtype: str
+    export: ExportRecord | None = None
+
+
+class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How executions were ordered: `order[turn]` lists the sessions in the order they took that turn."""
+
+    seed: int
+    kind: str
+    turns: int
+    settle_runs: int
+    order: list[list[str]]
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    kit_version: str
+    platform: str
+    created: str
+    updated: str
+    config: dict[str, object]
+    model: ModelRecord
+    environment: dict[str, object]
+    compare_pairs: list[tuple[str, str]]
+    status: str = "partial"
+    experiments: dict[str, ExperimentRecord] = {}
+    schedules: dict[str, ScheduleRecord] = {}
+    schema: int = SCHEMA
+
+
+class RunDirectory:
+    """Names and reads what lies in one run directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest_path = path / artifacts.MANIFEST
+        self.metrics_path = path / artifacts.METRICS
+        self.analysis_path = path / artifacts.ANALYSIS_SUMMARY
+
+    def experiment(self, name: str) -> Path:
+        return self.path / name
+
+    def summary_path(self, stem: str, suffix: str) -> Path:
+        return self.path / f"{stem}_pipeline_summary.{suffix}"
+
+    def manifest(self) -> Manifest:
+        if not self.path.is_dir():
+            raise InputError(f"run directory {self.path} does not exist", "Give the directory a pipeline wrote to.")
+        manifest = files.read_json(self.manifest_path, Manifest, "manifest")
+        if manifest.schema != SCHEMA:
+            raise InputError(
+                f"{self.manifest_path} has schema {manifest.schema}, this kit reads {SCHEMA}",
+                "Run the pipeline again, or use the kit version that wrote it.",
+            )
+        return manifest
+
+    def samples(self, manifest: Manifest, experiment: str) -> Samples:
+        record = manifest.experiments[experiment]
+        name = experiment_file(manifest.model.stem, experiment, record.threads, "_samples.json")
+        return files.read_json(self.experiment(experiment) / name, Samples, "samples")
+
+
+def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:
+    """`<model_stem>_<experiment>_t<threads><suffix>`: the name of every file of an experiment."""
+    return f"{stem}_{experiment}_t{threads}{suffix}"

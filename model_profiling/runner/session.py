@@ -1,0 +1,173 @@
+"""A paced runner as a process: started with pipes, asked for turns, ended in order or killed."""
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+
+from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, Turn, decode_message
+
+MessageT = TypeVar("MessageT", Features, Ready, Ran, Turn, Done)
+_LONGEST_LINE = 1 << 20
+# Which of the runner's exit codes are the user's input, and which this machine; the rest are failed runs.
+_INPUT_CODES = {Exit.USAGE, Exit.MODEL_UNREADABLE, Exit.MODEL_INVALID, Exit.INPUTS_WRONG, Exit.UNKNOWN_FEATURE}
+_SETUP_CODES = {Exit.FEATURES_UNPROVEN, Exit.THREADS_REFUSED, Exit.BACKEND_MISSING, Exit.OPERATOR_MISSING}
+_HINTS = {
+    Exit.MODEL_UNREADABLE: "Check the path and its permissions.",
+    Exit.MODEL_INVALID: "Export the model again; a copy may have been cut short.",
+    Exit.BACKEND_MISSING: "Export with the XNNPACK backend, or give a runner_path that has this one.",
+    Exit.OPERATOR_MISSING: "Give a runner_path built with these operators, or change the model to do without.",
+    Exit.INPUTS_WRONG: "Give one file per input, with the type and shape named.",
+    Exit.UNKNOWN_FEATURE: "Use one of the names listed; `sme2-kit doctor` shows what this CPU has.",
+    Exit.FEATURES_UNPROVEN: "Use executorch==1.5.1, or give two runners built for the comparison through runner_path.",
+    Exit.OUTPUT_UNWRITABLE: "Check free space and permissions, then run again.",
+}
+
+
+class ProcessSession:
+    """Keeps the Session protocol over the standard streams of one process."""
+
+    features: Features
+    ready: Ready
+
+    def __init__(self, command: list[str], log: Path, timeout_s: float, env: dict[str, str] | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._buffer = b""
+        self._log_path = log
+        self._log: BinaryIO = log.open("ab")
+        # Where this session's words begin: several sessions may share one log.
+        self._log_start = log.stat().st_size
+        try:
+            # A session of its own, so that Ctrl-C reaches the pipeline alone and it decides what to end.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,
+                env=env,
+            )
+        except OSError as error:
+            self._log.close()
+            raise SetupError(
+                f"the runner {command[0]} cannot be started: {error.strerror}",
+                "Check that it is built for this machine.",
+            ) from None
+        try:
+            self.features = self._expect(Features)
+            self.ready = self._expect(Ready)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, count: int) -> list[int]:
+        self._say(f"run {count}\n")
+        times = [self._expect(Ran).ns for _ in range(count)]
+        self._expect(Turn)
+        return times
+
+    def finish(self) -> Done:
+        self._say("quit\n")
+        done = self._expect(Done)
+        try:
+            code = self._process.wait(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            raise RunError(
+                "the runner did not end after its last run", "Run again; the log has its last words."
+            ) from None
+        if code != 0:
+            raise self._failure()
+        self.close()
+        return done
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._log.close()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure() from None
+
+    def _expect(self, wanted: type[MessageT]) -> MessageT:
+        """The next message, which must be of the wanted kind."""
+        line = self._line()
+        self._log.write(line + b"\n")
+        self._log.flush()
+        try:
+            message = decode_message(line)
+        except msgspec.DecodeError:
+            raise RunError(
+                f"the runner said something unexpected: {line[:200]!r}", f"Its log is {self._log_path}."
+            ) from None
+        if not isinstance(message, wanted):
+            raise RunError(
+                f"the runner said {type(message).__name__} where {wanted.__name__} was due",
+                f"Its log is {self._log_path}.",
+            )
+        return message
+
+    def _line(self) -> bytes:
+        """The next line of standard output, or the reason why there is none in time."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + self._timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise RunError(
+                        f"the runner said nothing for {self._timeout_s:g} s",
+                        "Raise `timeout_s` if one execution takes that long.",
+                    )
+                chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not chunk or len(self._buffer) > _LONGEST_LINE:
+                    raise self._failure()
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+    def _failure(self) -> KitError:
+        """Why the process ended, from its exit code and its last words."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return RunError("the runner closed its output but did not end", f"Its log is {self._log_path}.")
+        return runner_failure(code, self._log_path, self._log_start)
+
+
+def runner_failure(code: int, log: Path, log_start: int = 0) -> KitError:
+    """What an exit code of the runner means to the person who started it."""
+    with log.open("rb") as file:
+        file.seek(max(log_start, log.stat().st_size - (1 << 16)))
+        words = file.read().decode(errors="replace")
+    if code < 0:
+        name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+        why = "killed, perhaps for want of memory" if name == "SIGKILL" else "crashed"
+        return RunError(f"the runner was {why} ({name})", f"Its log is {log}.")
+    said = re.findall(r"^error: (.*)$", words, re.MULTILINE)
+    message = said[-1] if said else f"the runner ended with exit code {code} and no explanation"
+    known = Exit(code) if code in set(Exit) else None
+    hint = _HINTS.get(known, f"Its log is {log}.") if known else f"Its log is {log}."
+    if known in _INPUT_CODES:
+        return InputError(message, hint)
+    if known in _SETUP_CODES:
+        return SetupError(message, hint)
+    return RunError(message, hint)
