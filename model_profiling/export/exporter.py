@@ -58,7 +58,7 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextlib.contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str, writes: bool = False) -> Iterator[None]:
         self.announce(name)
         started = time.perf_counter()
         try:
@@ -66,6 +66,8 @@ class Stages:
         except KitError:
             raise
         except Exception as error:
+            if writes and isinstance(error, OSError):
+                raise  # the directory's fault, not the model's
             raise export_failed(name, error, self.log, self.said.getvalue()) from error
         self.seconds[name] = round(time.perf_counter() - started, 3)
 
@@ -93,7 +95,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
         lowered, program = _lower(prepared.model, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
-            with stages.stage("serialize"):
+            with stages.stage("serialize", writes=True):
                 _write_program(program, staged_paths)
             _write_samples(prepared, staged_paths)
             record = _record(request, prepared, lowered, staged_paths, stages.seconds)
@@ -113,7 +115,7 @@ def _prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         module = module.half()
         inputs, keywords = samples.as_dtype((inputs, keywords), torch.float16)
     if request.memory_format == "channels_last":
-        module = module.to(memory_format=torch.channels_last)
+        # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
     # A model may write into its inputs; the samples on disk are what it was given.
     given = [tensor.clone() for tensor in samples.tensors_of((inputs, keywords))]
@@ -122,6 +124,9 @@ def _prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     warnings = samples.not_finite(outputs)
     if others := samples.other_leaves((inputs, keywords)):
         warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
+    if (request.backend, request.memory_format) == ("portable", "channels_last"):
+        # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
+        warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     return Prepared(replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords), given, outputs, warnings)
 
 

@@ -19,15 +19,23 @@ def export_failed(stage: str, error: Exception, log: Path, said: str) -> RunErro
     """Write the traceback and all that torch said to `log`, and return the line for the user."""
     trace = "".join(traceback.format_exception(error))
     files.write_text(log, f"{trace}\n{said}" if said else trace)
-    details = [part for part in (_operator(str(error)), _model_line(error)) if part]
+    root = _root_cause(error)
+    details = [part for part in (_operator(str(root)), _model_line(root) or _model_line(error)) if part]
     where = f" ({', '.join(details)})" if details else ""
     return RunError(
-        f"export failed while trying to {stage}{where}: {type(error).__name__}: {_first_line(str(error))}",
+        f"export failed while trying to {stage}{where}: {type(root).__name__}: {_first_line(str(root))}",
         f"The full traceback is in {log}.",
     )
 
 
-def _model_line(error: Exception) -> str:
+def _root_cause(error: BaseException) -> BaseException:
+    """Follow `raise … from …` down: ExecuTorch's pass manager wraps what went wrong in where it went wrong."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _model_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not MACHINERY.search(frame.filename)]
     if own:

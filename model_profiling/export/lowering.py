@@ -28,6 +28,8 @@ def capture(
 
 def lower(program: torch.export.ExportedProgram, backend: str) -> LoweredProgram:
     """Hand to the backend what it takes, and note what it does not take and why."""
+    # Registers the out variants of quantize and dequantize, for those that no delegate takes.
+    import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
     with rejections() as rejected:

@@ -1,0 +1,65 @@
+"""`sme2-kit models`: what can be exported by name, read without importing torch."""
+
+import argparse
+import sys
+from typing import Any
+
+HELP = "list the models that can be exported by name"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    rows = _rows()
+    sys.stdout.write(_as_json(rows) if args.json else _as_text(rows))
+    return 0
+
+
+def _rows() -> list[dict[str, Any]]:
+    """Describe every model: its name, whose it is, and which packages it lacks here."""
+    import importlib.util
+
+    from model_profiling.models import failed_folders, registered_models
+    from model_profiling.models.zoo import missing_packages, zoo_models
+
+    rows = [
+        {
+            "name": model.name,
+            "source": "kit",
+            "description": model.description,
+            "missing": [package for package in model.requires if importlib.util.find_spec(package) is None],
+        }
+        for model in registered_models().values()
+    ]
+    rows += [
+        {"name": name, "source": "kit", "description": f"broken: {error}", "missing": []}
+        for name, error in failed_folders().items()
+        if name not in registered_models()
+    ]
+    return rows + [
+        {"name": name, "source": "executorch", "description": "", "missing": missing_packages(name)}
+        for name in zoo_models()
+        if name not in registered_models()
+    ]
+
+
+def _as_json(rows: list[dict[str, Any]]) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n"
+
+
+def _as_text(rows: list[dict[str, Any]]) -> str:
+    width = max(len(row["name"]) for row in rows)
+    ours = [row for row in rows if row["source"] == "kit"]
+    theirs = [row for row in rows if row["source"] == "executorch"]
+    zoo = [_line(row, width) for row in theirs] or ["  needs executorch: pip install 'executorch-sme2-kit[export]'"]
+    return "\n".join(["models of the kit", *(_line(row, width) for row in ours), "ExecuTorch's own examples", *zoo, ""])
+
+
+def _line(row: dict[str, Any], width: int) -> str:
+    needs = f"needs {', '.join(row['missing'])}" if row["missing"] else ""
+    notes = "; ".join(part for part in (row["description"], needs) if part)
+    return f"  {row['name']:<{width}}  {notes}".rstrip()
