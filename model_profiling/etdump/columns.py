@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from model_profiling.etdump.flatbuffer import Words
 
 Codes = npt.NDArray[np.int32]
 
@@ -36,7 +37,7 @@ class Events:
     instruction: npt.NDArray[np.int32]
     start: npt.NDArray[np.uint64]
     end: npt.NDArray[np.uint64]
-    # Where the delegate's metadata lie in the file, in words; 0 where there are none. Read with `Etdump.metadata`.
+    # Where the file says where the delegate's metadata are; 0 where it has none. Read with `Etdump.metadata`.
     metadata_at: npt.NDArray[np.uint32]
 
     def __len__(self) -> int:
@@ -101,8 +102,8 @@ class Etdump:
     events: Events
     allocations: Allocations
     debug_events: DebugEvents
-    # The mapped file, kept open only when some event has metadata to read later.
-    mapped: Any = None
+    # The mapped file, from which metadata are read when asked for.
+    words: Words
 
     def code(self, text: str) -> int:
         """Return the code of a string, or -1 where the dump does not hold it."""
@@ -110,8 +111,10 @@ class Etdump:
 
     def metadata(self, event: int) -> bytes:
         """Return the bytes the delegate attached to one profiling event."""
-        at = int(self.events.metadata_at[event]) * 4
-        if at == 0:
+        at = self.events.metadata_at[event : event + 1].astype(np.int64)
+        if not at.any():
             return b""
-        length = int.from_bytes(self.mapped[at : at + 4], "little")
-        return bytes(self.mapped[at + 4 : at + 4 + length])
+        vector = self.words.follow(at, "delegate metadata")
+        length = int(self.words.lengths(vector, 1, "delegate metadata")[0])
+        first = int(vector[0]) * 4 + 4
+        return self.words.words.view(np.uint8)[first : first + length].tobytes()

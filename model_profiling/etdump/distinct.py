@@ -7,11 +7,30 @@ import numpy.typing as npt
 
 # Odd multipliers (the golden ratio, and primes of xxHash), one per attempt, so that values which collide once part.
 _MULTIPLIERS = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
+# Up to this many distinct values are found by comparing the column with each, which beats hashing it.
+_FEW = 8
+# The first attempt hashes this many words of a row, mostly its last, where operators' names differ (`#1`, `#2`).
+_SAMPLED = 4
 
 
-def is_constant(values: npt.NDArray[Any]) -> bool:
-    """Say whether a column holds one value only."""
-    return bool((values == values[0]).all())
+def groups(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]:
+    """Number the distinct values of a column: where each first occurs, and each element's number (None: all equal)."""
+    rest = values != values[0]
+    owners = [0]
+    if not rest.any():
+        return np.array(owners), None
+    numbers = np.zeros(len(values), np.intp)
+    while len(owners) < _FEW:
+        owner = int(rest.argmax())
+        members = values == values[owner]
+        numbers[members] = len(owners)
+        owners.append(owner)
+        rest ^= members
+        if not rest.any():
+            return np.array(owners), numbers
+    first = first_equal(values)
+    is_first = first == np.arange(len(first))
+    return np.flatnonzero(is_first), (np.cumsum(is_first) - 1).take(first)
 
 
 def first_equal(rows: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
@@ -26,8 +45,8 @@ def first_equal(rows: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     pending = np.arange(len(matrix))
     bits = min(max(len(matrix).bit_length() + 1, 4), 24)
     winners = np.empty(1 << bits, np.intp)
-    for multiplier in _MULTIPLIERS:
-        slots = _hashes(matrix, multiplier) >> np.uint32(32 - bits)
+    for attempt, multiplier in enumerate(_MULTIPLIERS):
+        slots = (_hashes(matrix, multiplier, sampled=attempt == 0) >> np.uint32(32 - bits)).astype(np.intp)
         winners[slots[::-1]] = np.arange(len(matrix))[::-1]
         winner = winners.take(slots)
         equal = matrix == matrix.take(winner, axis=0)
@@ -43,10 +62,12 @@ def first_equal(rows: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     return result
 
 
-def _hashes(matrix: npt.NDArray[np.uint32], multiplier: int) -> npt.NDArray[np.uint32]:
+def _hashes(matrix: npt.NDArray[np.uint32], multiplier: int, sampled: bool) -> npt.NDArray[np.uint32]:
     factor = np.uint32(multiplier)
-    hashes: npt.NDArray[np.uint32] = matrix[:, 0] * factor
-    for column in range(1, matrix.shape[1]):
+    width = matrix.shape[1]
+    columns = [0, *range(width - _SAMPLED + 1, width)] if sampled and width > _SAMPLED else list(range(width))
+    hashes: npt.NDArray[np.uint32] = matrix[:, columns[0]] * factor
+    for column in columns[1:]:
         hashes ^= matrix[:, column]
         hashes *= factor
         hashes ^= hashes >> np.uint32(15)

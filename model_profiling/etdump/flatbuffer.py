@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.errors import InputError
-from model_profiling.etdump.distinct import first_equal, is_constant
+from model_profiling.etdump.distinct import groups
 
 Positions = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
+Rows = npt.NDArray[np.intp]
+
+ALL = slice(None)
+NONE = np.zeros(0, np.intp)
 
 IDENTIFIER = b"ED00"
 
@@ -44,6 +48,9 @@ class Words:
         self.words: U32 = np.frombuffer(data, "<u4", self.count)
         self.signed: npt.NDArray[np.int32] = self.words.view("<i4")
         self.halves: npt.NDArray[np.uint16] = np.frombuffer(data, "<u2", self.size // 2)
+        self._evens: npt.NDArray[np.uint64] = np.frombuffer(data, "<u8", self.size // 8)
+        # One 64-bit value from every word on.
+        self._pairs: npt.NDArray[np.uint64] = np.ndarray((self.count - 1,), "<u8", self.words, 0, (4,))
 
     def error(self, problem: str, at: int | None = None) -> EtdumpError:
         return EtdumpError(self.path, problem, None if at is None else at * 4)
@@ -58,7 +65,8 @@ class Words:
         offsets = self.words.take(at)
         if (np.bitwise_or.reduce(offsets) if len(offsets) else 0) & 3:
             self.require((offsets & 3) == 0, at, f"the offset of {what} is misaligned")
-        target: Positions = at + (offsets >> np.uint32(2))
+        target: Positions = (offsets >> np.uint32(2)).astype(np.int64)
+        target += at
         if len(target) and int(target.max()) >= self.count:
             self.require(target < self.count, at, f"the offset of {what} points past the end of the file")
         return target
@@ -66,19 +74,25 @@ class Words:
     def lengths(self, at: Positions, element_size: int, what: str, terminated: bool = False) -> Positions:
         """Return the lengths of the vectors at `at`, each checked to end inside the file."""
         lengths = self.words.take(at).astype(np.int64)
-        if len(at):
-            ends = at * 4 + (4 + int(terminated)) + lengths * element_size
-            if int(ends.max()) > self.count * 4:
-                self.require(ends <= self.count * 4, at, f"{what} is longer than the file")
+        head, end = 4 + int(terminated), self.count * 4
+        if len(at) and int(at.max()) * 4 + head + int(lengths.max()) * element_size > end:
+            self.require(at * 4 + head + lengths * element_size <= end, at, f"{what} is longer than the file")
         return lengths
 
-    def vectors(self, at: Positions, present: npt.NDArray[np.bool_], what: str) -> tuple[Positions, Positions]:
-        """Return, for vectors of tables of which some are absent, where each one's elements start and how many."""
-        first = np.zeros(len(at), np.int64)
-        counts = np.zeros(len(at), np.int64)
-        vectors = self.follow(at[present], what)
-        first[present] = vectors + 1
-        counts[present] = self.lengths(vectors, 4, what)
+    def uint64(self, at: Positions) -> npt.NDArray[np.uint64]:
+        """Read 64-bit values, which a writer puts on even words, but a size prefix added later shifts to odd ones."""
+        if not (int(np.bitwise_or.reduce(at)) if len(at) else 0) & 1:
+            return self._evens.take(at >> 1)
+        return self._pairs[at]
+
+    def vectors(self, tables: "Tables", field: int, what: str) -> tuple[Positions, Positions]:
+        """Return, for a field that is a vector of tables, where each one's elements start and how many they are."""
+        first = np.zeros(len(tables.at), np.int64)
+        counts = np.zeros(len(tables.at), np.int64)
+        rows, at = tables.where(field)
+        vectors = self.follow(at, what)
+        first[rows] = vectors + 1
+        counts[rows] = self.lengths(vectors, 4, what)
         return first, counts
 
 
@@ -88,65 +102,60 @@ class Tables:
     def __init__(self, words: Words, at: Positions, widths: Sequence[int], what: str) -> None:
         self.words = words
         self.at = at
-        self.what = what
-        self.offsets: Positions = np.zeros((1, len(widths)), np.int64)
-        self._layout: npt.NDArray[np.intp] | None = None
+        self._offsets: Positions = np.zeros((1, len(widths)), np.int64)
+        self._layout: Rows | None = None
+        self._held: dict[bytes, tuple[Rows, Positions]] = {}
         if not len(at):
             return
         vtables: Positions = at * 4 - words.signed.take(at)
         if int(vtables.min()) < 0 or int(vtables.max()) + 4 > words.size:
             inside = (vtables >= 0) & (vtables + 4 <= words.size)
             words.require(inside, at, f"the vtable of {what} is outside the file")
-        if is_constant(vtables):
-            owners = np.zeros(1, np.intp)
-        else:
-            first = first_equal(vtables)
-            is_owner = first == np.arange(len(first))
-            owners = np.flatnonzero(is_owner)
-            self._layout = (np.cumsum(is_owner) - 1).take(first)
-        self.offsets, sizes = _layouts(words, vtables[owners], at[owners], widths, what)
-        ends = at + (int(sizes[0]) if self._layout is None else sizes.take(self._layout))
-        if int(ends.max()) > words.count:
+        owners, self._layout = groups(vtables)
+        self._offsets, sizes = _layouts(words, vtables[owners], at[owners], widths, what)
+        if int(at.max()) + int(sizes.max()) > words.count:
+            ends = at + (sizes[0] if self._layout is None else sizes.take(self._layout))
             words.require(ends <= words.count, at, f"{what} reaches past the end of the file")
 
-    def _field(self, field: int) -> tuple[Positions | int, npt.NDArray[np.bool_] | bool]:
-        """Return a field's distance from its table, in words, and whether it is there; plain values where all agree."""
-        column = self.offsets[:, field]
-        if self._layout is None or is_constant(column):
-            return int(column[0]), bool(column[0])
-        distance = column.take(self._layout)
-        return distance, distance != 0
+    def where(self, field: int) -> tuple[Rows | slice, Positions]:
+        """Return which tables hold a field (a full slice: all of them) and where it is in each of those."""
+        column = self._offsets[:, field]
+        if self._layout is None or len(set(column.tolist())) == 1:
+            distance = int(column[0])
+            return (ALL, self.at + distance) if distance else (NONE, self.at[:0])
+        if column.all():
+            return ALL, self.at + column.take(self._layout)
+        rows, at = self._holders(column != 0)
+        distance = int(column.max())
+        if set(column.tolist()) == {0, distance}:
+            return rows, at + distance
+        return rows, at + column.take(self._layout.take(rows))
 
-    def has(self, field: int) -> npt.NDArray[np.bool_]:
-        """Return which of the tables hold the field."""
-        _, present = self._field(field)
-        return np.full(len(self.at), present) if isinstance(present, bool) else present
-
-    def positions(self, field: int) -> Positions:
-        """Return where the field is in every table (the table itself where it is absent)."""
-        return self.at + self._field(field)[0]
+    def _holders(self, layouts: npt.NDArray[np.bool_]) -> tuple[Rows, Positions]:
+        """Return the tables of some layouts; fields that come and go together are looked up once."""
+        key = layouts.tobytes()
+        if key not in self._held and self._layout is not None:
+            rows = np.flatnonzero(layouts.take(self._layout))
+            self._held[key] = rows, self.at.take(rows)
+        return self._held[key]
 
     def int32(self, field: int, default: int) -> npt.NDArray[np.int32]:
         """Read a signed 32-bit field of every table."""
-        distance, present = self._field(field)
-        if present is False:
-            return np.full(len(self.at), default, np.int32)
-        # An absent field reads the table's own first word, which is inside the file, and is replaced.
-        values = self.words.signed.take(self.at + distance)
-        return values if present is True else np.where(present, values, np.int32(default))
+        rows, at = self.where(field)
+        if rows is ALL:
+            return self.words.signed.take(at)
+        values = np.full(len(self.at), default, np.int32)
+        values[rows] = self.words.signed.take(at)
+        return values
 
     def uint64(self, field: int) -> npt.NDArray[np.uint64]:
-        """Read an unsigned 64-bit field of every table; its two words may straddle an 8-byte boundary."""
-        distance, present = self._field(field)
-        if present is False:
-            return np.zeros(len(self.at), np.uint64)
-        at = self.at + distance
-        halves = np.empty((len(at), 2), "<u4")
-        halves[:, 0] = self.words.words.take(at)
-        # Only a table without the field can sit on the last word of the file, and what it reads is replaced.
-        halves[:, 1] = self.words.words.take(at + 1, mode="clip")
-        values: npt.NDArray[np.uint64] = halves.view("<u8")[:, 0]
-        return values if present is True else np.where(present, values, np.uint64(0))
+        """Read an unsigned 64-bit field of every table."""
+        rows, at = self.where(field)
+        if rows is ALL:
+            return self.words.uint64(at)
+        values = np.zeros(len(self.at), np.uint64)
+        values[rows] = self.words.uint64(at)
+        return values
 
 
 def _frame(view: memoryview, path: Path) -> tuple[int, int]:
@@ -180,13 +189,14 @@ def _layouts(
     table_sizes = words.halves.take(half + 1).astype(np.int64)
     good = (vtable_sizes >= 4) & (vtable_sizes % 2 == 0) & (vtables + vtable_sizes <= words.size) & (table_sizes >= 4)
     words.require(good, owners, f"the vtable of {what} is malformed")
-    offsets = np.zeros((len(half), len(widths)), np.int64)
-    for field, width in enumerate(widths):
-        held = vtable_sizes >= 6 + 2 * field
-        column = np.where(held, words.halves.take(half + 2 + field, mode="clip"), 0).astype(np.int64)
-        # A byte-sized field is only ever asked whether it is there.
-        aligned = (column % min(width, 4)) == 0
-        inside = (column == 0) | ((column >= 4) & (column + width <= table_sizes))
-        words.require(aligned & inside, owners, f"field {field} of {what} is outside its table")
-        offsets[:, field] = (column + 3) // 4
-    return offsets, (table_sizes + 3) // 4
+    fields = np.arange(len(widths))
+    width = np.array(widths)
+    # A vtable that ends early leaves its last fields out.
+    held = vtable_sizes[:, None] >= 6 + 2 * fields
+    offsets = np.where(held, words.halves.take(half[:, None] + 2 + fields, mode="clip"), 0).astype(np.int64)
+    # A byte-sized field is only ever asked whether it is there.
+    good = (offsets == 0) | (
+        (offsets >= 4) & (offsets + width <= table_sizes[:, None]) & (offsets % np.minimum(width, 4) == 0)
+    )
+    words.require(good.all(axis=1), owners, f"a field of {what} is outside its table")
+    return (offsets + 3) // 4, (table_sizes + 3) // 4

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
-from model_profiling.etdump.flatbuffer import EtdumpError, Positions, Tables, Words
+from model_profiling.etdump.flatbuffer import ALL, EtdumpError, Positions, Tables, Words
 from model_profiling.etdump.strings import StringPool
 
 # Widths in bytes of each table's fields, in the order of etdump_schema_flatcc.fbs.
@@ -23,7 +23,7 @@ _ALLOCATION_EVENT = (4, 8)
 _DEBUG_EVENT = (8, 4, 4, 4, 4, 4)
 _VALUE = (1, 4, 4, 4, 4, 4, 4, 4)
 
-_SLICE = 1 << 15
+_SLICE = 1 << 16
 # An event takes at least this many bytes: its offset in the vector, its table (8) and the table it wraps (4).
 # A file that promises more events than fit shares one vector among many blocks, and would fill memory.
 _SMALLEST_EVENT = 16
@@ -54,14 +54,19 @@ def parse(data: Any, path: Path) -> Etdump:
     root = Tables(words, np.array([words.root]), _ETDUMP, "the root table")
     runs = _runs(words, root)
     pool = StringPool(words)
-    block_name = pool.codes(runs.positions(0), runs.has(0))
+    (block_name,) = pool.codes(runs, 0)
     profile, allocation, debug = _Parts(), _Parts(), _Parts()
     for block, tables in _slices(words, runs):
-        holds_profile = tables.has(0)
-        before = profile.rows + np.cumsum(holds_profile) - holds_profile
-        _profile_events(words, pool, tables, holds_profile, block, profile)
-        _allocation_events(words, tables, block, before, allocation)
-        _debug_events(words, pool, tables, block, before, debug)
+        rows, at = tables.where(0)
+        _profile_events(words, pool, at, block[rows], profile)
+        if rows is not ALL:
+            is_profile = np.zeros(len(block), np.bool_)
+            is_profile[rows] = True
+            before = profile.rows - len(at) + np.cumsum(is_profile)
+            rows, at = tables.where(1)
+            _allocation_events(words, at, block[rows], before[rows], allocation)
+            rows, at = tables.where(2)
+            _debug_events(words, pool, at, block[rows], before[rows], debug)
     events = Events(*_with_integer_delegates(profile.columns(_EVENT_TYPES), pool))
     bounds = np.searchsorted(events.block, np.arange(len(block_name) + 1))
     return Etdump(
@@ -72,15 +77,16 @@ def parse(data: Any, path: Path) -> Etdump:
         events=events,
         allocations=_named_allocations(words, pool, runs, allocation),
         debug_events=DebugEvents(*_with_integer_delegates(debug.columns(_DEBUG_TYPES), pool)),
-        mapped=data if events.metadata_at.any() else None,
+        words=words,
     )
 
 
 def _runs(words: Words, root: Tables) -> Tables:
     """Find the tables of the dump's blocks."""
-    if not root.has(1)[0]:
+    _, at = root.where(1)
+    if not len(at):
         raise words.error("it holds no runs", words.root)
-    vector = words.follow(root.positions(1), "the vector of runs")
+    vector = words.follow(at, "the vector of runs")
     count = int(words.lengths(vector, 4, "the vector of runs")[0])
     if count == 0:
         raise words.error("it holds no runs", int(vector[0]))
@@ -91,7 +97,7 @@ def _runs(words: Words, root: Tables) -> Tables:
 
 def _slices(words: Words, runs: Tables) -> Iterator[tuple[Column, Tables]]:
     """Walk the events of all blocks as one sequence and yield a slice of it at a time, with each event's block."""
-    first, counts = words.vectors(runs.positions(3), runs.has(3), "the events of a run")
+    first, counts = words.vectors(runs, 3, "the events of a run")
     total = int(counts.sum())
     if total * _SMALLEST_EVENT > words.size:
         raise words.error("it names more events than fit in it", int(runs.at[0]))
@@ -124,90 +130,79 @@ class _Parts:
         return [np.concatenate(pieces) for pieces in zip(*self._pieces, strict=True)]
 
 
-def _held(words: Words, tables: Tables, field: int, holds: Mask, what: str) -> Positions:
-    """Return where the tables that an event may wrap are, for the events that do."""
-    at = tables.positions(field)
-    return words.follow(at if holds.all() else at[holds], what)
-
-
 _EVENT_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint64, np.uint64, np.uint32)
 
 
-def _profile_events(words: Words, pool: StringPool, tables: Tables, holds: Mask, block: Column, parts: _Parts) -> None:
+def _profile_events(words: Words, pool: StringPool, at: Positions, block: Column, parts: _Parts) -> None:
     """Add a slice's profiling events, in the order of the columns of Events."""
-    if not holds.any():
-        return
-    at = _held(words, tables, 0, holds, "a profiling event")
-    events = Tables(words, at, _PROFILE_EVENT, "a profiling event")
-    names = pool.codes(events.positions(0), events.has(0))
-    delegates = pool.codes(events.positions(4), events.has(4))
+    events = Tables(words, words.follow(at, "a profiling event"), _PROFILE_EVENT, "a profiling event")
+    name, delegate = pool.codes(events, 0, 4)
+    metadata_at = np.zeros(len(events.at), np.uint32)
+    rows, metadata_at_rows = events.where(5)
+    metadata_at[rows] = metadata_at_rows
     parts.add(
-        block[holds],
-        names,
-        delegates,
+        block,
+        name,
+        delegate,
         events.int32(3, -1),
         events.int32(1, 0),
         events.int32(2, -1),
         events.uint64(6),
         events.uint64(7),
-        _metadata(words, events),
+        metadata_at,
     )
 
 
-def _metadata(words: Words, events: Tables) -> npt.NDArray[np.uint32]:
-    """Return where each event's metadata are, 0 where it has none or none of any length."""
-    result = np.zeros(len(events.at), np.uint32)
-    present = events.has(5)
-    vectors = words.follow(events.positions(5)[present], "delegate metadata")
-    lengths = words.lengths(vectors, 1, "delegate metadata")
-    result[present] = np.where(lengths > 0, vectors, 0)
-    return result
-
-
-def _allocation_events(words: Words, tables: Tables, block: Column, before: Column, parts: _Parts) -> None:
+def _allocation_events(words: Words, at: Positions, block: Column, before: Column, parts: _Parts) -> None:
     """Add a slice's allocations: block, allocator id, size, place."""
-    holds = tables.has(1)
-    if holds.any():
-        at = _held(words, tables, 1, holds, "an allocation event")
+    if len(at):
+        at = words.follow(at, "an allocation event")
         events = Tables(words, at, _ALLOCATION_EVENT, "an allocation event")
-        parts.add(block[holds], events.int32(0, 0), events.uint64(1), before[holds])
+        parts.add(block, events.int32(0, 0), events.uint64(1), before)
 
 
 def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Parts) -> Allocations:
     """Look up each allocation's allocator among those of its block, which are numbered from 1."""
     block, allocator_id, size, before = parts.columns((np.int32, np.int32, np.uint64, np.int64))
-    first, counts = words.vectors(runs.positions(2), runs.has(2), "the allocators of a run")
+    first, counts = words.vectors(runs, 2, "the allocators of a run")
     known = (allocator_id >= 1) & (allocator_id <= counts[block])
     entries = first[block[known]] + allocator_id[known] - 1
     allocators = Tables(words, words.follow(entries, "an allocator"), _ALLOCATOR, "an allocator")
     name = np.zeros(len(block), np.int32)
-    name[known] = pool.codes(allocators.positions(0), allocators.has(0))
+    (name[known],) = pool.codes(allocators, 0)
     return Allocations(block, allocator_id, name, size, before)
 
 
 _DEBUG_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.int64)
 
 
-def _debug_events(words: Words, pool: StringPool, tables: Tables, block: Column, before: Column, parts: _Parts) -> None:
+def _debug_events(words: Words, pool: StringPool, at: Positions, block: Column, before: Column, parts: _Parts) -> None:
     """Add a slice's debug events, in the order of the columns of DebugEvents."""
-    holds = tables.has(2)
-    if not holds.any():
+    if not len(at):
         return
-    events = Tables(words, _held(words, tables, 2, holds, "a debug event"), _DEBUG_EVENT, "a debug event")
-    has_value = events.has(2)
-    at = words.follow(events.positions(2)[has_value], "a debug value")
-    output = np.zeros(len(events.at), np.bool_)
-    output[has_value] = Tables(words, at, _VALUE, "a debug value").has(7)
+    events = Tables(words, words.follow(at, "a debug event"), _DEBUG_EVENT, "a debug event")
+    name, delegate = pool.codes(events, 5, 4)
     parts.add(
-        block[holds],
-        pool.codes(events.positions(5), events.has(5)),
-        pool.codes(events.positions(4), events.has(4)),
+        block,
+        name,
+        delegate,
         events.int32(3, -1),
         events.uint64(0).view(np.int64),
         events.int32(1, -1),
-        output,
-        before[holds],
+        _is_output(words, events),
+        before,
     )
+
+
+def _is_output(words: Words, events: Tables) -> Mask:
+    """Say which debug events hold an output of the method: their value has the field `output`."""
+    rows, at = events.where(2)
+    values = Tables(words, words.follow(at, "a debug value"), _VALUE, "a debug value")
+    marked = np.zeros(len(values.at), np.bool_)
+    marked[values.where(7)[0]] = True
+    output = np.zeros(len(events.at), np.bool_)
+    output[rows] = marked
+    return output
 
 
 def _with_integer_delegates(columns: list[Column], pool: StringPool) -> list[Column]:

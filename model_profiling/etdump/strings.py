@@ -6,14 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.etdump.distinct import first_equal
-from model_profiling.etdump.flatbuffer import Positions, Words
+from model_profiling.etdump.flatbuffer import Positions, Tables, Words
 
 Codes = npt.NDArray[np.int32]
 
 # Longer strings are rare and compared one by one: gathering them as rows would make a matrix as wide as the longest.
 _LONGEST_ROW = 64
-# Masks that keep the 0 to 3 bytes of a string that fall in its last word.
-_TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
 class StringPool:
@@ -34,11 +32,16 @@ class StringPool:
             self.strings.append(text)
         return code
 
-    def codes(self, at: Positions, present: npt.NDArray[np.bool_]) -> Codes:
-        """Return the codes of the strings whose offsets are stored at `at`, where they are present."""
-        codes = np.zeros(len(at), np.int32)
-        codes[present] = self._intern(self._words.follow(at[present], "a string"))
-        return codes
+    def codes(self, tables: Tables, *fields: int) -> list[Codes]:
+        """Return the codes of string fields of every table; all of them are looked at together."""
+        found = [tables.where(field) for field in fields]
+        interned = self._intern(self._words.follow(np.concatenate([at for _, at in found]), "a string"))
+        columns = []
+        for rows, at in found:
+            column = np.zeros(len(tables.at), np.int32)
+            column[rows], interned = interned[: len(at)], interned[len(at) :]
+            columns.append(column)
+        return columns
 
     def _intern(self, strings: Positions) -> Codes:
         if not len(strings):
@@ -67,18 +70,17 @@ class StringPool:
         return self._bytes[start : start + length].tobytes().decode("utf-8", "replace")
 
     def _first_same(self, strings: Positions, lengths: Positions) -> npt.NDArray[np.intp]:
-        """Return, for each string, the index of the first one with the same bytes."""
-        widths = lengths // 4 + 1
+        """Return, for each string, the index of the first one with the same length and bytes.
+
+        The padding after a string is compared too. Where it is not the zeros every writer puts there, equal strings
+        look different here and still get one code, since `code` compares text.
+        """
+        # A row is the length, the bytes and their terminating zero.
+        widths = np.minimum((lengths >> 2) + 2, _LONGEST_ROW + 1).astype(np.int8)
         first = np.arange(len(strings))
-        for width in np.flatnonzero(np.bincount(np.minimum(widths, _LONGEST_ROW + 1))).tolist():
-            if width > _LONGEST_ROW:
-                continue
+        for width in np.flatnonzero(np.bincount(widths)[: _LONGEST_ROW + 1]).tolist():
             members = np.flatnonzero(widths == width)
-            rows = self._rows(strings[members] + 1, width)
-            # The last word keeps the string's own bytes and, in its top byte, how many: "a" is not "a\0".
-            tail = lengths[members] & 3
-            rows[:, -1] = (rows[:, -1] & _TAIL.take(tail)) | (tail << 24).astype(np.uint32)
-            first[members] = members.take(first_equal(rows))
+            first[members] = members.take(first_equal(self._rows(strings.take(members), width)))
         return first
 
     def _rows(self, at: Positions, width: int) -> npt.NDArray[np.uint32]:
