@@ -1,0 +1,50 @@
+"""What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DTYPES = ("fp32", "fp16", "int8")
+
+
+def needs(available: bool, what: str) -> None:
+    """Go on if `what` is there; in CI its absence is a failure, elsewhere a skip with its reason."""
+    if not available:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must install {what}")
+        pytest.skip(f"{what} is not installed")
+
+
+@pytest.fixture(scope="session")
+def runner() -> Path:
+    from model_profiling.runner.build import build_runner
+
+    return build_runner().path
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """toy_cnn in each dtype, in one directory, as a user who tries them one after another would have it."""
+    from model_profiling.export.exporter import ExportRequest, export
+
+    outdir = tmp_path_factory.mktemp("artifacts")
+    return {dtype: export(ExportRequest("toy_cnn", outdir, dtype, save_graph=True)) for dtype in DTYPES}
+
+
+@pytest.fixture(scope="session")
+def toy(exported: dict[str, Any]) -> Callable[[str], Path]:
+    """The path of toy_cnn's .pte by dtype."""
+    return lambda dtype: Path(exported[dtype].paths.pte)
+
+
+def kit(*arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run `sme2-kit` as a user does, in a process of its own."""
+    command = [sys.executable, "-m", "model_profiling", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)

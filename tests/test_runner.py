@@ -1,0 +1,225 @@
+"""The native runner: masks what it has proven, times what it is asked, and names every way to fail."""
+
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import needs
+
+from model_profiling import etdump
+from model_profiling.runner import features
+from model_profiling.runner.build import TARGETS, build_runner, host_target
+from model_profiling.runner.protocol import Exit
+
+Toy = Callable[[str], Path]
+Completed = subprocess.CompletedProcess[str]
+
+
+def call(*command: object, stdin: str = "") -> Completed:
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, input=stdin, timeout=120, check=False)
+
+
+def events(done: Completed) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def event(done: Completed, kind: str) -> dict[str, Any]:
+    return next(line for line in events(done) if line["event"] == kind)
+
+
+def sample(pte: Path) -> Path:
+    return pte.with_name(f"{pte.stem}_inputs") / "input_0.npy"
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_it_computes_what_eager_pytorch_computes(runner: Path, toy: Toy, tmp_path: Path, dtype: str) -> None:
+    pte = toy(dtype)
+    done = call(runner, "--model_path", pte, "--inputs", sample(pte), "--output_file", tmp_path / "out", "--cpu_threads=1")
+    assert done.returncode == 0, done.stderr
+    described = event(done, "done")["outputs"][0]
+    ours = np.fromfile(tmp_path / "out-0.bin", dtype=described["dtype"]).reshape(described["shape"])
+    eager = np.load(pte.with_name(f"{pte.stem}_expected") / "output_0.npy")
+    assert np.allclose(ours, eager, atol={"fp32": 1e-4, "fp16": 1e-2, "int8": 0.1}[dtype])
+
+
+def test_it_reports_the_features_in_force_after_masking(runner: Path) -> None:
+    said = event(call(runner, "--list_features"), "features")
+    assert said["arch"] == features.architecture(platform.machine())
+    assert said["active"] == said["present"]
+    name = said["present"][-1]
+    masked = event(call(runner, "--list_features", f"--disable_features={name}"), "features")
+    gone = features.expand(said["arch"], [name])
+    assert set(masked["disabled"]) == gone & set(said["present"])
+    assert set(masked["active"]) == set(said["present"]) - gone
+
+
+def test_masking_changes_the_kernels_that_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    """fp16 without its arithmetic must show in the trace, not only in the report: other operators appear."""
+    said = event(call(runner, "--list_features"), "features")
+    accelerator = features.headline(said["arch"], set(said["present"]), "fp16")
+    if accelerator not in ("fp16arith", "sme2", "sme", "avx2"):
+        pytest.skip(f"{accelerator} changes kernels without changing operators")
+    names = []
+    for mask in ("", accelerator):
+        call(runner, "--model_path", toy("fp16"), "--etdump_path", tmp_path / "a.etdump", f"--disable_features={mask}")
+        names.append(set(etdump.read(tmp_path / "a.etdump").strings))
+    assert names[0] != names[1]
+
+
+def test_disabling_what_the_cpu_has_not_is_fine_and_said(runner: Path, toy: Toy) -> None:
+    present = set(event(call(runner, "--list_features"), "features")["present"])
+    absent = next(f.name for f in features.TABLES[features.architecture(platform.machine())] if f.name not in present)
+    done = call(runner, "--model_path", toy("fp32"), f"--disable_features={absent}")
+    assert done.returncode == 0
+    assert event(done, "features")["absent"] == [absent]
+    assert f"does not have '{absent}'" in done.stderr
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_are_exactly_as_asked(runner: Path, toy: Toy, threads: int) -> None:
+    done = call(runner, "--model_path", toy("fp32"), f"--cpu_threads={threads}")
+    assert event(done, "ready")["threads"] == threads
+
+
+def test_paced_mode_answers_one_line_a_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    dump = tmp_path / "a.etdump"
+    done = call(runner, "--model_path", toy("fp16"), "--paced", "--warmup=2", "--etdump_path", dump, stdin="run 3\nrun 2\nquit\n")
+    assert done.returncode == 0
+    assert [line["event"] for line in events(done)] == ["features", "ready", *["run"] * 3, "turn", *["run"] * 2, "turn", "done"]
+    assert [line["index"] for line in events(done) if line["event"] == "run"] == [0, 1, 2, 3, 4]
+    assert len(event(done, "ready")["warmup_ns"]) == 2
+    # The warm-up is not in the dump.
+    assert len(etdump.nest(etdump.read(dump))) == 5
+
+
+def test_a_timed_run_contains_its_method_execute(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    done = call(runner, "--model_path", toy("fp16"), "--num_executions=5", "--etdump_path", tmp_path / "a.etdump")
+    dump = etdump.read(tmp_path / "a.etdump")
+    executes = dump.events.duration[etdump.nest(dump).executions]
+    outer = [line["ns"] for line in events(done) if line["event"] == "run"]
+    assert all(inner <= around for inner, around in zip(executes, outer, strict=True))
+
+
+def test_without_an_etdump_path_nothing_is_written(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    done = subprocess.run([runner, "--model_path", toy("fp32")], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def damaged(pte: Path, tmp_path: Path, how: str) -> Path:
+    data = pte.read_bytes()
+    path = tmp_path / "damaged.pte"
+    path.write_bytes({"empty": b"", "short": data[:100], "cut": data[: len(data) // 2], "text": b"hello, world " * 99}[how])
+    return path
+
+
+@pytest.mark.parametrize("how", ["empty", "short", "cut", "text"])
+def test_a_damaged_model_is_named_and_not_run(runner: Path, toy: Toy, tmp_path: Path, how: str) -> None:
+    path = damaged(toy("fp32"), tmp_path, how)
+    done = call(runner, "--model_path", path)
+    assert done.returncode == Exit.MODEL_INVALID
+    assert done.stderr.splitlines()[-1].startswith(f"error: model '{path}' is")
+
+
+def test_every_other_way_to_fail_has_its_code_and_one_clear_line(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    pte = toy("fp16")
+    good = np.load(sample(pte))
+    np.save(tmp_path / "type.npy", good.astype(np.float32))
+    np.save(tmp_path / "shape.npy", good[:, :, :-1])
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(good))
+    (tmp_path / "size.bin").write_bytes(b"123")
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00\xff\xff{'descr'")
+    cases: list[tuple[list[object], Exit, str]] = [
+        ([f"--model_path={tmp_path}/none.pte"], Exit.MODEL_UNREADABLE, "cannot be read"),
+        ([f"--model_path={tmp_path}"], Exit.MODEL_UNREADABLE, "cannot be read"),
+        (["--model_path", pte, "--inputs", f"{sample(pte)},{sample(pte)}"], Exit.INPUTS_WRONG, "takes 1 inputs but 2"),
+        (["--model_path", pte, "--inputs", tmp_path / "type.npy"], Exit.INPUTS_WRONG, "holds numpy type <f4"),
+        (["--model_path", pte, "--inputs", tmp_path / "shape.npy"], Exit.INPUTS_WRONG, "has shape [1, 3, 95, 96]"),
+        (["--model_path", pte, "--inputs", tmp_path / "fortran.npy"], Exit.INPUTS_WRONG, "Fortran order"),
+        (["--model_path", pte, "--inputs", tmp_path / "size.bin"], Exit.INPUTS_WRONG, "has 3"),
+        (["--model_path", pte, "--inputs", tmp_path / "broken.npy"], Exit.INPUTS_WRONG, "not a usable .npy"),
+        (["--model_path", pte, "--inputs", tmp_path / "none.npy"], Exit.INPUTS_WRONG, "cannot be read"),
+        (["--model_path", pte, "--disable_features=warp"], Exit.UNKNOWN_FEATURE, "unknown CPU feature 'warp'"),
+        (["--model_path", pte, "--method_name=backward"], Exit.USAGE, "no method 'backward'; it has: forward"),
+        (["--model_path", pte, "--cpu_threads=0"], Exit.USAGE, "whole number of at least 1"),
+        (["--model_path", pte, f"--etdump_path={tmp_path}/no/such/dir/a"], Exit.OUTPUT_UNWRITABLE, "cannot be written"),
+        (["--colour"], Exit.USAGE, "takes a value"),
+        (["--colour=red"], Exit.USAGE, "unknown flag"),
+        ([], Exit.USAGE, "--model_path is needed"),
+    ]
+    for arguments, code, words in cases:
+        done = call(runner, *arguments)
+        last = done.stderr.splitlines()[-1]
+        assert (done.returncode, words in last, last[:7]) == (code, True, "error: "), (arguments, done)
+
+
+def test_a_missing_backend_or_operator_is_named(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    data = toy("fp32").read_bytes()
+    # Renamed inside the file, as a program for hardware or kernels that are not here would name them.
+    (tmp_path / "backend.pte").write_bytes(data.replace(b"XnnpackBackend", b"VelocityEngine"))
+    (tmp_path / "operator.pte").write_bytes(data.replace(b"aten::mean", b"aten::meen"))
+    backend = call(runner, "--model_path", tmp_path / "backend.pte")
+    assert backend.returncode == Exit.BACKEND_MISSING
+    assert "needs the backend 'VelocityEngine'" in backend.stderr.splitlines()[-1]
+    operator = call(runner, "--model_path", tmp_path / "operator.pte")
+    assert operator.returncode == Exit.OPERATOR_MISSING
+    assert "aten::meen.out" in operator.stderr.splitlines()[-1]
+
+
+def test_nan_outputs_are_counted_and_said(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    pte = toy("fp32")
+    np.save(tmp_path / "nan.npy", np.full_like(np.load(sample(pte)), np.nan))
+    done = call(runner, "--model_path", pte, "--inputs", tmp_path / "nan.npy")
+    assert event(done, "done")["outputs"][0]["nonfinite"] > 0
+    assert "NaN or Inf" in done.stderr
+
+
+def test_a_name_with_quotes_and_commas_is_only_a_name(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    odd = tmp_path / 'a "b", $(c); \'d\'.npy'
+    shutil.copy(sample(toy("fp32")), odd)
+    assert call(runner, "--model_path", toy("fp32"), "--inputs", odd).returncode == 0
+
+
+def test_the_build_is_cached_until_something_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
+    first = build_runner()
+    stamp = first.path.stat().st_mtime_ns
+    assert build_runner().path.stat().st_mtime_ns == stamp
+    compiler = tmp_path / "another-c++"
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("c++")} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert build_runner().path != first.path
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != host_target().name])
+def test_it_compiles_for_the_other_platforms(target: str) -> None:
+    command = TARGETS[target].cross_compiler
+    if "ziglang" in command:
+        needs(call(*command[:3], "version").returncode == 0, "ziglang")
+    else:
+        needs(shutil.which(command[0]) is not None, command[0])
+    built = build_runner(target).path
+    magic = {"linux": b"\x7fELF", "macos": b"\xcf\xfa\xed\xfe"}[target.split("-")[0]]
+    assert built.read_bytes()[:4] == magic
+
+
+@pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+def test_the_other_architecture_proves_and_masks_its_features_too(target: str, toy: Toy) -> None:
+    """Under an emulator: no timing, but the real table, the real proof and the real kernels of that architecture."""
+    arch = TARGETS[target].arch
+    emulator = f"qemu-{arch}"
+    needs(shutil.which(emulator) is not None and shutil.which(TARGETS[target].cross_compiler[0]) is not None, emulator)
+    start = [emulator, "-cpu", "max", "-L", f"/usr/{arch}-linux-gnu", build_runner(target).path]
+    present = event(call(*start, "--list_features"), "features")["present"]
+    feature = {"x86_64": "avx2", "aarch64": "sme"}[arch]
+    assert feature in present
+    done = call(*start, "--model_path", toy("fp32"), f"--disable_features={feature}")
+    assert done.returncode == 0, done.stderr
+    assert feature not in event(done, "features")["active"]
