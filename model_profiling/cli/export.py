@@ -39,7 +39,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import SetupError
+    from model_profiling.models.lookup import check_name
 
+    check_name(args.model)
     outdir = args.outdir or Path(f"out_{args.model}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
     with _progress(plain=loud) as announce:

@@ -1,7 +1,6 @@
 """A name becomes a PyTorch model and its example inputs, or an error that says exactly what is missing."""
 
 import contextlib
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -13,6 +12,7 @@ import torch
 
 from model_profiling.errors import InputError, KitError, RunError, SetupError
 from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.lookup import check_name
 from model_profiling.models.zoo import zoo_models
 
 # Where the package on PyPI has another name than the module it brings.
@@ -60,19 +60,14 @@ def load_model(name: str, seed: int = 0) -> LoadedModel:
 
 def find_model(name: str) -> tuple["type | str", str]:
     """Return where the model's class is and whose it is; a name nobody registered is an error with suggestions."""
-    ours, theirs = registered_models(), zoo_models()
+    check_name(name)
+    ours = registered_models()
     if name in ours:
         return ours[name].target, "kit"
     if name in failed_folders():
         with _explained(name):
             raise failed_folders()[name]
-    if name in theirs:
-        return theirs[name], "executorch"
-    close = difflib.get_close_matches(name, [*ours, *theirs], n=3, cutoff=0.5)
-    raise InputError(
-        f"there is no model called {name!r}",
-        f"Did you mean {' or '.join(close)}?" if close else "`sme2-kit models` lists what there is.",
-    )
+    return zoo_models()[name], "executorch"
 
 
 def _import_class(target: str) -> type:
