@@ -43,7 +43,9 @@ def toy(exported: dict[str, Any]) -> Callable[[str], Path]:
     return lambda dtype: Path(exported[dtype].paths.pte)
 
 
-def kit(*arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def kit(
+    *arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     """Run `sme2-kit` as a user does, in a process of its own."""
     command = [sys.executable, "-m", "model_profiling", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}

@@ -29,13 +29,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 
 
-@pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ExportResult]:
-    """toy_cnn in each dtype, in one directory, as a user who tries them one after another would have it."""
-    outdir = tmp_path_factory.mktemp("artifacts")
-    return {dtype: export(ExportRequest("toy_cnn", outdir, dtype, save_graph=True)) for dtype in DTYPES}
-
-
 class Tiny(EagerModelBase):
     """Exports in a second. Subclasses replace `forward`."""
 

@@ -6,7 +6,14 @@ from model_profiling.runner import features
 
 
 def test_switching_a_feature_off_takes_what_builds_on_it() -> None:
-    assert features.expand("aarch64", ["sme2"]) == {"sme2", "sme2p1", "sme_i16i32", "sme_bi32i32", "sme_b16b16", "sme_f16f16"}
+    assert features.expand("aarch64", ["sme2"]) == {
+        "sme2",
+        "sme2p1",
+        "sme_i16i32",
+        "sme_bi32i32",
+        "sme_b16b16",
+        "sme_f16f16",
+    }
     assert features.expand("aarch64", ["sme"]) == features.expand("aarch64", ["sme2"]) | {"sme"}
     assert "avx512fp16" in features.expand("x86_64", ["avx512"])
     assert features.expand("x86_64", ["avx512vnni"]) == {"avx512vnni", "amx_int8"}

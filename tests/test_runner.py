@@ -10,19 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import needs
 
 from model_profiling import etdump
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.protocol import Exit
+from tests.conftest import needs
 
 Toy = Callable[[str], Path]
 Completed = subprocess.CompletedProcess[str]
 
 
 def call(*command: object, stdin: str = "") -> Completed:
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, input=stdin, timeout=120, check=False)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, input=stdin, timeout=120, check=False
+    )
 
 
 def events(done: Completed) -> list[dict[str, Any]]:
@@ -40,7 +42,9 @@ def sample(pte: Path) -> Path:
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_it_computes_what_eager_pytorch_computes(runner: Path, toy: Toy, tmp_path: Path, dtype: str) -> None:
     pte = toy(dtype)
-    done = call(runner, "--model_path", pte, "--inputs", sample(pte), "--output_file", tmp_path / "out", "--cpu_threads=1")
+    done = call(
+        runner, "--model_path", pte, "--inputs", sample(pte), "--output_file", tmp_path / "out", "--cpu_threads=1"
+    )
     assert done.returncode == 0, done.stderr
     described = event(done, "done")["outputs"][0]
     ours = np.fromfile(tmp_path / "out-0.bin", dtype=described["dtype"]).reshape(described["shape"])
@@ -89,9 +93,26 @@ def test_threads_are_exactly_as_asked(runner: Path, toy: Toy, threads: int) -> N
 
 def test_paced_mode_answers_one_line_a_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
     dump = tmp_path / "a.etdump"
-    done = call(runner, "--model_path", toy("fp16"), "--paced", "--warmup=2", "--etdump_path", dump, stdin="run 3\nrun 2\nquit\n")
+    done = call(
+        runner,
+        "--model_path",
+        toy("fp16"),
+        "--paced",
+        "--warmup=2",
+        "--etdump_path",
+        dump,
+        stdin="run 3\nrun 2\nquit\n",
+    )
     assert done.returncode == 0
-    assert [line["event"] for line in events(done)] == ["features", "ready", *["run"] * 3, "turn", *["run"] * 2, "turn", "done"]
+    assert [line["event"] for line in events(done)] == [
+        "features",
+        "ready",
+        *["run"] * 3,
+        "turn",
+        *["run"] * 2,
+        "turn",
+        "done",
+    ]
     assert [line["index"] for line in events(done) if line["event"] == "run"] == [0, 1, 2, 3, 4]
     assert len(event(done, "ready")["warmup_ns"]) == 2
     # The warm-up is not in the dump.
@@ -115,7 +136,9 @@ def test_without_an_etdump_path_nothing_is_written(runner: Path, toy: Toy, tmp_p
 def damaged(pte: Path, tmp_path: Path, how: str) -> Path:
     data = pte.read_bytes()
     path = tmp_path / "damaged.pte"
-    path.write_bytes({"empty": b"", "short": data[:100], "cut": data[: len(data) // 2], "text": b"hello, world " * 99}[how])
+    path.write_bytes(
+        {"empty": b"", "short": data[:100], "cut": data[: len(data) // 2], "text": b"hello, world " * 99}[how]
+    )
     return path
 
 
@@ -181,7 +204,7 @@ def test_nan_outputs_are_counted_and_said(runner: Path, toy: Toy, tmp_path: Path
 
 
 def test_a_name_with_quotes_and_commas_is_only_a_name(runner: Path, toy: Toy, tmp_path: Path) -> None:
-    odd = tmp_path / 'a "b", $(c); \'d\'.npy'
+    odd = tmp_path / "a \"b\", $(c); 'd'.npy"
     shutil.copy(sample(toy("fp32")), odd)
     assert call(runner, "--model_path", toy("fp32"), "--inputs", odd).returncode == 0
 

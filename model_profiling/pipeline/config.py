@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -119,7 +120,9 @@ def _hint(message: str) -> str:
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if not unknown:
         return "Compare with model_profiling/configs/templates/."
-    known = {*Config.__struct_fields__, *Experiment.__struct_fields__, *_ALIASES, "compare_pairs"}
+    levels = {"experiments": {*Experiment.__struct_fields__, *_ALIASES}, "analysis": {*Analysis.__struct_fields__}}
+    level = re.search(r"at `\$\.(\w+)", message)
+    known = levels.get(level[1], set()) if level else {*Config.__struct_fields__}
     close = difflib.get_close_matches(unknown[1], sorted(known), n=1)
     return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
@@ -179,3 +182,7 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
         first, second = sorted(timed, key=lambda experiment: not experiment.name.endswith("off"))
         pairs = [(first.name, second.name)]
     return pairs
+
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n")

@@ -183,6 +183,8 @@ class Pipeline:
         return paths
 
     def _write(self, manifest: Manifest) -> None:
+        used = {record.session for record in manifest.experiments.values()}
+        manifest.schedules = {session: value for session, value in manifest.schedules.items() if session in used}
         manifest.updated = _now()
         files.write_json(self._directory.manifest_path, manifest)
 

@@ -87,7 +87,7 @@ def build_runner(target_name: str | None = None) -> Build:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
     target = TARGETS[target_name] if target_name else host
     if target == host:
-        sdk, command = installed_sdk(), _host_compiler()
+        sdk, command = installed_sdk(), host_compiler()
     else:
         command = target.cross_compiler
         _require(command, target)
@@ -100,7 +100,7 @@ def build_runner(target_name: str | None = None) -> Build:
     return Build(runner, target, sdk, compiler)
 
 
-def _host_compiler() -> tuple[str, ...]:
+def host_compiler() -> tuple[str, ...]:
     """`$CXX`, else the first C++ compiler on the path."""
     candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in candidates:
@@ -122,7 +122,10 @@ def _require(command: tuple[str, ...], target: Target) -> None:
 
 
 def _compiler_version(command: tuple[str, ...]) -> str:
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    # Some compilers drop temporary files where they are called.
+    done = subprocess.run(
+        [*command, "--version"], capture_output=True, text=True, check=False, cwd=tempfile.gettempdir()
+    )
     if done.returncode != 0 or not done.stdout:
         raise SetupError(f"the compiler `{' '.join(command)}` does not run", "Check $CXX, or install a working one.")
     return done.stdout.splitlines()[0]
@@ -158,7 +161,6 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
         built.mkdir()
         (built / "kit_tables.h").write_text(tables)
         call = compile_command(target, sdk, command, built, NATIVE / "main.cpp", built / runner.name)
-        # Some compilers drop temporary files where they are called.
         done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=built)
         if done.returncode != 0:
             log = home.with_suffix(".log")

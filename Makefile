@@ -1,0 +1,56 @@
+# Everything runs in .venv; each target sets up what it needs there and is quick when nothing changed.
+PYTHON ?= python3
+# For example: make setup PIP_ARGS="--extra-index-url <PyTorch's CPU wheel index>", to leave CUDA packages out on Linux.
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
+
+.PHONY: help setup demo test lint format bench fuzz schema clean
+
+help:
+	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
+	@echo "make test    run all tests"
+	@echo "make setup   create $(VENV) with everything exporting and running need"
+	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   long fuzzing of the reader"
+	@echo "make clean   remove what make made (not your results)"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first: whatever comes after finds it and does not ask for another build of it.
+$(VENV)/.setup: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) $(TORCH)
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export]'
+	@touch $@
+
+$(VENV)/.setup-dev: $(VENV)/.setup
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export,dev]'
+	@touch $@
+
+setup: $(VENV)/.setup
+
+demo: $(VENV)/.setup
+	$(BIN)/sme2-kit quicktest
+
+test: $(VENV)/.setup-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.setup-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.setup-dev
+	$(BIN)/python benchmarks/run.py
+
+schema: $(VENV)/.setup
+	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,86 @@
+"""The command line: quick to start, kind when things go wrong, plain in a pipe."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling.cli.main import COMMANDS
+from tests.conftest import ROOT, kit
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *[[command, "--help"] for command in COMMANDS], ["models"]])
+def test_what_does_not_export_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from model_profiling.cli.main import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+heavy = {{"torch", "numpy", "rich", "pandas"}}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_a_run_needs_neither_torch_nor_executorch(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["executorch"] = None
+import model_profiling.analysis.metrics, model_profiling.analysis.validation, model_profiling.report.results
+import model_profiling.etdump, model_profiling.pipeline.pipeline, model_profiling.platforms.local
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "a.pte").write_bytes(b"junk that is no program")
+    cases: list[tuple[list[object], int, str]] = [
+        (["run"], 2, "give a .pte or --config"),
+        (["run", tmp_path / "none.pte"], 2, "does not exist"),
+        (["run", tmp_path / "a.pte", "--output-root", tmp_path / "out"], 2, "is not a .pte"),
+        (["run", "--config", tmp_path / "none.json"], 2, "does not exist"),
+        (["export", "--model", "toy_cnm"], 2, "toy_cnn"),
+        (["build", "--target", "vax"], 2, "unknown runner target"),
+    ]
+    for arguments, code, words in cases:
+        done = kit(*arguments, cwd=tmp_path)
+        assert (done.returncode, words in done.stderr) == (code, True), (arguments, done)
+        assert "Traceback" not in done.stderr
+        assert "\n  fix: " in done.stderr
+        assert "Traceback" in kit(*arguments, "--debug", cwd=tmp_path).stderr
+
+
+def test_doctor_says_what_is_there_and_what_is_missing() -> None:
+    done = kit("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    checks = {check["what"]: check for check in json.loads(done.stdout)}
+    assert checks["CPU features"]["ok"]
+    assert "on/off switches" in checks["CPU features"]["found"]
+    for check in checks.values():
+        assert check["ok"] or check["fix"], check
+
+
+def test_no_compiler_is_an_environment_error_with_its_fix(tmp_path: Path) -> None:
+    done = kit("build", env={"PATH": str(tmp_path), "SME2_KIT_CACHE": str(tmp_path)})
+    assert done.returncode == 3
+    assert "no C++ compiler found" in done.stderr
+
+
+def test_output_to_a_pipe_has_no_escape_codes() -> None:
+    for arguments in (["doctor"], ["models"], ["--help"]):
+        assert "\033" not in kit(*arguments).stdout
+
+
+def test_the_doors_of_the_learning_path_open() -> None:
+    for door in ("linux_pipeline", "mac_pipeline", "run_quick_test", "validate_results"):
+        script = ROOT / "model_profiling" / "scripts" / f"{door}.py"
+        # From elsewhere and without the package installed: only its dependencies are there.
+        done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, cwd="/", check=False)
+        assert done.returncode == 0, done.stderr
+        assert "usage: sme2-kit" in done.stdout

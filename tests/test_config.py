@@ -1,0 +1,127 @@
+"""A config that is wrong says which key, which value, and what to do."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import Config, compare_pairs, json_schema, load_config
+from model_profiling.pipeline.schedule import Kind, groups, interleave
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = ROOT / "model_profiling" / "configs"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    model = tmp_path / "m_fp16.pte"
+    model.write_bytes(b"not read here")
+
+    def _write(**changes: Any) -> Path:
+        raw: dict[str, Any] = {
+            "model": str(model),
+            "output_root": str(tmp_path / "out"),
+            "experiments": [{"name": "mac_sme2_on"}, {"name": "mac_sme2_off", "disable_features": ["sme2"]}],
+        }
+        raw.update(changes)
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({key: value for key, value in raw.items() if value is not None}))
+        return path
+
+    return _write
+
+
+def test_the_learning_paths_spellings_are_read(write: Any) -> None:
+    config = load_config(write(experiments=[{"name": "a", "runs": 7, "threads": 2}, {"name": "b", "mode": "xnntrace"}]))
+    assert (config.experiments[0].num_runs, config.experiments[0].num_threads) == (7, 2)
+    assert load_config(write()).experiments[0].num_runs == 10
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "hint"),
+    [
+        ({"modle": "x"}, "unknown field `modle`", "Did you mean `model`?"),
+        ({"experiments": [{"name": "a", "thread": 2}]}, "unknown field `thread`", "Did you mean `threads`?"),
+        (
+            {"experiments": [{"name": "a", "num_runs": "ten"}]},
+            "Expected `int`, got `str` - at `experiments[0].num_runs`",
+            "",
+        ),
+        ({"experiments": [{"name": "a", "num_runs": 0}]}, ">= 1", ""),
+        ({"experiments": [{"name": "a", "num_runs": 1, "runs": 2}]}, "both `runs` and `num_runs`", "Keep `num_runs`"),
+        ({"experiments": [{"name": "a"}, {"name": "a"}]}, "two experiments are named 'a'", "its own name"),
+        ({"experiments": [{"name": "../a"}]}, "matching regex", ""),
+        ({"experiments": [{"name": "a; rm -rf b"}]}, "matching regex", ""),
+        ({"experiments": []}, "length >= 1", ""),
+        ({"experiments": [{"name": "a", "mode": "fast"}]}, "has mode 'fast'", "timing"),
+        ({"experiments": [{"name": "a", "runner_path": "/no/runner"}]}, "runner_path '/no/runner'", "kit's own runner"),
+        ({"analysis": {"compare_pairs": [["mac_sme2_on", "x"]]}}, "names 'x'", "mac_sme2_on"),
+        ({"analysis": {"compare_pairs": [["mac_sme2_on", "mac_sme2_on"]]}}, "against itself", ""),
+        ({"model": "/no/model.pte"}, "model '/no/model.pte' does not exist", "Export it first"),
+        ({"model": None}, "missing required field `model`", "templates"),
+        ({"inputs": ["/no/input.npy"]}, "input file '/no/input.npy'", ""),
+    ],
+)
+def test_each_mistake_has_a_name_and_a_fix(write: Any, changes: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_config(write(**changes))
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\xff", "[" * 100_000, '{"model": 1}'])
+def test_a_file_that_is_no_config_is_an_error_and_not_a_crash(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError):
+        load_config(path)
+
+
+def test_pairs_are_found_from_what_is_switched_off_or_how_it_is_named(write: Any) -> None:
+    assert compare_pairs(load_config(write())) == [("mac_sme2_off", "mac_sme2_on")]
+    named = load_config(write(experiments=[{"name": "x_on"}, {"name": "x_off"}]))
+    assert compare_pairs(named) == [("x_off", "x_on")]
+
+
+def test_compared_experiments_share_a_group_and_take_turns(write: Any) -> None:
+    config = load_config(
+        write(
+            experiments=[
+                {"name": "on", "num_runs": 60, "traced_runs": 20},
+                {"name": "alone", "num_threads": 2, "num_runs": 4},
+                {"name": "off", "disable_features": ["sme2"], "num_runs": 60, "traced_runs": 20},
+            ]
+        )
+    )
+    assert [[e.name for e in group] for group in groups(config)] == [["on", "off"], ["alone"]]
+    schedule = interleave(groups(config)[0], set(), seed=1)
+    assert [sum(lane.runs_by_turn) for lane in schedule.lanes] == [60, 20, 60, 20]
+    timed = [lane for lane in schedule.lanes if lane.kind is Kind.TIMED]
+    assert all(lane.runs_by_turn == (3,) * 20 for lane in timed)
+    assert all(sorted(order) == [0, 1, 2, 3] for order in schedule.order)
+    assert len(set(schedule.order)) > 3
+    assert interleave(groups(config)[0], set(), seed=1) == schedule
+    assert interleave(groups(config)[0], set(), seed=2).order != schedule.order
+
+
+def test_the_schema_knows_every_key_and_is_the_one_that_ships() -> None:
+    schema = json_schema()
+    assert set(Config.__struct_fields__) <= set(schema["$defs"]["Config"]["properties"])
+    shipped = json.loads((CONFIGS / "config.schema.json").read_text())
+    assert shipped == json.loads(msgspec.json.encode(schema)), "run `make schema`"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*/*.json")), ids=lambda path: path.name)
+def test_the_templates_and_examples_are_valid_but_for_their_placeholders(path: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.pte"
+    model.touch()
+    text = re.sub(r'"model": "[^"]*"', f'"model": {json.dumps(str(model))}', path.read_text())
+    copy = tmp_path / path.name
+    copy.write_text(text)
+    config = load_config(copy)
+    assert compare_pairs(config)

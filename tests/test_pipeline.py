@@ -1,0 +1,284 @@
+"""The pipeline end to end on the real runner: true ratios, nothing lost, nothing half-written."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling.analysis.latency import compare, latency_turns
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.files import read_json
+from model_profiling.platforms.local import list_features, local_name
+from model_profiling.run_directory import RunDirectory
+from model_profiling.runner import features
+from tests.conftest import ROOT, kit
+
+Toy = Callable[[str], Path]
+
+
+def write_config(path: Path, model: Path, root: Path, experiments: list[dict[str, Any]], **more: Any) -> Path:
+    path.write_text(json.dumps({"model": str(model), "output_root": str(root), "experiments": experiments, **more}))
+    return path
+
+
+def accelerator_for(runner: Path, dtype: str) -> str | None:
+    said = list_features(runner)
+    assert said is not None
+    return features.headline(said.arch, set(said.present), dtype)
+
+
+@pytest.fixture(scope="module")
+def default_run(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """`sme2-kit run MODEL.pte`, nothing else said: what the demo does."""
+    root = tmp_path_factory.mktemp("run") / "out"
+    done = kit("run", toy("fp16"), "--output-root", root)
+    assert done.returncode == 0, done.stderr
+    assert "interval" in done.stdout or "no comparison" in done.stderr
+    return RunDirectory(root)
+
+
+def test_the_default_run_compares_the_machines_headline_accelerator(default_run: RunDirectory, runner: Path) -> None:
+    accelerator = accelerator_for(runner, "fp16")
+    if accelerator not in ("fp16arith", "avx512fp16", "sme2"):
+        pytest.skip(f"no fp16 accelerator of known effect here ({accelerator})")
+    metrics = read_json(default_run.metrics_path, Metrics, "metrics")
+    name = local_name()
+    assert set(metrics.experiments) == {f"{name}_{accelerator}_on", f"{name}_{accelerator}_off"}
+    (comparison,) = metrics.comparisons
+    assert (comparison.verdict, comparison.paired) == ("faster", True)
+    assert comparison.low > 1.05
+
+
+def test_outputs_agree_with_eager_and_with_each_other(default_run: RunDirectory) -> None:
+    metrics = read_json(default_run.metrics_path, Metrics, "metrics")
+    assert {agreement.right for agreement in metrics.agreements} >= {"eager"}
+    assert all(agreement.cosine > 0.999 for agreement in metrics.agreements)
+    assert all(experiment.nonfinite_outputs == 0 for experiment in metrics.experiments.values())
+
+
+def test_the_manifest_explains_the_numbers(default_run: RunDirectory) -> None:
+    manifest = default_run.manifest()
+    assert manifest.status == "complete"
+    assert {"cpu", "features", "load_1m_5m_15m", "system"} <= set(manifest.environment)
+    for record in manifest.experiments.values():
+        assert record.features is not None
+        assert record.runner.sha256 and record.runner.compiler and record.runner.executorch
+        assert record.latency_source == "untraced executions"
+        schedule = manifest.schedules[record.session]
+        assert (schedule.kind, schedule.turns) == ("interleaved turns", 20)
+        samples = default_run.samples(manifest, record.name)
+        assert sum(len(turn.ns) for turn in samples.timed) == 60
+        assert sum(len(turn.ns) for turn in samples.traced) == 20
+
+
+def test_validate_accepts_a_run_and_notices_what_is_wrong_with_it(default_run: RunDirectory, tmp_path: Path) -> None:
+    assert kit("validate", "--results", default_run.path).returncode == 0
+    subprocess.run(["cp", "-r", str(default_run.path), str(tmp_path / "copy")], check=True)
+    copy = RunDirectory(tmp_path / "copy")
+    dump = next(copy.path.glob("*/*.etdump"))
+    dump.write_bytes(dump.read_bytes()[:-100])
+    next(copy.path.glob("*/*.log")).unlink()
+    done = kit("validate", "--results", copy.path)
+    assert done.returncode == 1
+    assert "has changed since the run" in done.stdout
+    assert "is missing" in done.stdout
+    assert kit("validate", "--results", tmp_path / "nowhere").returncode == 1
+
+
+def test_a_finished_run_is_kept_and_analysis_only_runs_nothing(default_run: RunDirectory, toy: Toy) -> None:
+    before = default_run.manifest().experiments
+    done = kit("run", toy("fp16"), "--output-root", default_run.path, "--verbose")
+    assert "ran: nothing" in done.stderr
+    assert default_run.manifest().experiments == before
+    default_run.metrics_path.unlink()
+    assert kit("run", toy("fp16"), "--output-root", default_run.path, "--analysis-only").returncode == 0
+    assert default_run.metrics_path.is_file()
+
+
+def test_another_model_does_not_overwrite_a_run(default_run: RunDirectory, toy: Toy) -> None:
+    done = kit("run", toy("int8"), "--output-root", default_run.path)
+    assert done.returncode == 2
+    assert "holds a run of toy_cnn_xnnpack_fp16" in done.stderr
+
+
+def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Path) -> None:
+    experiments = [{"name": name, "num_runs": 60, "traced_runs": 5} for name in ("left", "right")]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments)
+    assert kit("run", "--config", config).returncode == 0
+    directory = RunDirectory(tmp_path / "out")
+    manifest = directory.manifest()
+    sides = [(n, latency_turns(r, directory.samples(manifest, n))) for n, r in manifest.experiments.items()]
+    result = compare(sides[0], sides[1], paired=True, confidence=0.999)
+    # These machines are shared: a tolerance of 2 % on top of the 99.9 % interval.
+    assert result.low < 1.02
+    assert result.high > 0.98
+
+
+def test_int8_and_fp32_run_too(toy: Toy, tmp_path: Path, runner: Path) -> None:
+    for dtype in ("int8", "fp32"):
+        done = kit("run", toy(dtype), "--output-root", tmp_path / dtype, "--runs", 8)
+        assert done.returncode == 0, done.stderr
+        metrics = read_json(RunDirectory(tmp_path / dtype).metrics_path, Metrics, "metrics")
+        assert len(metrics.comparisons) == (1 if accelerator_for(runner, dtype) else 0)
+
+
+def executor_runner(path: Path, runner: Path) -> Path:
+    """A runner that, like executor_runner, knows four flags and refuses all others; the real one runs behind it."""
+    path.write_text(
+        f"""#!/bin/sh
+for argument in "$@"; do
+  case "$argument" in
+    --model_path=*|--num_executions=*|--cpu_threads=*|--etdump_path=*) ;;
+    *) echo "ERROR: unknown command line flag '$argument'" >&2; exit 1 ;;
+  esac
+done
+exec {runner} "$@" > /dev/null
+"""
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_a_foreign_runner_alternates_launches_and_says_so(toy: Toy, tmp_path: Path, runner: Path) -> None:
+    foreign = str(executor_runner(tmp_path / "executor_runner", runner))
+    experiments = [{"name": f"x_{name}", "runner_path": foreign, "num_runs": 10} for name in ("on", "off")]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments)
+    done = kit("run", "--config", config)
+    assert done.returncode == 0, done.stderr
+    directory = RunDirectory(tmp_path / "out")
+    manifest = directory.manifest()
+    for record in manifest.experiments.values():
+        assert (record.runner.kind, record.latency_source) == ("foreign", "traced executions")
+        assert "launches alternate" in record.notes[0]
+        assert manifest.schedules[record.session].kind == "alternating launches"
+        assert sum(len(turn.ns) for turn in directory.samples(manifest, record.name).traced) == 10
+    assert kit("validate", "--results", tmp_path / "out").returncode == 0
+
+
+def test_masking_with_a_foreign_runner_is_refused(toy: Toy, tmp_path: Path, runner: Path) -> None:
+    foreign = str(executor_runner(tmp_path / "executor_runner", runner))
+    experiments = [{"name": "off", "runner_path": foreign, "disable_features": ["sme2"]}]
+    done = kit("run", "--config", write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments))
+    assert done.returncode == 2
+    assert "only the kit's runner" in done.stderr
+
+
+def test_one_failing_experiment_leaves_the_others_finished(toy: Toy, tmp_path: Path) -> None:
+    crash = tmp_path / "crash"
+    crash.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    crash.chmod(0o755)
+    experiments = [{"name": "good", "num_runs": 5}, {"name": "bad", "num_runs": 5, "runner_path": str(crash)}]
+    config = write_config(
+        tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments, analysis={"compare_pairs": [["bad", "good"]]}
+    )
+    done = kit("run", "--config", config)
+    assert done.returncode == 4
+    assert "experiment 'bad' failed" in done.stderr
+    assert "SIGSEGV" in done.stderr
+    assert "Traceback" not in done.stderr
+    manifest = RunDirectory(tmp_path / "out").manifest()
+    assert {name: record.status for name, record in manifest.experiments.items()} == {"good": "ok", "bad": "failed"}
+    metrics = read_json(RunDirectory(tmp_path / "out").metrics_path, Metrics, "metrics")
+    assert metrics.experiments["good"].latency is not None
+    assert metrics.comparisons == []
+
+
+def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) -> None:
+    """It answers like the kit's runner and then says nothing more."""
+    hang = tmp_path / "hang"
+    said = f"{runner} --list_features"
+    hang.write_text(f'#!/bin/sh\n[ "$1" = --list_features ] && exec {said}\n{said}\nsleep 1000\n')
+    hang.chmod(0o755)
+    experiments = [{"name": "hung", "runner_path": str(hang)}]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments, timeout_s=2)
+    start = time.monotonic()
+    done = kit("run", "--config", config)
+    assert done.returncode == 4
+    assert "said nothing for 2 s" in done.stderr
+    assert time.monotonic() - start < 60
+
+
+def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> None:
+    from model_profiling.files import locked
+
+    with locked(tmp_path / "out", "pipeline"):
+        done = kit("run", toy("fp16"), "--output-root", tmp_path / "out")
+    assert done.returncode == 3
+    assert "another pipeline" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="this is the right host for it")
+def test_a_platform_on_the_wrong_host_names_the_right_one(toy: Toy) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "model_profiling/scripts/mac_pipeline.py", toy("fp16")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "linux_pipeline.py" in done.stderr
+
+
+def json_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*.json") if ".partial" not in path.parts]
+
+
+def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy: Toy, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    experiments = [{"name": f"e{i}", "num_runs": 30, "num_threads": 1 + i % 2} for i in range(4)]
+    config = write_config(tmp_path / "c.json", toy("fp16"), root, experiments)
+    command = [sys.executable, "-m", "model_profiling", "run", "--config", str(config)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    chance = random.Random(0)
+    finished: dict[str, Any] = {}
+    for moment in range(10):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(chance.uniform(0.05, 1.6))
+        process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)
+        process.wait(timeout=60)
+        for path in json_files(root):
+            json.loads(path.read_text())
+        if (root / "manifest.json").exists():
+            now = {name: r.files for name, r in RunDirectory(root).manifest().experiments.items() if r.status == "ok"}
+            assert finished.items() <= now.items()
+            finished = now
+    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    complete = {name: record.files for name, record in RunDirectory(root).manifest().experiments.items()}
+    assert finished.items() <= complete.items()
+    assert set(complete) == {"e0", "e1", "e2", "e3"}
+    assert kit("validate", "--results", root).returncode == 0
+
+
+def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [{"name": "long", "num_runs": 100000}])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "model_profiling", "run", "--config", str(config)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    marker = str(tmp_path / "out")
+
+    def runners() -> list[str]:
+        return subprocess.run(
+            ["pgrep", "-f", f"etdump_path={marker}"], capture_output=True, text=True, check=False
+        ).stdout.split()
+
+    deadline = time.monotonic() + 60
+    while not runners() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert runners()
+    process.kill()
+    process.wait()
+    # A turn of this run is long; each runner ends when its turn does and finds nobody listening.
+    deadline = time.monotonic() + 120
+    while runners() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not runners()
