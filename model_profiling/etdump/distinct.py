@@ -8,7 +8,7 @@ import numpy.typing as npt
 # Odd multipliers (the golden ratio, and primes of xxHash), one per attempt, so that values which collide once part.
 _MULTIPLIERS = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F)
 # Up to this many distinct values are found by comparing the column with each, which beats hashing it.
-_FEW = 8
+FEW = 8
 # The first attempt hashes this many words of a row, mostly its last, where operators' names differ (`#1`, `#2`).
 _SAMPLED = 4
 
@@ -20,7 +20,7 @@ def groups(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.intp], npt.NDA
     if not rest.any():
         return np.array(owners), None
     numbers = np.zeros(len(values), np.intp)
-    while len(owners) < _FEW:
+    while len(owners) < FEW:
         owner = int(rest.argmax())
         members = values == values[owner]
         numbers[members] = len(owners)
@@ -41,25 +41,33 @@ def first_equal(rows: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
     collide costs time, never a wrong answer.
     """
     matrix = rows.astype(np.uint32, copy=False).reshape(len(rows), -1)
-    result = np.empty(len(matrix), np.intp)
-    pending = np.arange(len(matrix))
-    bits = min(max(len(matrix).bit_length() + 1, 4), 24)
-    winners = np.empty(1 << bits, np.intp)
-    for attempt, multiplier in enumerate(_MULTIPLIERS):
-        slots = (_hashes(matrix, multiplier, sampled=attempt == 0) >> np.uint32(32 - bits)).astype(np.intp)
-        winners[slots[::-1]] = np.arange(len(matrix))[::-1]
-        winner = winners.take(slots)
-        equal = matrix == matrix.take(winner, axis=0)
-        if equal.all():
-            result[pending] = pending.take(winner)
-            return result
-        same = equal.all(axis=1)
-        result[pending[same]] = pending.take(winner[same])
-        pending = pending[~same]
+    winner, same = _winners(matrix, 0)
+    if same is None:
+        return winner
+    result = winner
+    pending = np.flatnonzero(~same)
+    for attempt in range(1, len(_MULTIPLIERS)):
         matrix = matrix[~same]
+        winner, same = _winners(matrix, attempt)
+        result[pending] = pending.take(winner)
+        if same is None:
+            return result
+        pending = pending[~same]
+    matrix = matrix[~same]
     _, index, inverse = np.unique(matrix, axis=0, return_index=True, return_inverse=True)
     result[pending] = pending.take(index).take(inverse.reshape(-1))
     return result
+
+
+def _winners(matrix: npt.NDArray[np.uint32], attempt: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_] | None]:
+    """Return, for each row, the first row with the same hash, and whether the two are equal (None: all are)."""
+    bits = min(max(len(matrix).bit_length() + 1, 4), 24)
+    slots = (_hashes(matrix, _MULTIPLIERS[attempt], sampled=attempt == 0) >> np.uint32(32 - bits)).astype(np.intp)
+    table = np.empty(1 << bits, np.intp)
+    table[slots[::-1]] = np.arange(len(matrix))[::-1]
+    winner = table.take(slots)
+    equal = matrix == matrix.take(winner, axis=0)
+    return winner, None if equal.all() else equal.all(axis=1)
 
 
 def _hashes(matrix: npt.NDArray[np.uint32], multiplier: int, sampled: bool) -> npt.NDArray[np.uint32]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.errors import InputError
-from model_profiling.etdump.distinct import groups
+from model_profiling.etdump.distinct import FEW, groups
 
 Positions = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -48,6 +48,7 @@ class Words:
         self.words: U32 = np.frombuffer(data, "<u4", self.count)
         self.signed: npt.NDArray[np.int32] = self.words.view("<i4")
         self.halves: npt.NDArray[np.uint16] = np.frombuffer(data, "<u2", self.size // 2)
+        self._layouts: dict[tuple[str, bytes], tuple[Positions, Positions]] = {}
         self._evens: npt.NDArray[np.uint64] = np.frombuffer(data, "<u8", self.size // 8)
         # One 64-bit value from every word on.
         self._pairs: npt.NDArray[np.uint64] = np.ndarray((self.count - 1,), "<u8", self.words, 0, (4,))
@@ -65,8 +66,8 @@ class Words:
         offsets = self.words.take(at)
         if (np.bitwise_or.reduce(offsets) if len(offsets) else 0) & 3:
             self.require((offsets & 3) == 0, at, f"the offset of {what} is misaligned")
-        target: Positions = (offsets >> np.uint32(2)).astype(np.int64)
-        target += at
+        offsets >>= np.uint32(2)
+        target: Positions = at + offsets
         if len(target) and int(target.max()) >= self.count:
             self.require(target < self.count, at, f"the offset of {what} points past the end of the file")
         return target
@@ -78,6 +79,18 @@ class Words:
         if len(at) and int(at.max()) * 4 + head + int(lengths.max()) * element_size > end:
             self.require(at * 4 + head + lengths * element_size <= end, at, f"{what} is longer than the file")
         return lengths
+
+    def layouts(
+        self, vtables: Positions, owners: Positions, widths: Sequence[int], what: str
+    ) -> tuple[Positions, Positions]:
+        """Read vtables, or recall them: every slice of a dump has the same few."""
+        key = (what, vtables.tobytes())
+        if key in self._layouts:
+            return self._layouts[key]
+        layouts = _layouts(self, vtables, owners, widths, what)
+        if len(vtables) <= FEW:
+            self._layouts[key] = layouts
+        return layouts
 
     def uint64(self, at: Positions) -> npt.NDArray[np.uint64]:
         """Read 64-bit values, which a writer puts on even words, but a size prefix added later shifts to odd ones."""
@@ -107,12 +120,13 @@ class Tables:
         self._held: dict[bytes, tuple[Rows, Positions]] = {}
         if not len(at):
             return
-        vtables: Positions = at * 4 - words.signed.take(at)
+        vtables: Positions = at << 2
+        vtables -= words.signed.take(at)
         if int(vtables.min()) < 0 or int(vtables.max()) + 4 > words.size:
             inside = (vtables >= 0) & (vtables + 4 <= words.size)
             words.require(inside, at, f"the vtable of {what} is outside the file")
         owners, self._layout = groups(vtables)
-        self._offsets, sizes = _layouts(words, vtables[owners], at[owners], widths, what)
+        self._offsets, sizes = words.layouts(vtables[owners], at[owners], widths, what)
         if int(at.max()) + int(sizes.max()) > words.count:
             ends = at + (sizes[0] if self._layout is None else sizes.take(self._layout))
             words.require(ends <= words.count, at, f"{what} reaches past the end of the file")

@@ -23,7 +23,12 @@ _ALLOCATION_EVENT = (4, 8)
 _DEBUG_EVENT = (8, 4, 4, 4, 4, 4)
 _VALUE = (1, 4, 4, 4, 4, 4, 4, 4)
 
-_SLICE = 1 << 16
+# Types of the columns, in the order of Events, of `_allocation_events` and of DebugEvents.
+_EVENT_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint64, np.uint64, np.uint32)
+_ALLOCATION_TYPES = (np.int32, np.int32, np.uint64, np.int64)
+_DEBUG_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.int64)
+
+_SLICE = 1 << 14
 # An event takes at least this many bytes: its offset in the vector, its table (8) and the table it wraps (4).
 # A file that promises more events than fit shares one vector among many blocks, and would fill memory.
 _SMALLEST_EVENT = 16
@@ -55,8 +60,11 @@ def parse(data: Any, path: Path) -> Etdump:
     runs = _runs(words, root)
     pool = StringPool(words)
     (block_name,) = pool.codes(runs, 0)
-    profile, allocation, debug = _Parts(), _Parts(), _Parts()
-    for block, tables in _slices(words, runs):
+    entries = _Entries(words, runs)
+    profile = _Parts(entries.total, *_EVENT_TYPES)
+    allocation = _Parts(entries.total, *_ALLOCATION_TYPES)
+    debug = _Parts(entries.total, *_DEBUG_TYPES)
+    for block, tables in entries.slices():
         rows, at = tables.where(0)
         _profile_events(words, pool, at, block[rows], profile)
         if rows is not ALL:
@@ -67,16 +75,16 @@ def parse(data: Any, path: Path) -> Etdump:
             _allocation_events(words, at, block[rows], before[rows], allocation)
             rows, at = tables.where(2)
             _debug_events(words, pool, at, block[rows], before[rows], debug)
-    events = Events(*_with_integer_delegates(profile.columns(_EVENT_TYPES), pool))
-    bounds = np.searchsorted(events.block, np.arange(len(block_name) + 1))
+    events = Events(*_with_integer_delegates(profile.columns(), pool))
+    counts = np.bincount(events.block, minlength=len(block_name))
     return Etdump(
         path=path,
         version=int(root.int32(0, 0).view(np.uint32)[0]),
         strings=pool.strings,
-        blocks=Blocks(block_name, runs.int32(1, -1), bounds.astype(np.int64)),
+        blocks=Blocks(block_name, runs.int32(1, -1), np.append(0, np.cumsum(counts))),
         events=events,
         allocations=_named_allocations(words, pool, runs, allocation),
-        debug_events=DebugEvents(*_with_integer_delegates(debug.columns(_DEBUG_TYPES), pool)),
+        debug_events=DebugEvents(*_with_integer_delegates(debug.columns(), pool)),
         words=words,
     )
 
@@ -95,42 +103,49 @@ def _runs(words: Words, root: Tables) -> Tables:
     return Tables(words, words.follow(int(vector[0]) + 1 + np.arange(count), "a run"), _RUN_DATA, "a run")
 
 
-def _slices(words: Words, runs: Tables) -> Iterator[tuple[Column, Tables]]:
-    """Walk the events of all blocks as one sequence and yield a slice of it at a time, with each event's block."""
-    first, counts = words.vectors(runs, 3, "the events of a run")
-    total = int(counts.sum())
-    if total * _SMALLEST_EVENT > words.size:
-        raise words.error("it names more events than fit in it", int(runs.at[0]))
-    if total == 0:
-        raise words.error("it holds no events", int(runs.at[0]))
-    block_of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    # An event's place in the vector of its block, counted from where that vector would start in the whole sequence.
-    base = first - (np.cumsum(counts) - counts)
-    for low in range(0, total, _SLICE):
-        block = block_of[low : low + _SLICE]
-        entries = base.take(block) + np.arange(low, low + len(block))
-        yield block, Tables(words, words.follow(entries, "an event"), _EVENT, "an event")
+class _Entries:
+    """The events of all blocks as one sequence."""
+
+    def __init__(self, words: Words, runs: Tables) -> None:
+        self._words = words
+        first, counts = words.vectors(runs, 3, "the events of a run")
+        self.total = int(counts.sum())
+        if self.total * _SMALLEST_EVENT > words.size:
+            raise words.error("it names more events than fit in it", int(runs.at[0]))
+        if self.total == 0:
+            raise words.error("it holds no events", int(runs.at[0]))
+        self._block = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        # An event's place in the vector of its block, counted from where that vector would start in the sequence.
+        self._base = first - (np.cumsum(counts) - counts)
+
+    def slices(self) -> Iterator[tuple[Column, Tables]]:
+        """Yield a slice of the sequence at a time: each event's block and table."""
+        if self.total > _SLICE:
+            # Until it sees one large piece freed, glibc returns memory to the system after every slice, and a sixth
+            # of the reading goes into faulting it in again. This piece is never touched and costs nothing.
+            np.empty(16 << 20, np.uint8)
+        for low in range(0, self.total, _SLICE):
+            block = self._block[low : low + _SLICE]
+            entries = self._base.take(block)
+            entries += np.arange(low, low + len(block))
+            yield block, Tables(self._words, self._words.follow(entries, "an event"), _EVENT, "an event")
 
 
 class _Parts:
-    """Columns as they grow: each slice adds a piece to every one."""
+    """Columns as they grow: each slice fills the next rows of every one."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, *types: Any) -> None:
         self.rows = 0
-        self._pieces: list[tuple[Column, ...]] = []
+        # Room for every event of the dump; memory that is never written is never taken.
+        self._columns: list[Column] = [np.empty(most, type_) for type_ in types]
 
     def add(self, *columns: Column) -> None:
-        self.rows += len(columns[0])
-        self._pieces.append(columns)
+        low, self.rows = self.rows, self.rows + len(columns[0])
+        for whole, column in zip(self._columns, columns, strict=True):
+            whole[low : self.rows] = column
 
-    def columns(self, types: tuple[Any, ...]) -> list[Column]:
-        """Join the pieces; `types` gives the columns of an empty table."""
-        if not self._pieces:
-            return [np.zeros(0, type_) for type_ in types]
-        return [np.concatenate(pieces) for pieces in zip(*self._pieces, strict=True)]
-
-
-_EVENT_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint64, np.uint64, np.uint32)
+    def columns(self) -> list[Column]:
+        return [whole[: self.rows] for whole in self._columns]
 
 
 def _profile_events(words: Words, pool: StringPool, at: Positions, block: Column, parts: _Parts) -> None:
@@ -163,7 +178,9 @@ def _allocation_events(words: Words, at: Positions, block: Column, before: Colum
 
 def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Parts) -> Allocations:
     """Look up each allocation's allocator among those of its block, which are numbered from 1."""
-    block, allocator_id, size, before = parts.columns((np.int32, np.int32, np.uint64, np.int64))
+    block, allocator_id, size, before = parts.columns()
+    if not len(block):
+        return Allocations(block, allocator_id, np.zeros(0, np.int32), size, before)
     first, counts = words.vectors(runs, 2, "the allocators of a run")
     known = (allocator_id >= 1) & (allocator_id <= counts[block])
     entries = first[block[known]] + allocator_id[known] - 1
@@ -171,9 +188,6 @@ def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Par
     name = np.zeros(len(block), np.int32)
     (name[known],) = pool.codes(allocators, 0)
     return Allocations(block, allocator_id, name, size, before)
-
-
-_DEBUG_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int64, np.int32, np.bool_, np.int64)
 
 
 def _debug_events(words: Words, pool: StringPool, at: Positions, block: Column, before: Column, parts: _Parts) -> None:
