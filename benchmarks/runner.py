@@ -66,7 +66,5 @@ def report(model: Path) -> None:
     cold, warm = build_seconds()
     print(f"runner build            {cold:.2f} s, from the cache {warm:.3f} s")
     added, latency = loop_overhead_percent(model)
-    print(
-        f"runner's own overhead   {added:+.2f} % of {latency:.2f} ms, beside a bare Module::forward loop (target under 1 %)"
-    )
+    print(f"runner's own overhead   {added:+.2f} % of {latency:.2f} ms, beside bare Module::forward (aim: < 1 %)")
     print(f"tracer overhead         {tracer_overhead_percent(model):+.2f} %, never part of latency")

@@ -19,7 +19,7 @@ from model_profiling.files import read_json
 from model_profiling.platforms.local import list_features, local_name
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, kit, needs_hardware
 
 Toy = Callable[[str], Path]
 
@@ -47,8 +47,7 @@ def default_run(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> RunDirect
 
 def test_the_default_run_compares_the_machines_headline_accelerator(default_run: RunDirectory, runner: Path) -> None:
     accelerator = accelerator_for(runner, "fp16")
-    if accelerator not in ("fp16arith", "avx512fp16", "sme2"):
-        pytest.skip(f"no fp16 accelerator of known effect here ({accelerator})")
+    needs_hardware(accelerator in ("fp16arith", "avx512fp16", "sme2"), f"no fp16 accelerator here but {accelerator}")
     metrics = read_json(default_run.metrics_path, Metrics, "metrics")
     name = local_name()
     assert set(metrics.experiments) == {f"{name}_{accelerator}_on", f"{name}_{accelerator}_off"}
@@ -215,7 +214,7 @@ def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> Non
     assert "another pipeline" in done.stderr
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="this is the right host for it")
+@pytest.mark.skipif(sys.platform == "darwin", reason="hardware: this is the right host for it")
 def test_a_platform_on_the_wrong_host_names_the_right_one(toy: Toy) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "model_profiling/scripts/mac_pipeline.py", toy("fp16")],

@@ -19,12 +19,14 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.cli.main import main
     from model_profiling.errors import RunError
     from model_profiling.platforms.local import local_name
+    from model_profiling.report import results
+    from model_profiling.run_directory import RunDirectory
 
     artifacts, runs = args.outdir / "artifacts", args.outdir / "runs" / local_name()
     commands = (
         ["doctor", "--essentials"],
         ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],
-        ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs)],
+        ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs), "--quiet"],
         ["validate", "--results", str(runs)],
     )
     for stage, command in zip(_STAGES, commands, strict=True):
@@ -36,4 +38,5 @@ def run(args: argparse.Namespace) -> int:
             )
         sys.stdout.write(f"{stage} ok\n")
         sys.stdout.flush()
+    results.show(RunDirectory(runs), as_json=False)
     return 0

@@ -28,6 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
 
 
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
                 )
     if remark and not args.json:
         sys.stderr.write(f"note: {remark}\n")
-    results.show(directory, as_json=args.json)
+    if not args.quiet:
+        results.show(directory, as_json=args.json)
     return 0
 
 
