@@ -8,7 +8,7 @@ be told apart by their operators.
 
 Order. An event is written when it ends: children come before their parent. A delegated operator comes before its
 `DELEGATE_CALL`, `native_call_<operator>` before its `OPERATOR_CALL`, all of them before `Method::execute`, the last
-profiling event of the block. `nesting` turns that order into columns.
+profiling event of the block. `nest` turns that order into columns.
 
 Instructions. The children of a call carry its `chain` and `instruction` (the index into the method's chain in the
 .pte). `Method::init`, `Program::load_method` and `Method::execute` have chain -1.
