@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling.analysis.intervals import student_t
 from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
@@ -30,6 +31,10 @@ class Latency(msgspec.Struct, frozen=True):
     p99_ms: float
     cv_percent: float
     outliers: int
+    # How much slower the last turns were than the first, in percent, as a line through the turns' medians sees it.
+    drift_percent: float = 0.0
+    # What a reader must know before believing the rest, in words.
+    warnings: list[str] = []
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -64,6 +69,7 @@ def summarise(turns: list[Turn]) -> Latency:
     q1, q3 = np.percentile(ms, [25, 75])
     fence = 3.0 * (q3 - q1)
     mean = float(ms.mean())
+    drift = _drift_percent(turns)
     return Latency(
         runs=len(ms),
         median_ms=median,
@@ -77,7 +83,38 @@ def summarise(turns: list[Turn]) -> Latency:
         p99_ms=float(np.percentile(ms, 99)),
         cv_percent=float(ms.std() / mean * 100) if mean else 0.0,
         outliers=int(np.sum((ms < q1 - fence) | (ms > q3 + fence))),
+        drift_percent=drift,
+        warnings=_warnings(turns, ms, drift),
     )
+
+
+def _drift_percent(turns: list[Turn]) -> float:
+    """The median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway it."""
+    medians = np.array([np.median(turn.ns) for turn in turns])
+    if len(medians) < _LEAST_TURNS:
+        return 0.0
+    i, j = np.triu_indices(len(medians), 1)
+    slope = float(np.median((medians[j] - medians[i]) / (j - i)))
+    return slope * (len(medians) - 1) / float(np.median(medians)) * 100
+
+
+def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> list[str]:
+    """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise."""
+    found = []
+    medians = np.array([np.median(turn.ns) for turn in turns])
+    spread = float(np.median(np.abs(medians - np.median(medians))) / np.median(medians) * 100)
+    # Drift counts only where it stands out from how much turns differ anyway.
+    if abs(drift) > max(2.0, 4 * spread):
+        found.append(f"latency drifted by {drift:+.1f} % over the run: heat, a changing clock or a neighbour")
+    if len(medians) >= _LEAST_TURNS and medians[0] > 1.1 * np.median(medians[1:]):
+        found.append("the first turn was over 10 % slower than the rest: warm-up was too short")
+    middle = float(np.median(ms))
+    noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
+    if noise > 5:
+        found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock unsteady")
+    if len(ms) < 10:
+        found.append(f"only {len(ms)} executions: take at least 10")
+    return found
 
 
 def compare(
@@ -126,7 +163,4 @@ def _medians(rows: npt.NDArray[np.float64], picks: npt.NDArray[np.int64]) -> npt
 
 def _widened_tail(confidence: float, turns: int) -> float:
     """The tail to cut on each side: that of a normal quantile stretched to Student's t with `turns - 1` degrees."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    v = turns - 1
-    t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)  # Cornish-Fisher expansion of t
-    return NormalDist().cdf(-t * math.sqrt(turns / v))
+    return NormalDist().cdf(-student_t(confidence, turns - 1) * math.sqrt(turns / (turns - 1)))

@@ -4,12 +4,13 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from model_profiling import __version__
 
 # Each name is a module of this package with HELP, prepare_parser and run.
-COMMANDS = ("export", "run", "validate", "quicktest", "models", "doctor", "build")
+COMMANDS = ("export", "run", "analyze", "compare", "validate", "quicktest", "models", "doctor", "build")
 
 
 class Command(Protocol):
@@ -28,15 +29,16 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(
             f"the Python package {error.name} is missing", "Run `make setup`, then `source .venv/bin/activate`.", 3
         )
-    return _run(command, args)
+    return run_guarded(command.run, args)
 
 
-def _run(command: Command, args: argparse.Namespace) -> int:
+def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command; whatever goes wrong becomes two lines and an exit code."""
     from model_profiling.errors import KitError
 
     debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
     try:
-        return command.run(args)
+        return run(args)
     except KitError as error:
         if debug:
             raise

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.cli.main import main
     from model_profiling.errors import RunError
     from model_profiling.platforms.local import local_name
-    from model_profiling.report import results
+    from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
     artifacts, runs = args.outdir / "artifacts", args.outdir / "runs" / local_name()
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
             )
         sys.stdout.write(f"{stage} ok\n")
         sys.stdout.flush()
-    results.show(RunDirectory(runs), as_json=False)
+    show_run(RunDirectory(runs), as_json=False)
     return 0

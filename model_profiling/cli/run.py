@@ -36,28 +36,26 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.report import results
+    from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
     platform = LocalPlatform(args.platform)
     with progress() as report:
         config, remark = _config(args, platform)
-        if args.analysis_only:
-            directory = RunDirectory(Path(config.output_root))
-        else:
+        directory = RunDirectory(Path(config.output_root))
+        if not args.analysis_only:
             try:
                 result = Pipeline(config, platform, report, args.only).run()
             finally:
                 # What did finish is worth its numbers even if another experiment failed.
-                results.refresh(RunDirectory(Path(config.output_root)))
-            directory = result.directory
+                results.refresh(directory)
             if args.verbose:
-                sys.stderr.write(
-                    f"ran: {', '.join(result.ran) or 'nothing'}; kept: {', '.join(result.kept) or 'nothing'}\n"
-                )
+                kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
+                sys.stderr.write(f"ran: {ran}; kept: {kept}\n")
     if remark and not args.json:
         sys.stderr.write(f"note: {remark}\n")
     if not args.quiet:
-        results.show(directory, as_json=args.json)
+        show_run(directory, as_json=args.json)
     return 0
 
 

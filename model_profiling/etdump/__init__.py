@@ -32,10 +32,12 @@ operator's before its `native_call_`, and the method's own outputs (`output`) af
 
 from model_profiling.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
 from model_profiling.etdump.flatbuffer import EtdumpError
-from model_profiling.etdump.nesting import Nesting, nest
+from model_profiling.etdump.nesting import CALLS, EXECUTE, Nesting, nest
 from model_profiling.etdump.reader import parse, read
 
 __all__ = [
+    "CALLS",
+    "EXECUTE",
     "Allocations",
     "Blocks",
     "DebugEvents",

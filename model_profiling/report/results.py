@@ -1,33 +1,75 @@
-"""What is written and shown after a run: metrics.json, the pipeline summary, and the table on the terminal."""
-
-import sys
+"""What derives from a run, written beside it: analysis, metrics, summaries and tables. All of it can be made again."""
 
 import msgspec
 
 from model_profiling import files
-from model_profiling.analysis.metrics import Metrics, measure
-from model_profiling.report import summary, terminal
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.categories import CategoryTable, load_table
+from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.summary import Analysed, analyse_run
+from model_profiling.report import markdown, tables
+from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 
 
-def refresh(directory: RunDirectory) -> Metrics | None:
-    """Compute everything that derives from the run again; None if there is no run yet."""
+class RobustStats(msgspec.Struct, frozen=True):
+    """`…_robust_stats.json`: one experiment's latency and what it was taken from."""
+
+    model: str
+    experiment: str
+    latency_source: str
+    latency: Latency
+    tracer_overhead_percent: float | None
+
+
+def refresh(directory: RunDirectory, table: CategoryTable | None = None) -> Analysed | None:
+    """Analyse the run again and write all that derives from it; None if there is no run yet."""
     if not directory.manifest_path.is_file():
         return None
     manifest = directory.manifest()
-    metrics = measure(directory, manifest)
-    files.write_json(directory.metrics_path, metrics)
-    files.write_json(directory.summary_path(manifest.model.stem, "json"), summary.as_data(manifest, metrics))
-    files.write_text(directory.summary_path(manifest.model.stem, "md"), summary.as_markdown(manifest, metrics))
-    return metrics
-
-
-def show(directory: RunDirectory, as_json: bool) -> None:
-    """Print the metrics for a machine or the table for a person."""
-    metrics = refresh(directory)
-    manifest = directory.manifest()
+    analysed = analyse_run(directory, manifest, table or load_table())
+    metrics = analysed.summary.metrics
     assert metrics is not None
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(metrics)).decode() + "\n")
-    else:
-        terminal.print_run(directory, manifest, metrics)
+    for name in analysed.profiles:
+        _write_experiment(directory, manifest, name, analysed, metrics)
+    files.write_json(directory.metrics_path, metrics)
+    files.write_json(directory.analysis_path, analysed.summary)
+    stem = manifest.model.stem
+    files.write_json(directory.summary_path(stem, "json"), _pipeline_summary(manifest, analysed))
+    files.write_text(directory.summary_path(stem, "md"), markdown.pipeline_summary(manifest, analysed.summary))
+    return analysed
+
+
+def _write_experiment(
+    directory: RunDirectory, manifest: Manifest, name: str, analysed: Analysed, metrics: Metrics
+) -> None:
+    record, profile = manifest.experiments[name], analysed.profiles[name]
+    home, stem = directory.experiment(name), manifest.model.stem
+
+    def place(suffix: str) -> str:
+        return experiment_file(stem, name, record.threads, suffix)
+
+    every, breakdown = range(profile.executions), analysed.summary.experiments[name].breakdown
+    files.write_text(home / place("_all_runs_timeline.csv"), tables.timeline_csv(profile, every))
+    files.write_text(home / place("_run0_timeline.csv"), tables.timeline_csv(profile, every[:1]))
+    files.write_text(home / place("_ops_stats.csv"), tables.operators_csv(breakdown))
+    measured = metrics.experiments[name]
+    if measured.latency is not None:
+        stats = RobustStats(stem, name, measured.latency_source, measured.latency, measured.tracer_overhead_percent)
+        files.write_json(home / place("_robust_stats.json"), stats)
+
+
+def _pipeline_summary(manifest: Manifest, analysed: Analysed) -> dict[str, object]:
+    """`<model_stem>_pipeline_summary.json`: what a person would paste, as data."""
+    summary = analysed.summary
+    return {
+        "model": manifest.model,
+        "platform": manifest.platform,
+        "environment": manifest.environment,
+        "status": manifest.status,
+        "updated": manifest.updated,
+        "metrics": summary.metrics,
+        "categories": {name: experiment.breakdown.categories for name, experiment in summary.experiments.items()},
+        "shifts": [comparison.shift for comparison in summary.comparisons],
+        "advice": {name: experiment.advice for name, experiment in summary.experiments.items()},
+        "notes": summary.notes,
+    }

@@ -1,41 +1,93 @@
-"""The table after a run: one screen, aligned, plain in a pipe."""
+"""The terminal: one screen after a run or an analysis, aligned, plain in a pipe."""
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.whatif import Prediction
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 from model_profiling.run_directory import Manifest, RunDirectory
 
-_BOLD, _GREEN, _RED, _DIM, _END = "\033[1m", "\033[32m", "\033[31m", "\033[2m", "\033[0m"
+MOST_OPERATORS = 6
+_MOST_ADVICE = 3
+_BAR = 24
 
 
-def print_run(directory: RunDirectory, manifest: Manifest, metrics: Metrics) -> None:
-    sys.stdout.write(render_run(directory, manifest, metrics, colour=_wants_colour()))
+@dataclass(frozen=True)
+class Style:
+    """How to write on this output: colours or not, blocks or ASCII."""
+
+    colour: bool
+    blocks: bool
+
+    @classmethod
+    def of_stdout(cls) -> "Style":
+        tty = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        return cls(colour=tty and not os.environ.get("NO_COLOR"), blocks=tty and utf8)
+
+    def paint(self, code: int, text: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self.colour and text else text
+
+    def bold(self, text: str) -> str:
+        return self.paint(1, text)
+
+    def dim(self, text: str) -> str:
+        return self.paint(2, text)
+
+    def verdict(self, verdict: str, text: str) -> str:
+        return (
+            self.paint({"faster": 32, "slower": 31}.get(verdict, 0), text) if verdict != "no difference seen" else text
+        )
+
+    def bar(self, share: float, width: int = _BAR) -> str:
+        filled = round(max(0.0, min(1.0, share)) * width)
+        return ("█" if self.blocks else "#") * filled + ("·" if self.blocks else ".") * (width - filled)
 
 
-def render_run(directory: RunDirectory, manifest: Manifest, metrics: Metrics, colour: bool) -> str:
-    """The run as text: each experiment's latency, what the comparison says, how outputs agree, where the files are."""
-    bold, green, red, dim, end = (_BOLD, _GREEN, _RED, _DIM, _END) if colour else ("",) * 5
+def show_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary) -> None:
+    sys.stdout.write(clean(render_run(directory, manifest, summary, Style.of_stdout())))
+
+
+def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS) -> None:
+    sys.stdout.write(clean("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n"))
+
+
+def clean(text: str) -> str:
+    """Drop control characters that came in with names from files; the escapes that are ours stay."""
+    return "".join(c for c in text.replace("\033[", "\0") if c in "\n\0" or c.isprintable()).replace("\0", "\033[")
+
+
+def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> str:
+    """A run as text: latency, comparison, agreement, where the time goes, what to do, where the files are."""
+    metrics = summary.metrics
+    assert metrics is not None
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
-    lines = ["", f"{bold}{metrics.model}{end} on {metrics.platform} ({cpu})", ""]
-    lines += _table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()])
-    lines.append("")
-    for comparison in metrics.comparisons:
-        mark = {"faster": green, "slower": red}.get(comparison.verdict, "")
-        lines.append(f"  {mark}{comparison_sentence(comparison)}{end if mark else ''}")
-    for agreement in metrics.agreements:
-        lines.append(f"  {dim}outputs{end}  {agreement_sentence(agreement)}")
-    for name, record in manifest.experiments.items():
-        if record.failure:
-            lines.append(f"  {red}failed{end}   {name}: {record.failure}")
-        if metrics.experiments[name].nonfinite_outputs:
-            lines.append(
-                f"  {red}warning{end}  {name}: {metrics.experiments[name].nonfinite_outputs} outputs are NaN or Inf"
-            )
-        lines += [f"  {dim}note{end}     {name}: {note}" for note in record.notes]
-    lines.append(f"  {dim}files{end}    {directory.path}")
+    lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu})", ""]
+    lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
+    lines += ["", *(f"  {style.verdict(c.verdict, comparison_sentence(c))}" for c in metrics.comparisons)]
+    lines += [f"  {style.dim('outputs')}  {agreement_sentence(agreement)}" for agreement in metrics.agreements]
+    lines += _remarks(manifest, metrics, style)
+    lines += ["", *_analysis(summary, style), f"  {style.dim('files')}  {directory.path}"]
     return "\n".join(lines) + "\n"
+
+
+def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
+    lines = []
+    for name, record in manifest.experiments.items():
+        measured = metrics.experiments[name]
+        if record.failure:
+            lines.append(f"  {style.paint(31, 'failed')}   {name}: {record.failure}")
+        if measured.nonfinite_outputs:
+            lines.append(f"  {style.paint(31, 'warning')}  {name}: {measured.nonfinite_outputs} outputs are NaN or Inf")
+        warnings = measured.latency.warnings if measured.latency else []
+        lines += [f"  {style.paint(33, 'warning')}  {name}: {warning}" for warning in warnings]
+        lines += [f"  {style.dim('note')}     {name}: {note}" for note in record.notes]
+    return lines
 
 
 _HEADER = ("experiment", "switched off", "median", "MAD", "p95", "runs", "tracer cost")
@@ -59,18 +111,105 @@ def _row(name: str, experiment: ExperimentMetrics) -> tuple[str, ...]:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Align columns: words left, numbers right."""
+def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS) -> list[str]:
+    """Compared experiments side by side; others one by one; then advice for the experiment a reader wants faster."""
+    lines: list[str] = []
+    compared: set[str] = set()
+    for comparison in summary.comparisons:
+        lines += [*_comparison(comparison, style, most), ""]
+        compared |= {comparison.before, comparison.after}
+    for name, experiment in summary.experiments.items():
+        if name not in compared:
+            lines += [*_breakdown(name, experiment, style, most), ""]
+    shown = [c.after for c in summary.comparisons] or list(summary.experiments)
+    for name in dict.fromkeys(shown):
+        lines += _advice(name, summary.experiments[name], style, len(shown) > 1)
+    notes = [*summary.notes, *(f"{n}: {note}" for n, e in summary.experiments.items() for note in e.notes)]
+    return lines + [f"  {style.dim('note')}   {note}" for note in notes]
+
+
+def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[str]:
+    rows: list[tuple[str, ...]] = [("where the time goes", comparison.before, "", comparison.after, "", "faster")]
+    for entry in comparison.categories:
+        before, after = (_cell(*side, style) for side in _sides(entry))
+        rows.append((entry.name, *before, *after, _ratio(entry)))
+    lines = [*table(rows, words=1, left={2, 4}), "", f"  {style.bold(comparison.shift.sentence)}", ""]
+    rows = [("top operators", "before", "now", "faster")]
+    for operator in [x for x in comparison.operators if x.where != "runtime"][:most]:
+        change, name = operator.change, operator.after or operator.before
+        times = (f"{change.before_ms:.3f} ms", f"{change.after_ms:.3f} ms")
+        rows.append((_named(name, operator.where), *times, _ratio(change)))
+    return lines + table(rows, words=1)
+
+
+def _sides(entry: Change) -> tuple[tuple[float, float], tuple[float, float]]:
+    return (entry.before_ms, entry.before_share), (entry.after_ms, entry.after_share)
+
+
+def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
+    return f"{ms:.3f} ms {share:4.0%}", style.bar(share, _BAR // 2)
+
+
+def _ratio(change: Change) -> str:
+    if change.ratio is None:
+        return "-"
+    if change.low is None or change.high is None:
+        return f"{change.ratio:.2f}x"
+    return f"{change.ratio:.2f}x ({change.low:.2f} to {change.high:.2f})"
+
+
+def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: int) -> list[str]:
+    breakdown = experiment.breakdown
+    whole = f"{breakdown.execute_ms:.3f} ms in Method::execute (traced)"
+    lines = [f"  {style.bold(name)}: {whole}, {breakdown.executions} executions", ""]
+    lines += table(
+        [(c.category, f"{c.ms:.3f} ms", f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories],
+        words=1,
+        left={3},
+    )
+    rows = [("top operators", "time", "share", "count")]
+    for entry in [x for x in breakdown.operators if x.where != "runtime"][:most]:
+        rows.append(
+            (_named(entry.operator, entry.where), f"{entry.ms:.3f} ms", f"{entry.share:.1%}", str(entry.instances))
+        )
+    return [*lines, "", *table(rows, words=1)]
+
+
+def _named(name: str, where: str) -> str:
+    return f"{name} (portable)" if where == "portable" else name
+
+
+def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool) -> list[str]:
+    if not experiment.advice:
+        return []
+    lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
+    for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
+        lines.append(f"  {number}. {finding.title} (predicted gain {finding.gain:.2f}x)")
+        lines.append(f"     {style.dim(finding.next_step)}")
+    return [*lines, ""]
+
+
+def table(rows: Sequence[tuple[str, ...]], words: int, left: set[int] | None = None) -> list[str]:
+    """Align columns: the first `words` columns and those in `left` to the left, numbers to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     aligned = []
     for row in rows:
         cells = [
-            f"{cell:<{w}}" if column < 2 else f"{cell:>{w}}"
-            for column, (cell, w) in enumerate(zip(row, widths, strict=True))
+            f"{cell:<{width}}" if column < words or column in (left or set()) else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         aligned.append("  " + "  ".join(cells).rstrip())
     return aligned
 
 
-def _wants_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def show_predictions(predictions: dict[str, Prediction]) -> None:
+    """What-if: predicted time and the next bottleneck, said to be a prediction."""
+    rows = [("prediction (traced time)", "now", "predicted", "faster", "next bottleneck")]
+    for name, p in predictions.items():
+        shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
+        rows.append((name, f"{p.execute_ms:.3f} ms", f"{p.predicted_ms:.3f} ms", f"{p.ratio:.2f}x", shown))
+    sys.stdout.write(clean("\n".join(table(rows, words=1)) + "\n"))
+
+
+def show_comparison(comparison: ProfileComparison) -> None:
+    sys.stdout.write(clean("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n"))

@@ -1,0 +1,162 @@
+"""Where the time goes: by category, by operator and by place in the graph, adding up to the whole."""
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.profile import RUNTIME, Instance, Profile
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Over all executions: the middle, how far the middle half-width reaches, and the slow end."""
+
+    median_ms: float
+    mad_ms: float
+    p95_ms: float
+
+
+class CategoryTime(msgspec.Struct, frozen=True):
+    """A category's time in a typical execution. `Runtime` is what ExecuTorch itself took around the operators."""
+
+    category: str
+    ms: float
+    share: float
+    instances: int
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """Where in PyTorch an operator or delegate call comes from, as far as the ETRecord tells."""
+
+    module: str
+    file: str
+    line: int
+    code: str
+    op: str
+
+
+class InstanceTime(msgspec.Struct, frozen=True):
+    """One operator at one place of the graph."""
+
+    name: str
+    operator: str
+    category: str
+    kind: str
+    where: str
+    dtype: str
+    algorithm: str
+    chain: int
+    instruction: int
+    ms: float
+    share: float
+    spread: Spread
+    source: SourceLine | None = None
+
+
+class OperatorTime(msgspec.Struct, frozen=True):
+    """All instances of one operator together."""
+
+    operator: str
+    category: str
+    kind: str
+    where: str
+    dtype: str
+    algorithm: str
+    instances: int
+    ms: float
+    share: float
+    spread: Spread
+
+
+class Breakdown(msgspec.Struct, frozen=True):
+    """One experiment's time. `ms` anywhere is the mean over typical executions, so that parts sum to `execute_ms`."""
+
+    executions: int
+    execute_ms: float
+    categories: list[CategoryTime]
+    shares_by_where: dict[str, float]
+    operators: list[OperatorTime]
+    instances: list[InstanceTime]
+
+    def category(self, name: str) -> CategoryTime:
+        return next(entry for entry in self.categories if entry.category == name)
+
+    @property
+    def dominant(self) -> CategoryTime:
+        """The category that takes most of the time."""
+        return max(self.categories, key=lambda entry: entry.ms)
+
+
+def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -> Breakdown:
+    """Add a profile up; `sources` maps instructions to the PyTorch line of portable operators and delegate calls."""
+    times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
+    instances = profile.instances
+    categories = [_category(name, instances, times, whole) for name in (*CATEGORIES, RUNTIME)]
+    where = {
+        place: float(sum(t for i, t in zip(instances, times, strict=True) if i.where == place)) / whole
+        for place in ("delegated", "portable", "runtime")
+    }
+    return Breakdown(
+        executions=profile.executions,
+        execute_ms=whole,
+        categories=categories,
+        shares_by_where=where,
+        operators=_operators(profile, times, whole),
+        instances=[_instance(profile, row, float(times[row]), whole, sources or {}) for row in range(len(instances))],
+    )
+
+
+def _category(name: str, instances: tuple[Instance, ...], times: npt.NDArray[np.float64], whole: float) -> CategoryTime:
+    members = [float(time) for instance, time in zip(instances, times, strict=True) if instance.category == name]
+    return CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
+
+
+def _operators(profile: Profile, times: npt.NDArray[np.float64], whole: float) -> list[OperatorTime]:
+    rows: dict[tuple[str, str], list[int]] = {}
+    for row, instance in enumerate(profile.instances):
+        rows.setdefault((instance.operator, instance.where), []).append(row)
+    found = []
+    for (operator, where), members in rows.items():
+        first, total = profile.instances[members[0]], float(times[members].sum())
+        found.append(
+            OperatorTime(
+                operator=operator,
+                category=first.category,
+                kind=first.kind_of.kind,
+                where=where,
+                dtype=first.kind_of.dtype,
+                algorithm=first.kind_of.algorithm,
+                instances=len(members),
+                ms=total,
+                share=total / whole if whole else 0.0,
+                spread=_spread(profile.times[members].sum(axis=0)),
+            )
+        )
+    return sorted(found, key=lambda entry: -entry.ms)
+
+
+def _instance(profile: Profile, row: int, ms: float, whole: float, sources: dict[int, SourceLine]) -> InstanceTime:
+    instance = profile.instances[row]
+    # A delegated operator shares its instruction with the whole delegate, so the delegate's line is not its own.
+    linked = instance.where == "portable" or instance.name == "delegate call"
+    return InstanceTime(
+        name=instance.name,
+        operator=instance.operator,
+        category=instance.category,
+        kind=instance.kind_of.kind,
+        where=instance.where,
+        dtype=instance.kind_of.dtype,
+        algorithm=instance.kind_of.algorithm,
+        chain=instance.chain,
+        instruction=instance.instruction,
+        ms=ms,
+        share=ms / whole if whole else 0.0,
+        spread=_spread(profile.times[row]),
+        source=sources.get(instance.instruction) if linked else None,
+    )
+
+
+def _spread(ns: npt.NDArray[np.float64]) -> Spread:
+    ms = ns / 1e6
+    median = float(np.median(ms))
+    return Spread(median, float(np.median(np.abs(ms - median))), float(np.percentile(ms, 95)))

@@ -1,0 +1,176 @@
+"""Two profiles held against each other: category by category, operator by operator, and what dominates now."""
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.intervals import Interval, ratio_intervals
+from model_profiling.analysis.profile import RUNTIME, Instance, Profile
+
+# An operator that is not at least this many times faster was not touched, as far as anyone would notice.
+_TOUCHED = 1.1
+# XNNPACK times its operators in whole microseconds.
+_XNNPACK_CLOCK_NS = 1000.0
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Before and after of one part. `ratio` is how many times faster; low and high bound it; None: cannot be said."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+    before_share: float
+    after_share: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+class OperatorChange(msgspec.Struct, frozen=True):
+    """One operator at one place of the graph, under whatever name each side gave it ('' where it has none)."""
+
+    before: str
+    after: str
+    category: str
+    kind: str
+    where: str
+    instruction: int
+    change: Change
+
+
+class Shift(msgspec.Struct, frozen=True):
+    """Where the bottleneck was and where it is."""
+
+    before: str
+    after: str
+    before_share: float
+    after_share: float
+    moved: bool
+    sentence: str
+
+
+class ProfileComparison(msgspec.Struct, frozen=True):
+    before: str
+    after: str
+    paired: bool
+    execute: Change
+    categories: list[Change]
+    operators: list[OperatorChange]
+    shift: Shift
+    # CONV and GEMM operators that did not become faster although acceleration was switched on.
+    untouched: list[OperatorChange]
+
+
+def compare_profiles(
+    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool
+) -> ProfileComparison:
+    """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
+    (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
+    categories = []
+    for name in (*CATEGORIES, RUNTIME):
+        rows = [[i for i, x in enumerate(profile.instances) if x.category == name] for profile in (old, new)]
+        times = [_sum(profile, members) for profile, members in zip((old, new), rows, strict=True)]
+        was, now = old_breakdown.category(name), new_breakdown.category(name)
+        categories.append(_change(name, was.ms, now.ms, was.share, now.share, _intervals(times, old, new, paired)[0]))
+    operators = _operators(before, after, paired)
+    whole = _intervals([old.execute[None, :], new.execute[None, :]], old, new, paired)[0]
+    return ProfileComparison(
+        before=before_name,
+        after=after_name,
+        paired=paired,
+        execute=_change("Method::execute", old_breakdown.execute_ms, new_breakdown.execute_ms, 1.0, 1.0, whole),
+        categories=categories,
+        operators=sorted(operators, key=lambda entry: -max(entry.change.before_ms, entry.change.after_ms)),
+        shift=_shift(old_breakdown, new_breakdown),
+        untouched=[entry for entry in operators if _untouched(entry)],
+    )
+
+
+def _untouched(entry: OperatorChange) -> bool:
+    if entry.category not in ("CONV", "GEMM") or not entry.before or not entry.after:
+        return False
+    return entry.change.ratio is not None and entry.change.ratio < _TOUCHED
+
+
+def _sum(profile: Profile, rows: list[int]) -> npt.NDArray[np.float64]:
+    result: npt.NDArray[np.float64] = profile.times[rows].sum(axis=0)[None, :]
+    return result
+
+
+def _operators(
+    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool
+) -> list[OperatorChange]:
+    """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
+    (_, old, old_breakdown), (_, new, new_breakdown) = before, after
+    old_rows, new_rows = _places(old), _places(new)
+    common = [place for place in old_rows if place in new_rows]
+    times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
+    intervals = dict(zip(common, _intervals(times, old, new, paired, _XNNPACK_CLOCK_NS), strict=True))
+    changes = []
+    for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
+        was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
+        now = new_breakdown.instances[new_rows[place]] if place in new_rows else None
+        shown = now or was
+        assert shown is not None
+        change = _change(
+            shown.name,
+            was.ms if was else 0.0,
+            now.ms if now else 0.0,
+            was.share if was else 0.0,
+            now.share if now else 0.0,
+            intervals.get(place, (None, None, None)),
+        )
+        names = (was.name if was else "", now.name if now else "")
+        changes.append(OperatorChange(*names, shown.category, shown.kind, shown.where, shown.instruction, change))
+    return changes
+
+
+def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
+    """Each instance's row by chain, instruction, base name, and count among the same."""
+    seen: dict[tuple[int, int, str], int] = {}
+    places = {}
+    for row, instance in enumerate(profile.instances):
+        base = (instance.chain, instance.instruction, base_name(instance))
+        seen[base] = seen.get(base, 0) + 1
+        place = (*base, seen[base])
+        places[place] = row
+    return places
+
+
+def base_name(instance: Instance) -> str:
+    """The operator without dtype and algorithm, which acceleration may change: `Convolution`, `Fully Connected`."""
+    return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
+
+
+def _intervals(
+    times: list[npt.NDArray[np.float64]], old: Profile, new: Profile, paired: bool, resolution_ns: float = 0.0
+) -> list[Interval]:
+    return ratio_intervals((times[0], old.turn), (times[1], new.turn), paired, resolution_ns)
+
+
+def _change(
+    name: str, before: float, after: float, before_share: float, after_share: float, interval: Interval
+) -> Change:
+    return Change(name, before, after, before_share, after_share, *interval)
+
+
+def _shift(before: Breakdown, after: Breakdown) -> Shift:
+    """Say in words what dominated, what dominates, and what grew most."""
+    was, now = before.dominant, after.dominant
+    grown = max(after.categories, key=lambda entry: entry.share - before.category(entry.category).share)
+    gain = grown.share - before.category(grown.category).share
+    earlier = before.category(now.category).share
+    if now.category != was.category:
+        fell = f"{was.category} ({was.share:.0%} of the time before, {after.category(was.category).share:.0%} now)"
+        rose = f"{now.category} ({earlier:.0%} before, {now.share:.0%} now)"
+        sentence = f"The bottleneck moved from {fell} to {rose}."
+    else:
+        sentence = f"{now.category} dominated and still does ({was.share:.0%} of the time before, {now.share:.0%} now)"
+        if gain >= 0.01 and grown.category != now.category:
+            sentence += (
+                f"; {grown.category} grew most, from {before.category(grown.category).share:.0%} to {grown.share:.0%}"
+            )
+        sentence += "."
+    return Shift(was.category, now.category, was.share, now.share, now.category != was.category, sentence)

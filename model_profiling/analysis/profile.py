@@ -1,0 +1,168 @@
+"""A profile: the time of every operator in every execution, and named overhead, adding up to `Method::execute`.
+
+Parents are never added to their children. What a parent took beyond its children has a name of its own: a delegate
+call's own time, an operator call's own time, the method's own time. So the rows of a profile sum to the whole, in
+every execution, exactly.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling import etdump
+from model_profiling.analysis.categories import CategoryTable, OperatorClass, strip_instance
+from model_profiling.errors import InputError
+
+Where = Literal["delegated", "portable", "runtime"]
+Nanoseconds = npt.NDArray[np.float64]
+
+RUNTIME = "Runtime"
+# What each parent took for itself.
+_OWN_TIME = {"DELEGATE_CALL": "delegate call", "OPERATOR_CALL": "operator call", etdump.EXECUTE: "method"}
+# The share of executions, from the middle of the range by duration, that counts as typical.
+_TYPICAL = 0.8
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One operator at one place of the graph. `name` is as the dump prints it, `operator` is without its number."""
+
+    name: str
+    operator: str
+    where: Where
+    chain: int
+    instruction: int
+    kind_of: OperatorClass
+
+    @property
+    def category(self) -> str:
+        return RUNTIME if self.where == "runtime" else self.kind_of.category
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """`times[i, e]` is what instance i took in execution e, `starts[i, e]` when it began after the method did."""
+
+    instances: tuple[Instance, ...]
+    times: Nanoseconds
+    starts: Nanoseconds
+    execute: Nanoseconds
+    # Which turn each execution belongs to; executions of one turn are not independent of each other.
+    turn: npt.NDArray[np.int64]
+
+    @property
+    def executions(self) -> int:
+        return len(self.execute)
+
+    @property
+    def typical(self) -> npt.NDArray[np.bool_]:
+        """The executions in the middle of the range: a mean over them is steady, and unlike a median it adds up."""
+        order = np.argsort(self.execute, kind="stable")
+        cut = int(len(order) * (1 - _TYPICAL) / 2)
+        chosen = np.zeros(len(order), dtype=bool)
+        chosen[order[cut : len(order) - cut]] = True
+        return chosen
+
+    @property
+    def typical_times(self) -> Nanoseconds:
+        """Each instance's mean over the typical executions; these sum to `typical_execute`."""
+        result: Nanoseconds = self.times[:, self.typical].mean(axis=1)
+        return result
+
+    @property
+    def typical_execute(self) -> float:
+        return float(self.execute[self.typical].mean())
+
+    def with_turns(self, lengths: list[int]) -> "Profile":
+        """The same profile with executions assigned to turns of these lengths, in order."""
+        if sum(lengths) != self.executions:
+            return self
+        return Profile(
+            self.instances, self.times, self.starts, self.execute, np.repeat(np.arange(len(lengths)), lengths)
+        )
+
+
+def profiles(dump: etdump.Etdump, table: CategoryTable) -> list[Profile]:
+    """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""
+    nesting = etdump.nest(dump)
+    if len(nesting) == 0:
+        raise InputError(f"{dump.path} holds no execution", "Run the model at least once with the tracer attached.")
+    rows = _rows(dump, nesting)
+    found = [_profile(dump, nesting, rows, members, table) for members in _alike(rows, len(nesting))]
+    return sorted(found, key=lambda profile: -float(profile.execute.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Events that become rows of a profile, in order, execution after execution."""
+
+    event: npt.NDArray[np.int64]
+    execution: npt.NDArray[np.int64]
+    key: npt.NDArray[np.int64]
+    own: Nanoseconds
+
+
+def _rows(dump: etdump.Etdump, nesting: etdump.Nesting) -> _Rows:
+    """Every event of an execution with its own time: what it took less what its children took."""
+    events = dump.events
+    duration = events.duration.astype(np.float64)
+    own = duration.copy()
+    inside = nesting.execution >= 0
+    child = inside & (nesting.call >= 0)
+    own -= np.bincount(nesting.call[child], weights=duration[child], minlength=len(own))
+    top = inside & (nesting.call < 0)
+    top[nesting.executions] = False
+    parent = nesting.executions[nesting.execution[top]]
+    own -= np.bincount(parent, weights=duration[top], minlength=len(own))
+    event = np.flatnonzero(inside)
+    key = (events.label[event].astype(np.int64) << 32) | events.instruction[event].astype(np.uint32)
+    chains = np.unique(events.chain[event])
+    if len(chains) > 1:
+        key = np.unique(key, return_inverse=True)[1] * len(chains) + np.searchsorted(chains, events.chain[event])
+    return _Rows(event, nesting.execution[event], key, own[event])
+
+
+def _alike(rows: _Rows, executions: int) -> list[npt.NDArray[np.int64]]:
+    """Executions that ran the same operators in the same order, together: a method is nothing else in a dump."""
+    counts = np.bincount(rows.execution, minlength=executions)
+    if (counts == counts[0]).all():
+        keys = rows.key.reshape(executions, -1)
+        if (keys == keys[0]).all():
+            return [np.arange(executions)]
+    bounds = np.concatenate(([0], np.cumsum(counts)))
+    signatures: dict[bytes, list[int]] = {}
+    for execution in range(executions):
+        signatures.setdefault(rows.key[bounds[execution] : bounds[execution + 1]].tobytes(), []).append(execution)
+    return [np.array(members) for members in signatures.values()]
+
+
+def _profile(
+    dump: etdump.Etdump, nesting: etdump.Nesting, rows: _Rows, members: npt.NDArray[np.int64], table: CategoryTable
+) -> Profile:
+    chosen = np.isin(rows.execution, members)
+    event = rows.event[chosen].reshape(len(members), -1)
+    execute = nesting.executions[members]
+    begin = dump.events.start[execute]
+    instances = tuple(_instance(dump, int(index), table) for index in event[0])
+    return Profile(
+        instances=instances,
+        times=np.ascontiguousarray(rows.own[chosen].reshape(len(members), -1).T),
+        starts=np.ascontiguousarray((dump.events.start[event] - begin[:, None]).view(np.int64).astype(np.float64).T),
+        execute=dump.events.duration[execute].astype(np.float64),
+        turn=np.arange(len(members)) // 5,
+    )
+
+
+def _instance(dump: etdump.Etdump, event: int, table: CategoryTable) -> Instance:
+    events = dump.events
+    label = dump.strings[events.label[event]]
+    chain, instruction = int(events.chain[event]), int(events.instruction[event])
+    if events.delegated[event]:
+        return Instance(label, strip_instance(label), "delegated", chain, instruction, table.classify(label, True))
+    if label in _OWN_TIME or label in etdump.CALLS:
+        name = _OWN_TIME.get(label, label.lower().replace("_", " "))
+        return Instance(name, name, "runtime", chain, instruction, OperatorClass("Other", "overhead", "", ""))
+    operator = strip_instance(label)
+    return Instance(operator, operator, "portable", chain, instruction, table.classify(label, False))

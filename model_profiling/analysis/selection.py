@@ -1,0 +1,76 @@
+"""What a path on the command line means: a run directory, one experiment of it, or a bare dump."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling import etdump
+from model_profiling.analysis.categories import CategoryTable
+from model_profiling.analysis.latency import latency_turns
+from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.errors import InputError
+from model_profiling.run_directory import Manifest, RunDirectory, Turn, experiment_file
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One side of a comparison. `session` is equal for sides that were measured together."""
+
+    name: str
+    turns: list[Turn]
+    latency_source: str
+    etdump: Path
+    session: str
+    traced_lengths: list[int]
+
+    def profile(self, table: CategoryTable) -> Profile:
+        return profiles(etdump.read(self.etdump), table)[0].with_turns(self.traced_lengths)
+
+
+def choose(text: str) -> dict[str, Chosen]:
+    """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump."""
+    path = Path(text)
+    if path.suffix == ".etdump" or path.is_file():
+        return {path.stem: _dump(path)}
+    directory, _, name = text.rpartition(":")
+    if name and directory and not path.exists():
+        return {name: _experiment(RunDirectory(Path(directory)), name)}
+    run = RunDirectory(path)
+    if not run.manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
+        return {path.name: _experiment(RunDirectory(path.parent), path.name)}
+    manifest = run.manifest()
+    done = [name for name, record in manifest.experiments.items() if record.status == "ok"]
+    if not done:
+        raise InputError(f"{path} has no finished experiment", "Run the pipeline again to finish it.")
+    return {name: _finished(run, manifest, name) for name in done}
+
+
+def _experiment(run: RunDirectory, name: str) -> Chosen:
+    manifest = run.manifest()
+    record = manifest.experiments.get(name)
+    if record is None:
+        raise InputError(
+            f"{run.path} has no experiment '{name}'", f"It has: {', '.join(manifest.experiments) or 'none'}."
+        )
+    if record.status != "ok":
+        raise InputError(f"experiment '{name}' of {run.path} failed: {record.failure}", "Run the pipeline again.")
+    return _finished(run, manifest, name)
+
+
+def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
+    record, samples = manifest.experiments[name], run.samples(manifest, name)
+    file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+    lengths = [len(turn.ns) for turn in samples.traced]
+    return Chosen(name, latency_turns(record, samples), record.latency_source, file, record.session, lengths)
+
+
+def _dump(path: Path) -> Chosen:
+    """A dump's executions in blocks of five: neighbours in time are not independent."""
+    dump = etdump.read(path)
+    durations = dump.events.duration[etdump.nest(dump).executions]
+    if len(durations) == 0:
+        raise InputError(f"{path} holds no execution", "Run the model at least once with the tracer attached.")
+    blocks = np.array_split(durations, max(1, len(durations) // 5))
+    turns = [Turn(number, 0.0, [int(value) for value in block]) for number, block in enumerate(blocks)]
+    return Chosen(path.stem, turns, "traced executions", path, "", [len(block) for block in blocks])

@@ -1,0 +1,125 @@
+"""analysis_summary.json: everything that can be said of a run directory, or of a dump from anywhere."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import etdump
+from model_profiling.analysis.advice import Evidence, Finding, advise
+from model_profiling.analysis.breakdown import Breakdown, break_down
+from model_profiling.analysis.categories import CategoryTable
+from model_profiling.analysis.comparison import ProfileComparison, compare_profiles
+from model_profiling.analysis.metrics import Metrics, measure
+from model_profiling.analysis.movement import DataMovement, data_movement
+from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.analysis.sources import source_lines
+from model_profiling.artifacts import ExportRecord
+from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+
+SCHEMA = 1
+
+
+class ExperimentAnalysis(msgspec.Struct, frozen=True):
+    """One experiment, or one dump: where its time goes and what to do about it."""
+
+    etdump: str
+    breakdown: Breakdown
+    data_movement: DataMovement
+    advice: list[Finding]
+    notes: list[str]
+
+
+class AnalysisSummary(msgspec.Struct, frozen=True):
+    model: str
+    platform: str
+    dtype: str
+    experiments: dict[str, ExperimentAnalysis]
+    comparisons: list[ProfileComparison]
+    metrics: Metrics | None
+    notes: list[str]
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A summary, and the profiles behind it for whoever writes every execution down."""
+
+    summary: AnalysisSummary
+    profiles: dict[str, Profile]
+
+
+def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:
+    """Analyse every finished experiment of a run and every pair that is to be compared."""
+    sources, source_note = source_lines(Path(manifest.model.path))
+    loaded: dict[str, tuple[Path, Profile, list[str]]] = {}
+    for name, record in manifest.experiments.items():
+        if record.status == "ok":
+            file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+            profile, notes = _longest_profile(directory.experiment(name) / file, table)
+            lengths = [len(turn.ns) for turn in directory.samples(manifest, name).traced]
+            loaded[name] = (directory.experiment(name) / file, profile.with_turns(lengths), notes)
+    sides = {name: (name, profile, break_down(profile, sources)) for name, (_, profile, _) in loaded.items()}
+    pairs = [(before, after) for before, after in manifest.compare_pairs if before in sides and after in sides]
+    comparisons = [
+        compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
+        for b, a in pairs
+    ]
+    compared = {comparison.after: comparison for comparison in comparisons}
+    experiments = {
+        name: _experiment(path, sides[name][2], compared.get(name), manifest.model.export, notes)
+        for name, (path, _, notes) in loaded.items()
+    }
+    failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
+    summary = AnalysisSummary(
+        model=manifest.model.stem,
+        platform=manifest.platform,
+        dtype=manifest.model.dtype,
+        experiments=experiments,
+        comparisons=comparisons,
+        metrics=measure(directory, manifest),
+        notes=[source_note, *failed] if source_note else failed,
+    )
+    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
+    """Analyse dumps that come without a run directory; latency is then not known, only traced time."""
+    loaded = {}
+    for path in paths:
+        name = path.stem if path.stem not in loaded else str(path)
+        loaded[name] = (path, *_longest_profile(path, table))
+    experiments = {
+        name: _experiment(path, break_down(profile), None, None, notes)
+        for name, (path, profile, notes) in loaded.items()
+    }
+    note = "bare ETDumps: times are traced, and nothing is known of the model or the machine"
+    summary = AnalysisSummary("", "", "", experiments, [], None, [note])
+    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def _longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str]]:
+    found = profiles(etdump.read(path), table)
+    if len(found) == 1:
+        return found[0], []
+    others = ", ".join(
+        f"{profile.executions} executions of {profile.execute.sum() / 1e6:.3f} ms in all" for profile in found[1:]
+    )
+    return found[0], [f"the dump holds {len(found)} methods; shown is the one that took longest, left out: {others}"]
+
+
+def analysed_profile(profile: Profile) -> ExperimentAnalysis:
+    """The analysis of a profile of which nothing else is known."""
+    return _experiment(Path(), break_down(profile), None, None, [])
+
+
+def _experiment(
+    path: Path,
+    breakdown: Breakdown,
+    comparison: ProfileComparison | None,
+    export: ExportRecord | None,
+    notes: list[str],
+) -> ExperimentAnalysis:
+    movement = data_movement(breakdown)
+    advice = advise(Evidence(breakdown, movement, comparison, export))
+    return ExperimentAnalysis(str(path), breakdown, movement, advice, notes)

@@ -1,0 +1,49 @@
+"""A profile from a timeline CSV: for those who kept the table and not the dump."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling.analysis.categories import CategoryTable, OperatorClass
+from model_profiling.analysis.profile import Instance, Profile, Where
+from model_profiling.errors import InputError
+
+_HINT = "Give a *_all_runs_timeline.csv that the kit wrote."
+
+
+def read_timeline(path: Path, table: CategoryTable) -> Profile:
+    """Read a timeline back; operators are classified anew, so that a changed table counts."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise InputError(f"timeline {path} cannot be read: {error.strerror}", _HINT) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"timeline {path} is not a CSV file: {error}", _HINT) from None
+    try:
+        return _profile(rows, table)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"timeline {path} is not one the kit wrote: {error}", _HINT) from None
+
+
+def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
+    runs = np.array([int(row["run"]) for row in rows])
+    executions = len(np.unique(runs))
+    if executions == 0 or len(rows) % executions or len({row["index"] for row in rows}) * executions != len(rows):
+        raise ValueError("its runs do not have the same operators")
+    shape = (executions, len(rows) // executions)
+    times = np.array([float(row["duration_ms"]) for row in rows]).reshape(shape) * 1e6
+    starts = np.array([float(row["start_ms"]) for row in rows]).reshape(shape) * 1e6
+    instances = tuple(_instance(row, table) for row in rows[: shape[1]])
+    return Profile(instances, times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // 5)
+
+
+def _instance(row: dict[str, str], table: CategoryTable) -> Instance:
+    where: Where = (
+        "delegated" if row["where"] == "delegated" else "portable" if row["where"] == "portable" else "runtime"
+    )
+    kind = (
+        OperatorClass("Other", "overhead") if where == "runtime" else table.classify(row["name"], where == "delegated")
+    )
+    return Instance(row["name"], row["operator"], where, int(row["chain"]), int(row["instruction"]), kind)

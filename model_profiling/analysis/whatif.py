@@ -1,0 +1,63 @@
+"""What if (Amdahl): the latency and the next bottleneck when some parts become faster. A prediction, never a result."""
+
+import msgspec
+
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.errors import InputError
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """The time if each named category or operator ran so many times faster (inf: gone) and nothing else changed."""
+
+    speedups: dict[str, float]
+    execute_ms: float
+    predicted_ms: float
+    ratio: float
+    shares: dict[str, float]
+    next_bottleneck: str
+    label: str = "prediction"
+
+
+def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
+    """Divide each operator's time by its speedup: its own if named, else its category's, else 1."""
+    names = {entry.operator for entry in breakdown.operators} | {entry.category for entry in breakdown.categories}
+    for name, value in speedups.items():
+        if name not in names:
+            raise InputError(
+                f"what-if names '{name}', which is neither a category nor an operator of this run",
+                f"Known: {', '.join(sorted(names))}.",
+            )
+        if not value > 0:
+            raise InputError(
+                f"what-if speeds '{name}' up by {value}", "Give a number above 0, for example 3 for three times faster."
+            )
+    by_category = {entry.category: 0.0 for entry in breakdown.categories}
+    for entry in breakdown.operators:
+        by_category[entry.category] += entry.ms / speedups.get(entry.operator, speedups.get(entry.category, 1.0))
+    total = sum(by_category.values())
+    return Prediction(
+        speedups=speedups,
+        execute_ms=breakdown.execute_ms,
+        predicted_ms=total,
+        ratio=breakdown.execute_ms / total if total else 1.0,
+        shares={name: ms / total if total else 0.0 for name, ms in by_category.items()},
+        next_bottleneck=max(by_category, key=lambda name: by_category[name]),
+    )
+
+
+def saving(breakdown: Breakdown, ms: float) -> float:
+    """How many times faster the whole would be if `ms` of it were gone."""
+    rest = breakdown.execute_ms - ms
+    return breakdown.execute_ms / rest if rest > 0 else float("inf")
+
+
+def parse_speedups(texts: list[str]) -> dict[str, float]:
+    """`CONV=3` as a person types it, into names and numbers."""
+    speedups = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            speedups[name] = float(value)
+        except ValueError:
+            raise InputError(f"what-if '{text}' is not NAME=SPEEDUP", "For example: CONV=3.") from None
+    return speedups

@@ -1,0 +1,68 @@
+"""`sme2-kit analyze`: where the time goes in a run directory, or in any .etdump."""
+
+import argparse
+from pathlib import Path
+
+HELP = "tell where the time goes, what changed and what to do next"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="a run directory, or .etdump files from anywhere"
+    )
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the same as a run directory as PATH")
+    parser.add_argument(
+        "--categories", type=Path, metavar="FILE", help="a JSON file that extends or overrides the table"
+    )
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="NAME=SPEEDUP", help="predict, e.g. CONV=3; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="print the analysis as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.summary import analyse_dumps
+    from model_profiling.errors import InputError
+    from model_profiling.report import terminal
+    from model_profiling.report.printing import print_json, show_run
+    from model_profiling.run_directory import RunDirectory
+
+    paths = [*([args.run_dir] if args.run_dir else []), *args.paths]
+    if not paths:
+        raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
+    table = load_table(args.categories)
+    if args.what_if:
+        return _what_if(paths, args)
+    if any(path.is_dir() for path in paths):
+        if len(paths) > 1:
+            raise InputError("more than one run directory", "Analyse one at a time, or use `sme2-kit compare A B`.")
+        show_run(RunDirectory(paths[0]), args.json, table)
+        return 0
+    summary = analyse_dumps(paths, table).summary
+    if args.json:
+        print_json(summary)
+    else:
+        terminal.show_analysis(summary)
+    return 0
+
+
+def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
+    """Predict each experiment's time under the given speedups."""
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.summary import analyse_dumps, analyse_run
+    from model_profiling.analysis.whatif import parse_speedups, predict
+    from model_profiling.report import terminal
+    from model_profiling.report.printing import print_json
+    from model_profiling.run_directory import RunDirectory
+
+    table = load_table(args.categories)
+    directory = RunDirectory(paths[0])
+    run = analyse_run(directory, directory.manifest(), table) if paths[0].is_dir() else analyse_dumps(paths, table)
+    speedups = parse_speedups(args.what_if)
+    predictions = {name: predict(e.breakdown, speedups) for name, e in run.summary.experiments.items()}
+    if args.json:
+        print_json(predictions)
+    else:
+        terminal.show_predictions(predictions)
+    return 0

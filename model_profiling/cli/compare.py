@@ -1,0 +1,101 @@
+"""`sme2-kit compare A B`: one line a person can act on, and a gate for CI."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.comparison import ProfileComparison
+    from model_profiling.analysis.latency import Comparison
+    from model_profiling.analysis.selection import Chosen
+
+HELP = "compare two experiments, runs or dumps; can fail when the second is slower"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    where = "run directory, DIR:EXPERIMENT, DIR/EXPERIMENT or .etdump"
+    parser.add_argument("before", metavar="A", help=where)
+    parser.add_argument(
+        "after", metavar="B", help=f"{where}; of two whole runs, experiments of equal name are compared"
+    )
+    parser.add_argument(
+        "--fail-if-slower", type=float, metavar="PCT", help="exit 1 if B is surely slower by more than PCT percent"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="with --fail-if-slower: also fail when that cannot be ruled out"
+    )
+    parser.add_argument("--categories", metavar="FILE", help="a JSON file that extends or overrides the category table")
+    parser.add_argument("--verbose", action="store_true", help="also say how each category and operator changed")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.comparison import compare_profiles
+    from model_profiling.analysis.latency import compare
+    from model_profiling.report import terminal
+    from model_profiling.report.printing import print_json
+    from model_profiling.report.words import comparison_sentence
+
+    table = load_table(Path(args.categories) if args.categories else None)
+    results: list[tuple[Comparison, ProfileComparison]] = []
+    for before, after in _pairs(args.before, args.after):
+        paired = bool(before.session) and before.session == after.session
+        names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
+        latency = compare((names[0], before.turns), (names[1], after.turns), paired)
+        old, new = before.profile(table), after.profile(table)
+        results.append(
+            (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
+        )
+    if args.json:
+        print_json([{"latency": latency, "profile": profile} for latency, profile in results])
+    else:
+        for latency, profile in results:
+            sys.stdout.write(terminal.clean(comparison_sentence(latency) + "\n"))
+            if args.verbose:
+                terminal.show_comparison(profile)
+    return _gate([latency for latency, _ in results], args.fail_if_slower, args.strict)
+
+
+def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
+    from model_profiling.analysis.selection import choose
+    from model_profiling.errors import InputError
+
+    before, after = choose(first), choose(second)
+    if len(before) == 1 and len(after) == 1:
+        return [(next(iter(before.values())), next(iter(after.values())))]
+    common = [name for name in before if name in after]
+    if not common:
+        raise InputError(
+            f"no experiment is in both ({', '.join(before)} against {', '.join(after)})",
+            "Name one on each side: DIR:EXPERIMENT.",
+        )
+    pairs = [(before[name], after[name]) for name in common]
+    usable = [pair for pair in pairs if pair[0].turns and pair[1].turns]
+    if not usable:
+        raise InputError("neither side has latency (trace runs have none)", "Compare timing experiments.")
+    return usable
+
+
+def _gate(comparisons: "list[Comparison]", limit_percent: float | None, strict: bool) -> int:
+    """1 if some comparison is surely slower than the limit, or, when strict, may be."""
+    if limit_percent is None:
+        return 0
+    allowed = 1 / (1 + limit_percent / 100)
+    code = 0
+    for comparison in comparisons:
+        name = comparison.after
+        if comparison.high < allowed:
+            sys.stderr.write(f"gate: {name} is slower by more than {limit_percent:g} %\n")
+            code = 1
+        elif comparison.low < allowed:
+            sys.stderr.write(
+                f"gate: {name}: slower by more than {limit_percent:g} % cannot be ruled out; take more runs\n"
+            )
+            code = 1 if strict else code
+        else:
+            sys.stderr.write(f"gate: {name} is not slower by more than {limit_percent:g} %\n")
+    return code

@@ -1,0 +1,152 @@
+"""The learning path's tools: small conversions of one file, each a few lines over the same analysis."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.profile import Profile
+
+
+def main(name: str, argv: list[str] | None = None) -> int:
+    """Run one tool by its script's name, with the kit's way to fail."""
+    from model_profiling.cli.main import run_guarded
+
+    prepare, run = _TOOLS[name]
+    parser = argparse.ArgumentParser(prog=f"{name}.py", description=run.__doc__)
+    prepare(parser)
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    args = parser.parse_args(argv)
+    return run_guarded(run, args)
+
+
+def _given(argument: object, flag: object, what: str) -> object:
+    from model_profiling.errors import InputError
+
+    if (argument is None) == (flag is None):
+        raise InputError(f"give {what}, once", "See --help.")
+    return argument if argument is not None else flag
+
+
+def _profile(args: argparse.Namespace) -> "Profile":
+    from model_profiling import etdump
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.profile import profiles
+
+    path = _given(args.etdump, args.etdump_flag, "an .etdump file")
+    return profiles(etdump.read(Path(str(path))), load_table(args.categories))[0]
+
+
+def _write(path: Path | None, text: str) -> int:
+    from model_profiling import files
+
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        files.write_text(path, text)
+    return 0
+
+
+def _write_json(path: Path | None, value: object) -> int:
+    import msgspec
+
+    return _write(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def _one_dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("etdump", nargs="?", type=Path, metavar="FILE.etdump")
+    parser.add_argument("--etdump", dest="etdump_flag", type=Path, metavar="FILE", help="the same as the argument")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
+
+
+def _etdump_to_csv(args: argparse.Namespace) -> int:
+    """Write every operator of every execution of an ETDump as CSV."""
+    from model_profiling.report.tables import timeline_csv
+
+    profile = _profile(args)
+    return _write(args.output, timeline_csv(profile, range(profile.executions)))
+
+
+def _etdump_to_ops_json(args: argparse.Namespace) -> int:
+    """Write where the time of an ETDump goes, by operator, as JSON."""
+    from model_profiling.analysis.breakdown import break_down
+
+    return _write_json(args.output, break_down(_profile(args)))
+
+
+def _categorize_operators(args: argparse.Namespace) -> int:
+    """Write the operators of an ETDump with their categories, as JSON."""
+    from model_profiling.analysis.breakdown import break_down
+
+    breakdown = break_down(_profile(args))
+    operators = {
+        entry.category: [o for o in breakdown.operators if o.category == entry.category]
+        for entry in breakdown.categories
+    }
+    return _write_json(args.output, {"categories": breakdown.categories, "operators": operators})
+
+
+def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
+    """Write the data movement of an ETDump: chains, pairs that may cancel, and what each costs, as JSON."""
+    from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.movement import data_movement
+
+    return _write_json(args.output, data_movement(break_down(_profile(args))))
+
+
+def _runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", nargs="?", metavar="PATH", help="run directory, DIR:EXPERIMENT or .etdump")
+    parser.add_argument("--run-dir", metavar="DIR", help="the same as the argument")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+
+
+def _robust_latency_analysis(args: argparse.Namespace) -> int:
+    """Write robust latency statistics of each experiment, as JSON."""
+    from model_profiling.analysis.latency import summarise
+    from model_profiling.analysis.selection import choose
+
+    chosen = choose(str(_given(args.path, args.run_dir, "a run directory or an .etdump")))
+    stats = {
+        name: {"latency_source": side.latency_source, "latency": summarise(side.turns)}
+        for name, side in chosen.items()
+        if side.turns
+    }
+    return _write_json(args.output, stats)
+
+
+def _two_timelines(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--timeline-csv", type=Path, required=True, metavar="A", help="a *_all_runs_timeline.csv")
+    parser.add_argument("--compare", type=Path, metavar="B", help="another one, to compare with")
+    parser.add_argument("--name1", default="A", help="what to call the first (default: A)")
+    parser.add_argument("--name2", default="B", help="what to call the second (default: B)")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write operator tables and the comparison there")
+    parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
+    parser.add_argument("--verbose", action="store_true", help="print all operators, not the top ones")
+
+
+def _analyze_etdump_csv(args: argparse.Namespace) -> int:
+    """Tell which operators of a timeline CSV take the time, and how a second one differs."""
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.timeline import read_timeline
+    from model_profiling.report.timelines import report_timelines
+
+    table = load_table(args.categories)
+    sides = [(args.name1, read_timeline(args.timeline_csv, table))]
+    if args.compare is not None:
+        sides.append((args.name2, read_timeline(args.compare, table)))
+    report_timelines(sides, args.output_dir, args.verbose)
+    return 0
+
+
+Prepare = Callable[[argparse.ArgumentParser], None]
+_TOOLS: dict[str, tuple[Prepare, Callable[[argparse.Namespace], int]]] = {
+    "etdump_to_csv": (_one_dump, _etdump_to_csv),
+    "etdump_to_ops_json": (_one_dump, _etdump_to_ops_json),
+    "categorize_operators": (_one_dump, _categorize_operators),
+    "analyze_transpose_patterns": (_one_dump, _analyze_transpose_patterns),
+    "robust_latency_analysis": (_runs, _robust_latency_analysis),
+    "analyze_etdump_csv": (_two_timelines, _analyze_etdump_csv),
+}

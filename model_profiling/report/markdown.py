@@ -1,0 +1,71 @@
+"""Markdown: the pipeline summary, short enough to paste."""
+
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.report.words import agreement_sentence, comparison_sentence
+from model_profiling.run_directory import Manifest
+
+
+def pipeline_summary(manifest: Manifest, summary: AnalysisSummary) -> str:
+    """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
+    metrics = summary.metrics
+    assert metrics is not None
+    lines = [f"# {text(summary.model)} on {text(summary.platform)}", ""]
+    lines += [f"- {text(comparison_sentence(comparison))}" for comparison in metrics.comparisons]
+    lines += [f"- {text(comparison.shift.sentence)}" for comparison in summary.comparisons]
+    lines += [f"- outputs: {text(agreement_sentence(agreement))}" for agreement in metrics.agreements]
+    lines += ["", "## Latency", "", *_latency(metrics), "", "## Where the time goes", "", *_categories(summary)]
+    lines += _advice(summary)
+    environment = manifest.environment
+    lines += ["", f"CPU: {text(str(environment.get('cpu', environment.get('arch'))))}."]
+    lines += [f"Model SHA-256: `{manifest.model.sha256}`."]
+    lines += [f"Note: {text(note)}." for note in summary.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _latency(metrics: Metrics) -> list[str]:
+    lines = ["| experiment | status | switched off | median ms | MAD ms | p95 ms | runs | latency from |"]
+    lines += ["|---|---|---|---:|---:|---:|---:|---|"]
+    for name, experiment in metrics.experiments.items():
+        latency = experiment.latency
+        numbers = [f"{v:.4f}" for v in (latency.median_ms, latency.mad_ms, latency.p95_ms)] if latency else ["", "", ""]
+        cells = [name, experiment.status, ", ".join(experiment.disabled) or "nothing", *numbers]
+        cells += [str(latency.runs) if latency else "", experiment.latency_source]
+        lines.append(row(cells))
+    return lines
+
+
+def _categories(summary: AnalysisSummary) -> list[str]:
+    if not summary.experiments:
+        return ["Nothing was measured."]
+    names = list(summary.experiments)
+    lines = [row(["category", *names]), "|---|" + "---:|" * len(names)]
+    first = next(iter(summary.experiments.values())).breakdown
+    for category in [entry.category for entry in first.categories]:
+        entries = [experiment.breakdown.category(category) for experiment in summary.experiments.values()]
+        lines.append(row([category, *(f"{entry.ms:.3f} ms ({entry.share:.1%})" for entry in entries)]))
+    totals = [f"{experiment.breakdown.execute_ms:.3f} ms" for experiment in summary.experiments.values()]
+    return [*lines, row(["Method::execute (traced)", *totals])]
+
+
+def _advice(summary: AnalysisSummary) -> list[str]:
+    lines = []
+    for name, experiment in summary.experiments.items():
+        if experiment.advice:
+            lines += ["", f"## What to do next ({text(name)})", ""]
+            for finding in experiment.advice:
+                lines.append(
+                    f"1. **{text(finding.title)}** (predicted gain {finding.gain:.2f}x). {text(finding.next_step)}"
+                )
+    return lines
+
+
+def row(cells: list[str]) -> str:
+    return "| " + " | ".join(text(cell) for cell in cells) + " |"
+
+
+def text(value: str) -> str:
+    """Make untrusted text plain in Markdown: no markup, no table breaks, no new lines."""
+    for character in "\\`*_{}[]<>|#":
+        value = value.replace(character, "\\" + character)
+    return " ".join(value.split())

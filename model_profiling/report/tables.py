@@ -1,0 +1,90 @@
+"""CSV: every operator of every execution, and every operator added up."""
+
+import csv
+import io
+from collections.abc import Iterable
+
+from model_profiling.analysis.breakdown import Breakdown, OperatorTime
+from model_profiling.analysis.comparison import Change, ProfileComparison
+from model_profiling.analysis.profile import Instance, Profile
+
+TIMELINE_COLUMNS = (
+    "run", "index", "name", "operator", "category", "kind", "where", "dtype", "algorithm",
+    "chain", "instruction", "start_ms", "duration_ms",
+)  # fmt: skip
+CHANGE_COLUMNS = (
+    "before", "after", "category", "kind", "where", "instruction",
+    "before_ms", "after_ms", "before_share", "after_share", "ratio", "low", "high",
+)  # fmt: skip
+OPERATOR_COLUMNS = (
+    "operator", "category", "kind", "where", "dtype", "algorithm", "instances",
+    "ms", "share", "median_ms", "mad_ms", "p95_ms",
+)  # fmt: skip
+
+
+def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
+    """One line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
+    described = [_described(index, instance) for index, instance in enumerate(profile.instances)]
+    starts, times = profile.starts / 1e6, profile.times / 1e6
+    rows = (
+        (run, *described[row], _number(start), _number(time))
+        for run in executions
+        for row, (start, time) in enumerate(zip(starts[:, run].tolist(), times[:, run].tolist(), strict=True))
+    )
+    return csv_text(TIMELINE_COLUMNS, rows)
+
+
+def _described(index: int, instance: Instance) -> tuple[object, ...]:
+    kind = instance.kind_of
+    head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
+    return (*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)
+
+
+def operators_csv(breakdown: Breakdown) -> str:
+    """One line per operator, costliest first."""
+    rows = (
+        (o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances, *map(_number, _values(o)))
+        for o in breakdown.operators
+    )
+    return csv_text(OPERATOR_COLUMNS, rows)
+
+
+def _values(entry: OperatorTime) -> tuple[float, ...]:
+    return entry.ms, entry.share, entry.spread.median_ms, entry.spread.mad_ms, entry.spread.p95_ms
+
+
+def _number(value: float) -> str:
+    return f"{value:.6f}"
+
+
+def changes_csv(comparison: ProfileComparison) -> str:
+    """One line per operator of two profiles: before, after, ratio and interval."""
+    rows = (
+        (x.before, x.after, x.category, x.kind, x.where, x.instruction, *map(_maybe, _change_values(x.change)))
+        for x in comparison.operators
+    )
+    return csv_text(CHANGE_COLUMNS, rows)
+
+
+def _change_values(change: Change) -> tuple[float | None, ...]:
+    shares = (change.before_ms, change.after_ms, change.before_share, change.after_share)
+    return (*shares, change.ratio, change.low, change.high)
+
+
+def _maybe(value: float | None) -> str:
+    return "" if value is None else _number(value)
+
+
+def csv_text(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
+    """A table as CSV. What a spreadsheet would take for a formula is made plain text: names are not ours."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_plain(cell) for cell in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _plain(cell: object) -> object:
+    if isinstance(cell, str) and cell and cell[0] in "=+@\t\r":
+        return "'" + cell
+    return cell

@@ -1,0 +1,30 @@
+"""What `tools/analyze_etdump_csv.py` tells of one or two timeline CSVs, and the tables it leaves behind."""
+
+import re
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.summary import AnalysisSummary, analysed_profile
+from model_profiling.report import tables, terminal
+
+
+def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | None, verbose: bool) -> None:
+    """Print the analysis of the timelines, and write their operators and comparison as CSV and JSON."""
+    experiments = {name: analysed_profile(profile) for name, profile in sides}
+    comparisons = []
+    if len(sides) == 2:
+        before, after = [(name, profile, break_down(profile)) for name, profile in sides]
+        comparisons = [compare_profiles(before, after, paired=False)]
+    summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
+    terminal.show_analysis(summary, most_operators=1000 if verbose else terminal.MOST_OPERATORS)
+    if output_directory is None:
+        return
+    for name, experiment in experiments.items():
+        file = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+        files.write_text(output_directory / f"{file}_ops_stats.csv", tables.operators_csv(experiment.breakdown))
+    files.write_json(output_directory / "operator_analysis.json", summary)
+    for comparison in comparisons:
+        files.write_text(output_directory / "operator_comparison.csv", tables.changes_csv(comparison))
