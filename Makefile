@@ -46,7 +46,10 @@ format: $(VENV)/.setup-dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.setup-dev
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
+
+fuzz: $(VENV)/.setup-dev
+	$(BIN)/python -m tests.etdump_fuzz --iterations $(or $(ITERATIONS),500000)
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json

@@ -1,13 +1,9 @@
-"""Times the kit's ETDump reader against ExecuTorch's Inspector on one real dump, each in a fresh process.
-
-    python benchmarks/etdump_vs_inspector.py trace.etdump
-    python benchmarks/etdump_vs_inspector.py --runner RUNNER --model MODEL.pte --executions 6500
+"""The ETDump reader against ExecuTorch's Inspector on one real dump, each in a fresh process.
 
 Both go from the file to the median of every operator, and the medians must agree. A second table shows how the
 reader's time and memory grow, on dumps made of copies of the real one.
 """
 
-import argparse
 import json
 import statistics
 import struct
@@ -33,24 +29,18 @@ OURS = (
 import json, resource, sys, time
 from pathlib import Path
 import numpy as np
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.profile import profiles
 from model_profiling.etdump import read
 began = time.perf_counter()
 dump = read(Path(sys.argv[1]))
 read_seconds = time.perf_counter() - began
-found = dump.events
-events = len(found)
-block = dump.blocks.name[found.block].astype(np.int64)
-key = (block << 44) | (found.instruction.astype(np.int64) + 1 << 22) | found.label
-order = np.lexsort((found.duration, key))
-key, duration = key[order], found.duration[order]
-first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-last = np.append(first[1:], len(key)) - 1
-middle = first + last
-median = (duration[middle // 2] + duration[(middle + 1) // 2]) / 2e6
-at = order[first]
+events = len(dump.events)
+profile = profiles(dump, load_table())[0]
 medians = {
-    f"{dump.strings[b]}/{i}/{dump.strings[l]}": m
-    for b, i, l, m in zip(block[at].tolist(), found.instruction[at].tolist(), found.label[at].tolist(), median.tolist())
+    f"{x.instruction}/{x.name if x.where == 'delegated' else 'native_call_' + x.name}": median / 1e6
+    for x, median in zip(profile.instances, np.median(profile.times, axis=1).tolist())
+    if x.where != "runtime"
 }
 """
     + _REPORT
@@ -65,8 +55,10 @@ inspector = Inspector(etdump_path=sys.argv[1])
 read_seconds = time.perf_counter() - began
 events = sum(len(event.perf_data.raw) for block in inspector.event_blocks for event in block.events)
 medians = {
-    f"{block.name}/{event._instruction_id}/{event.name}": float(event.perf_data.p50)
-    for block in inspector.event_blocks for event in block.events
+    f"{event._instruction_id}/{event.name}": float(event.perf_data.p50)
+    for block in inspector.event_blocks if block.name == "Execute" for event in block.events
+    # Parents: the kit gives them only what their children did not take.
+    if event.name not in ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")
 }
 """
     + _REPORT
@@ -159,24 +151,8 @@ def show_growth(dump: Path, events_per_copy: int, repeats: int) -> None:
             )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare the kit's ETDump reader with Inspector.")
-    parser.add_argument("etdump", type=Path, nargs="?", help="a real dump; made with --runner and --model if absent")
-    parser.add_argument("--runner", type=Path)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--executions", type=int, default=6500)
-    parser.add_argument("--repeats", type=int, default=5)
-    arguments = parser.parse_args()
+def report(runner: Path, model: Path, executions: int = 4000, repeats: int = 5) -> None:
+    """Make a real dump of many executions, and print both tables."""
     with tempfile.TemporaryDirectory() as directory:
-        dump = arguments.etdump
-        if dump is None:
-            if arguments.runner is None or arguments.model is None:
-                parser.error("give a dump, or --runner and --model to make one")
-            target = Path(directory) / "real.etdump"
-            dump = make_dump(arguments.runner, arguments.model, arguments.executions, target)
-        events = compare(dump.resolve(), arguments.repeats)
-        show_growth(dump, events, arguments.repeats)
-
-
-if __name__ == "__main__":
-    main()
+        dump = make_dump(runner, model, executions, Path(directory) / "real.etdump")
+        show_growth(dump, compare(dump, repeats), repeats)

@@ -5,25 +5,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-import runner
+from benchmarks import comparison, etdump_vs_inspector, runner
+from model_profiling.runner.build import build_runner
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        export = [
-            sys.executable,
-            "-m",
-            "model_profiling",
-            "export",
-            "--model",
-            "toy_cnn",
-            "--dtype",
-            "fp16",
-            "--outdir",
-            scratch,
-        ]
-        subprocess.run(export, check=True, stdout=subprocess.DEVNULL)
-        runner.report(Path(scratch) / "toy_cnn_xnnpack_fp16.pte")
+        command = [sys.executable, "-m", "model_profiling", "export", "--model", "toy_cnn", "--dtype", "fp16"]
+        subprocess.run([*command, "--outdir", scratch], check=True, stdout=subprocess.DEVNULL)
+        model = Path(scratch) / "toy_cnn_xnnpack_fp16.pte"
+        print("the runner\n")
+        runner.report(model)
+        print("\nthe verdict\n")
+        comparison.report(model)
+        print("\nthe reader\n")
+        etdump_vs_inspector.report(build_runner().path, model)
 
 
 if __name__ == "__main__":

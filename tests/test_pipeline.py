@@ -75,7 +75,7 @@ def test_the_manifest_explains_the_numbers(default_run: RunDirectory) -> None:
         assert (schedule.kind, schedule.turns) == ("interleaved turns", 20)
         samples = default_run.samples(manifest, record.name)
         assert sum(len(turn.ns) for turn in samples.timed) == 60
-        assert sum(len(turn.ns) for turn in samples.traced) == 20
+        assert sum(len(turn.ns) for turn in samples.traced) == 50
 
 
 def test_validate_accepts_a_run_and_notices_what_is_wrong_with_it(default_run: RunDirectory, tmp_path: Path) -> None:
@@ -119,6 +119,15 @@ def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Pa
     # These machines are shared: a tolerance of 2 % on top of the 99.9 % interval.
     assert result.low < 1.02
     assert result.high > 0.98
+
+
+def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, tmp_path: Path) -> None:
+    from benchmarks.slowdown import alternate, export_slower
+
+    before, after = alternate([toy("fp16"), export_slower(tmp_path, "fp16")], tmp_path / "log", turns=40)
+    result = compare(("before", before), ("after", after), paired=True)
+    assert result.verdict == "slower"
+    assert 0.85 < result.ratio < 0.99
 
 
 def test_int8_and_fp32_run_too(toy: Toy, tmp_path: Path, runner: Path) -> None:
