@@ -11,7 +11,7 @@ from model_profiling.platforms.base import Platform
 from model_profiling.runner import features
 
 RUNS = 60
-TRACED_RUNS = 20
+TRACED_RUNS = 50
 
 
 def default_config(

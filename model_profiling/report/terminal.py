@@ -15,6 +15,7 @@ from model_profiling.run_directory import Manifest, RunDirectory
 MOST_OPERATORS = 6
 _MOST_ADVICE = 3
 _BAR = 24
+_SHORT_BAR = 10
 
 
 @dataclass(frozen=True)
@@ -129,11 +130,12 @@ def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS
 
 
 def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[str]:
-    rows: list[tuple[str, ...]] = [("where the time goes", comparison.before, "", comparison.after, "", "faster")]
+    rows: list[tuple[str, ...]] = [("where the time goes", "before", "", "now", "", "faster")]
     for entry in comparison.categories:
         before, after = (_cell(*side, style) for side in _sides(entry))
         rows.append((entry.name, *before, *after, _ratio(entry)))
-    lines = [*table(rows, words=1, left={2, 4}), "", f"  {style.bold(comparison.shift.sentence)}", ""]
+    legend = style.dim(f"before: {comparison.before}, now: {comparison.after}, traced")
+    lines = [*table(rows, words=1, left={2, 4}), f"  {legend}", "", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows = [("top operators", "before", "now", "faster")]
     for operator in [x for x in comparison.operators if x.where != "runtime"][:most]:
         change, name = operator.change, operator.after or operator.before
@@ -147,7 +149,7 @@ def _sides(entry: Change) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
-    return f"{ms:.3f} ms {share:4.0%}", style.bar(share, _BAR // 2)
+    return f"{ms:.3f} ms {share:4.0%}", style.bar(share, _SHORT_BAR)
 
 
 def _ratio(change: Change) -> str:

@@ -25,9 +25,9 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def agreement_sentence(agreement: Agreement) -> str:
-    """`on against eager: largest difference 3.1e-04, cosine 0.999998`."""
-    pair = f"{agreement.left} against {agreement.right}"
+    """`on vs eager: max error 3.1e-04, cosine 0.999998`."""
+    pair = f"{agreement.left} vs {agreement.right}"
     if agreement.max_abs_error == 0:
         return f"{pair}: identical"
     sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
-    return f"{pair}: largest difference {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}"
+    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}"
