@@ -101,6 +101,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     status: str = "partial"
     experiments: dict[str, ExperimentRecord] = {}
     schedules: dict[str, ScheduleRecord] = {}
+    # "measured", or "emulated": then no time in this directory is a latency, and nobody may show it as one.
+    timing: str = "measured"
     schema: int = SCHEMA
 
 

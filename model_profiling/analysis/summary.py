@@ -38,6 +38,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True):
     comparisons: list[ProfileComparison]
     metrics: Metrics | None
     notes: list[str]
+    # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
+    timing: str = "measured"
     schema: int = SCHEMA
 
 
@@ -79,6 +81,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         comparisons=comparisons,
         metrics=measure(directory, manifest),
         notes=[source_note, *failed] if source_note else failed,
+        timing=manifest.timing,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
