@@ -1,0 +1,205 @@
+"""XNNPACK's own graph, from the head of a delegate's blob: nodes in order, their shapes, and each one's debug handle.
+
+A blob has `XH00` at byte 4, then where its flatbuffer (`XN01`, schema in the wheel:
+`executorch/backends/xnnpack/serialization/schema.fbs`) and its constants are; the constants are not read.
+At run time XNNPACK fuses nodes and inserts others (clamps, transposes): what a trace shows must be aligned with this
+graph, not counted along it.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from model_profiling.pte.flatbuffer import Buffer, Table
+from model_profiling.pte.program import Delegate, Method, Program, PteError
+
+BACKEND = "XnnpackBackend"
+
+_HEADER = 30
+_MAX_GRAPH = 256 << 20
+_NO_VALUE = 0xFFFFFFFF  # XNN_INVALID_VALUE_ID: a convolution without bias has this for one
+
+_NO_HANDLE = 0xFFFF  # what ExecuTorch 1.5.1 writes for a node its passes inserted, such as a layout's transpose
+
+_DTYPES = (
+    *("invalid", "fp32", "fp16", "qint8", "quint8", "qint32", "qcint8", "qcint32", "qcint4", "qdint8", "qbint4"),
+    *("qpint8", "int32", "pfp32", "bf16"),
+)
+
+# Which fields of a node are its inputs and which its outputs, by the schema's tables.
+_Fields = tuple[tuple[int, ...], tuple[int, ...]]
+_UNARY: _Fields = ((0,), (1,))
+_BINARY: _Fields = ((0, 1), (2,))
+_CONV: _Fields = ((15, 16, 17), (18,))
+_POOL: _Fields = ((10,), (11,))
+_SHAPED: _Fields = ((2,), (3,))
+_PARAMETER: _Fields = ((1,), (2,))
+_WINDOW: _Fields = ((3,), (4,))
+
+# The union XNodeUnion, whose numbers count from 1.
+_NODES: tuple[tuple[str, _Fields], ...] = (
+    ("Add", _BINARY),
+    ("FullyConnected", ((0, 1, 2), (3,))),
+    ("Softmax", _UNARY),
+    ("Sigmoid", _UNARY),
+    ("StaticTranspose", _SHAPED),
+    ("Clamp", _UNARY),
+    ("Conv2d", _CONV),
+    ("Div", _BINARY),
+    ("StaticResizeBilinear2D", _SHAPED),
+    ("StaticConstantPad", _WINDOW),
+    ("AvgPooling2d", _POOL),
+    ("Minimum", _BINARY),
+    ("DepthwiseConv2d", _CONV),
+    ("MaxPooling2d", _POOL),
+    ("Multiply", _BINARY),
+    ("Subtract", _BINARY),
+    ("Floor", _UNARY),
+    ("Convert", _UNARY),
+    ("GlobalAvgPooling2d", _UNARY),
+    ("StaticReshape", _SHAPED),
+    ("ArgMaxPooling2d", ((6,), (7, 8))),
+    ("SquareRoot", _UNARY),
+    ("Ceiling", _UNARY),
+    ("Hardswish", _UNARY),
+    ("LeakyReLU", _PARAMETER),
+    ("Maximum", _BINARY),
+    ("Negate", _UNARY),
+    ("Square", _UNARY),
+    ("ELU", _PARAMETER),
+    ("Abs", _UNARY),
+    ("PReLU", _BINARY),
+    ("Concatenate2", ((1, 2), (5,))),
+    ("Concatenate3", ((1, 2, 3), (5,))),
+    ("Concatenate4", ((1, 2, 3, 4), (5,))),
+    ("StaticSlice", _WINDOW),
+    ("ScaledDotProductAttention", ((0, 1, 2, 3, 4), (5,))),
+    ("BatchMatrixMultiply", _BINARY),
+    ("Concatenate5", ((1, 2, 3, 4, 7), (5,))),
+    ("ConvTranspose2d", _CONV),
+    ("ReciprocalSquareRoot", _UNARY),
+    ("Log", _UNARY),
+    ("Gelu", _UNARY),
+    ("Tanh", _UNARY),
+    ("Exp", _UNARY),
+    ("Sin", _UNARY),
+    ("Copy", _UNARY),
+    ("Cos", _UNARY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor as XNNPACK sees it: 4-D activations are NHWC; sizes are upper bounds if the model's are dynamic."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`debug_handle` leads to the ETRecord's nodes; 0 is none. An absent bias is left out of `inputs`.
+
+    `kernel` is a convolution's height and width, and `groups` its groups; otherwise () and 1.
+    """
+
+    index: int
+    op: str
+    debug_handle: int
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    kernel: tuple[int, ...] = ()
+    groups: int = 1
+
+    @property
+    def multiply_accumulates(self) -> int:
+        """Count the multiply-accumulates of a matrix-like operator; 0 for all others."""
+        if not self.outputs or len(self.inputs) < 2:
+            return 0
+        source, other, out = self.inputs[0].shape, self.inputs[1].shape, self.outputs[0].shape
+        if self.op in ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected") and source and out:
+            # Each weight meets each position once: of the output, or, transposed, of the input.
+            positions = source[:-1] if self.op == "ConvTranspose2d" else out[:-1]
+            return prod(positions) * prod(other)
+        if self.op == "BatchMatrixMultiply" and source:
+            return prod(out) * source[-1]
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class XnnpackGraph:
+    nodes: tuple[Node, ...]
+
+
+def graphs(program: Program, method: Method) -> dict[int, XnnpackGraph]:
+    """Read the graphs behind a method's XNNPACK calls, by the instruction that calls them."""
+    known: dict[Delegate, XnnpackGraph] = {}
+    found = {}
+    for step in method.instructions:
+        if step.delegate is not None and step.name == BACKEND:
+            delegate = method.delegates[step.delegate]
+            if delegate not in known:
+                known[delegate] = read_graph(program, delegate)
+            found[step.index] = known[delegate]
+    return found
+
+
+def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
+    """Read the graph of one XNNPACK delegate."""
+    head = program.blob(delegate, 0, min(_HEADER, delegate.size)).ljust(_HEADER, b"\0")
+    if head[4:8] == b"XH00":
+        offset, size = int.from_bytes(head[10:14], "little"), int.from_bytes(head[14:18], "little")
+    elif head[4:6] == b"XN":  # before there was a header, a blob was the flatbuffer, weights and all
+        offset, size = 0, delegate.size
+    else:
+        raise PteError(program.path, "an XNNPACK delegate has no XH00 header", delegate.offset + 4)
+    if size > _MAX_GRAPH:
+        raise PteError(program.path, f"an XNNPACK graph has {size} bytes", delegate.offset)
+    start = delegate.offset + offset
+    buffer = Buffer(
+        program.blob(delegate, offset, size),
+        lambda problem, at: PteError(program.path, f"in an XNNPACK graph, {problem}", start + at),
+    )
+    root = buffer.root("the graph")
+    values = dict(_value(entry) for entry in root.tables(2, "value"))
+    nodes = tuple(_node(entry, index, values) for index, entry in enumerate(root.tables(1, "node")))
+    return XnnpackGraph(nodes)
+
+
+def _value(entry: Table) -> tuple[int, Value]:
+    """Read a tensor and the number nodes know it by; a quantized one holds the plain one."""
+    tensor = entry.table(1, "tensor")
+    if tensor is not None and entry.u8(0) == 2:
+        tensor = tensor.table(0, "tensor")
+    if tensor is None:
+        raise entry.buffer.fail("a value is not a tensor", entry.at)
+    kind = tensor.u16(0)
+    dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"datatype {kind}"
+    return tensor.u32(6), Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0)
+
+
+def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
+    number = entry.u8(0)
+    table = entry.table(1, "node")
+    if table is None or not number:
+        raise entry.buffer.fail(f"node {index} is empty", entry.at)
+    # A newer ExecuTorch adds kinds at the end; such a node keeps its place and its handle.
+    op, (inputs, outputs) = _NODES[number - 1] if number <= len(_NODES) else (f"kind {number}", ((), ()))
+    handle = entry.u32(2)
+    kernel, groups = ((table.u32(4), table.u32(5)), table.u32(12)) if inputs is _CONV[0] else ((), 1)
+    return Node(
+        index,
+        op,
+        0 if handle == _NO_HANDLE else handle,
+        tuple(_look_up(table, field, values) for field in inputs if table.u32(field) != _NO_VALUE),
+        tuple(_look_up(table, field, values) for field in outputs),
+        kernel,
+        groups,
+    )
+
+
+def _look_up(table: Table, field: int, values: dict[int, Value]) -> Value:
+    number = table.u32(field)
+    if number not in values:
+        raise table.buffer.fail(f"a node uses value {number}, which is not there", table.at)
+    return values[number]
