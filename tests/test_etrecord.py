@@ -312,7 +312,9 @@ def test_corrupt_programs_never_crash(toy: Toy, tmp_path: Path) -> None:
         read(tmp_path / "far")
 
 
-def _corrupt(whole: bytes, reach: int, path: Path, read: Callable[[Path], object], error: type[Exception]) -> None:
+def _corrupt(
+    whole: bytes | bytearray, reach: int, path: Path, read: Callable[[Path], object], error: type[Exception]
+) -> None:
     """Cut the file or overwrite parts of its first `reach` bytes many times; reading succeeds or raises `error`."""
     chance = random.Random(7)
     for round_ in range(1000):

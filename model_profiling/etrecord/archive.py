@@ -1,0 +1,99 @@
+"""The zip an ETRecord is: only the members asked for, none larger than its header said, none that explodes."""
+
+import json
+import lzma
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from model_profiling.errors import InputError
+
+T = TypeVar("T")
+
+MAX_MEMBER = 256 << 20
+# Real graphs, if someone packs the record anew, shrink to a fortieth. A bomb shrinks to a thousandth.
+MAX_RATIO = 400
+_RATIO_FROM = 1 << 20
+
+IDENTIFIER = "ETRECORD_V0"
+
+
+class EtrecordError(InputError):
+    """The file is not an ETRecord, or not one with all that is needed."""
+
+    def __init__(self, path: Path, problem: str, hint: str = "") -> None:
+        super().__init__(
+            f"{path} is not a readable ETRecord: {problem}",
+            hint or "Export the model again; if the file was copied, copy it again.",
+        )
+        self.path = path
+        self.problem = problem
+
+
+class Archive:
+    """An open ETRecord. Use it in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except FileNotFoundError:
+            raise EtrecordError(path, "it does not exist", "Check the path.") from None
+        except OSError as error:
+            raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError) as error:
+            raise EtrecordError(path, f"it is not a whole zip file ({error})") from None
+        self.names = frozenset(self._zip.namelist())
+
+    def __enter__(self) -> "Archive":
+        if IDENTIFIER not in self.names:
+            self._zip.close()
+            raise EtrecordError(
+                self.path, f"it has no member {IDENTIFIER}", "Check that it is an .etrecord, not another kind of file."
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+
+    def decode(self, name: str, type_: type[T]) -> T:
+        """Read one member as JSON of a known shape; keys the shape does not name are skipped."""
+        data = self._read(name)
+        try:
+            try:
+                return msgspec.json.decode(data, type=type_)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                # ExecuTorch writes -Infinity as Python does, which is not JSON. An attention mask is enough for it.
+                return msgspec.convert(json.loads(data), type=type_, str_keys=True)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise EtrecordError(self.path, f"{name} is not what ExecuTorch writes: {error}") from None
+        except RecursionError:
+            raise EtrecordError(self.path, f"{name} is nested too deeply") from None
+
+    def _read(self, name: str) -> bytes:
+        """Unpack one member, after a look at what it claims to be."""
+        if name not in self.names:
+            raise EtrecordError(self.path, f"it has no member {name}", _MISSING)
+        info = self._zip.getinfo(name)
+        if info.file_size > MAX_MEMBER:
+            raise EtrecordError(self.path, f"{name} has {info.file_size} bytes, more than {MAX_MEMBER}")
+        if info.file_size > _RATIO_FROM and info.file_size > MAX_RATIO * info.compress_size:
+            raise EtrecordError(self.path, f"{name} unpacks to more than {MAX_RATIO} times its size")
+        try:
+            with self._zip.open(info) as member:
+                # zipfile stops at the size the header claims, which we have just checked.
+                return member.read(MAX_MEMBER + 1)
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
+            raise EtrecordError(self.path, f"{name} is corrupt ({error})") from None
+        except (NotImplementedError, RuntimeError) as error:
+            raise EtrecordError(self.path, f"{name} is packed in a way we do not read ({error})") from None
+
+
+_MISSING = (
+    "Ask the exporter for the ETRecord after to_executorch(): with generate_etrecord=True it is complete only then."
+)
