@@ -8,6 +8,8 @@ EXPORT_META = "export_meta.json"
 MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 ANALYSIS_SUMMARY = "analysis_summary.json"
+KERNELS = "kernels.json"
+KERNEL_VIEW = "kernel_view.md"
 
 
 class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,6 +15,8 @@ from model_profiling.errors import InputError
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
+# The end of the name of the file in which a trace run leaves its kernel calls.
+KERNEL_TRACE = "_kernel_trace.txt"
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,7 +16,8 @@ import pytest
 from model_profiling.analysis.latency import compare, latency_turns
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.files import read_json
-from model_profiling.platforms.local import list_features, local_name
+from model_profiling.platforms.local import local_name
+from model_profiling.platforms.process import list_features
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
 from tests.conftest import ROOT, kit, needs_hardware
@@ -30,7 +31,7 @@ def write_config(path: Path, model: Path, root: Path, experiments: list[dict[str
 
 
 def accelerator_for(runner: Path, dtype: str) -> str | None:
-    said = list_features(runner)
+    said = list_features([str(runner)])
     assert said is not None
     return features.headline(said.arch, set(said.present), dtype)
 

@@ -56,7 +56,9 @@ class Evidence:
 
 
 def advise(evidence: Evidence) -> list[Finding]:
-    """Apply all rules and keep the findings that would gain most."""
+    """Apply all rules and keep the findings that would gain most; without times there is nothing to gain."""
+    if not evidence.breakdown.execute_ms:
+        return []
     found = [finding for rule in _RULES for finding in rule(evidence) if finding.share >= _LEAST_SHARE]
     return sorted(found, key=lambda finding: -finding.gain)[:_MOST_FINDINGS]
 

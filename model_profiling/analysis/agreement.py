@@ -20,6 +20,8 @@ class Agreement(msgspec.Struct, frozen=True):
     max_abs_error: float
     cosine: float
     sqnr_db: float | None
+    # The largest value of `right`: what a difference is to be measured by.
+    max_abs_reference: float = 0.0
 
 
 def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
@@ -74,5 +76,6 @@ def _agreement(left: str, ours: list[Array], right: str, theirs: list[Array]) ->
         right=right,
         max_abs_error=float(np.max(np.abs(a - b), initial=0.0)),
         cosine=float(np.dot(a, b) / norm) if norm else 1.0,
+        max_abs_reference=float(np.max(np.abs(b), initial=0.0)),
         sqnr_db=10 * float(np.log10(signal / noise)) if noise and signal else None,
     )

@@ -93,7 +93,7 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
     instances = profile.instances
     categories = [_category(name, instances, times, whole) for name in (*CATEGORIES, RUNTIME)]
     where = {
-        place: float(sum(t for i, t in zip(instances, times, strict=True) if i.where == place)) / whole
+        place: float(sum(t for i, t in zip(instances, times, strict=True) if i.where == place)) / (whole or 1.0)
         for place in ("delegated", "portable", "runtime")
     }
     return Breakdown(

@@ -59,6 +59,10 @@ def _experiment(run: RunDirectory, name: str) -> Chosen:
 
 
 def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
+    if manifest.timing != "measured":
+        raise InputError(
+            f"the times in {run.path} are emulated and cannot be compared", "Compare runs on real hardware."
+        )
     record, samples = manifest.experiments[name], run.samples(manifest, name)
     file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
     lengths = [len(turn.ns) for turn in samples.traced]

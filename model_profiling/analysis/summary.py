@@ -10,14 +10,18 @@ from model_profiling.analysis.advice import Evidence, Finding, advise
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.comparison import ProfileComparison, compare_profiles
+from model_profiling.analysis.coverage import Coverage, coverage
+from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
 from model_profiling.analysis.metrics import Metrics, measure
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.analysis.sources import source_lines
 from model_profiling.artifacts import ExportRecord
-from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+from model_profiling.run_directory import KERNEL_TRACE, Manifest, RunDirectory, experiment_file
+from model_profiling.runner.kernel_trace import read_trace
 
 SCHEMA = 1
+_EMULATED = "run under an emulator: times mean nothing and are left out; operators, kernels and outputs are real"
 
 
 class ExperimentAnalysis(msgspec.Struct, frozen=True):
@@ -28,6 +32,8 @@ class ExperimentAnalysis(msgspec.Struct, frozen=True):
     data_movement: DataMovement
     advice: list[Finding]
     notes: list[str]
+    kernels: KernelEvidence | None = None
+    coverage: Coverage | None = None
 
 
 class AnalysisSummary(msgspec.Struct, frozen=True):
@@ -61,15 +67,21 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
             profile, notes = _longest_profile(directory.experiment(name) / file, table)
             lengths = [len(turn.ns) for turn in directory.samples(manifest, name).traced]
             loaded[name] = (directory.experiment(name) / file, profile.with_turns(lengths), notes)
+    measured = manifest.timing == "measured"
+    if not measured:
+        loaded = {name: (path, profile.without_times(), notes) for name, (path, profile, notes) in loaded.items()}
     sides = {name: (name, profile, break_down(profile, sources)) for name, (_, profile, _) in loaded.items()}
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in sides and after in sides]
+    pairs = pairs if measured else []
     comparisons = [
         compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
         for b, a in pairs
     ]
     compared = {comparison.after: comparison for comparison in comparisons}
     experiments = {
-        name: _experiment(path, sides[name][2], compared.get(name), manifest.model.export, notes)
+        name: _with_kernels(
+            _experiment(path, sides[name][2], compared.get(name), manifest.model.export, notes), manifest, name
+        )
         for name, (path, _, notes) in loaded.items()
     }
     failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
@@ -80,10 +92,21 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         experiments=experiments,
         comparisons=comparisons,
         metrics=measure(directory, manifest),
-        notes=[source_note, *failed] if source_note else failed,
+        notes=[*([source_note] if source_note else []), *([] if measured else [_EMULATED]), *failed],
         timing=manifest.timing,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str) -> ExperimentAnalysis:
+    """Add what a trace run tells: the kernels of each operator, and how far SME2 is used."""
+    record = manifest.experiments[name]
+    if record.mode != "trace" or record.features is None or record.features.arch != "aarch64":
+        return experiment
+    trace = Path(experiment.etdump).with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
+    evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
+    covered = coverage(experiment.breakdown.instances, evidence, record.features.active, Path(manifest.model.path))
+    return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)
 
 
 def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:

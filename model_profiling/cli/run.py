@@ -22,7 +22,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
     )
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
-    parser.add_argument("--platform", choices=("linux", "mac"), help="default: this machine's own")
+    parser.add_argument("--platform", choices=("linux", "mac", "emulator"), help="default: this machine's own")
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
@@ -33,13 +33,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.analysis.ladder import verify_outputs
     from model_profiling.pipeline.pipeline import Pipeline
+    from model_profiling.platforms.emulator import EmulatorPlatform
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.report import results
     from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
-    platform = LocalPlatform(args.platform)
+    platform = EmulatorPlatform() if args.platform == "emulator" else LocalPlatform(args.platform)
     with progress() as report:
         config, remark = _config(args, platform)
         directory = RunDirectory(Path(config.output_root))
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
                 sys.stderr.write(f"ran: {ran}; kept: {kept}\n")
+    if platform.timing != "measured":
+        verify_outputs(results.refreshed(directory).summary)
     if remark and not args.json:
         sys.stderr.write(f"note: {remark}\n")
     if not args.quiet:

@@ -8,6 +8,7 @@ from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.platforms.base import Platform
+from model_profiling.platforms.emulator import INSTALL
 from model_profiling.runner import features
 
 RUNS = 60
@@ -15,7 +16,12 @@ TRACED_RUNS = 50
 
 
 def default_config(
-    model: Path, platform: Platform, output_root: Path | None, runs: int | None, threads: int | None
+    model: Path,
+    platform: Platform,
+    output_root: Path | None,
+    runs: int | None,
+    threads: int | None,
+    ladder: bool = False,
 ) -> tuple[Config, str]:
     """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason."""
     if not model.is_file():
@@ -25,11 +31,13 @@ def default_config(
     dtype = model_dtype(paths, export_record(paths))
     accelerator = features.headline(probe.arch, set(probe.features), dtype)
     common = {"num_runs": runs or RUNS, "traced_runs": min(runs or RUNS, TRACED_RUNS), "num_threads": threads or 1}
-    raw = {
+    raw: dict[str, object] = {
         "model": str(model),
         "output_root": str(output_root or default_output_root(paths, platform.name)),
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
+    if ladder or platform.timing != "measured":
+        return _ladder(raw, platform.name, set(probe.features))
     if accelerator is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
@@ -40,6 +48,21 @@ def default_config(
         {"name": f"{platform.name}_{accelerator}_off", "disable_features": [accelerator], **common},
     ]
     return parse_config(raw, "(made for this machine)"), ""
+
+
+def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[Config, str]:
+    """NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing here."""
+    rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
+    shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
+    raw["experiments"] = [
+        {"name": f"{platform}_{name}", "mode": "trace", "num_runs": 1, "warmup": 0, "disable_features": off}
+        for name, off in shown
+    ]
+    names = [f"{platform}_{name}" for name, _ in shown]
+    raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}
+    missing = [name for name, _ in rungs if name not in {rung[0] for rung in shown}]
+    remark = f"the emulator does not show {' and '.join(missing)}: {INSTALL} brings one that does" if missing else ""
+    return parse_config(raw, "(made for the emulator)"), remark
 
 
 def default_output_root(paths: ExportPaths, platform: str) -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import KitError
-from model_profiling.pipeline.config import Experiment
+from model_profiling.pipeline.config import MODES, Experiment
 from model_profiling.pipeline.foreign import LaunchedSession
 from model_profiling.pipeline.schedule import Kind, Lane, Schedule
 from model_profiling.platforms.base import Platform, Request, Session
-from model_profiling.run_directory import RunnerRecord, Samples, Turn, experiment_file
+from model_profiling.run_directory import KERNEL_TRACE, RunnerRecord, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Done, Features, Ready
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
@@ -121,6 +121,7 @@ class GroupRun:
             etdump=place(".etdump") if traced else None,
             # Both lanes of an experiment compute the same; the traced one, which every experiment has, is kept.
             output_base=place("_output") if traced else None,
+            kernel_trace=place(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._group.timeout_s,
         )
         if lane.kind is Kind.LAUNCHED:

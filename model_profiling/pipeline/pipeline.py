@@ -89,7 +89,7 @@ class Pipeline:
             outcome.scratch.mkdir(parents=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
-        schedule = interleave(todo, foreign, self._config.seed)
+        schedule = interleave(todo, foreign, self._config.seed, timed=self._platform.timing == "measured")
         group = Group(self._platform, self._paths.pte, self._paths.stem, inputs, self._config.timeout_s)
         group_run = GroupRun(group, schedule, outcomes, self._report)
         group_run.run()
@@ -99,7 +99,7 @@ class Pipeline:
         for name, outcome in outcomes.items():
             hashes = keep(outcome, self._directory.experiment(name))
             manifest.experiments[name] = _record(
-                outcome, fingerprints[name], session, started, hashes, (load_before, self._platform.load())
+                outcome, self._platform, fingerprints[name], session, started, hashes, load_before
             )
         self._write(manifest)
         return [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
@@ -118,14 +118,15 @@ class Pipeline:
         config: dict[str, object] = msgspec.to_builtins(self._config)
         config["command"] = shlex.join(sys.argv)
         manifest = Manifest(
-            __version__,
-            self._platform.name,
-            _now(),
-            _now(),
-            config,
-            model,
-            environment | probe.environment,
-            compare_pairs(self._config),
+            kit_version=__version__,
+            platform=self._platform.name,
+            created=_now(),
+            updated=_now(),
+            config=config,
+            model=model,
+            environment=environment | probe.environment,
+            compare_pairs=compare_pairs(self._config),
+            timing=self._platform.timing,
         )
         if self._directory.manifest_path.exists():
             self._take_over(manifest, self._directory.manifest())
@@ -236,11 +237,20 @@ def _schedule_record(schedule: Schedule, seed: int, settle: int, launches: bool)
 
 
 def _record(
-    outcome: Outcome, fingerprint: str, session: str, started: str, hashes: dict[str, str], load: tuple[float, float]
+    outcome: Outcome,
+    platform: Platform,
+    fingerprint: str,
+    session: str,
+    started: str,
+    hashes: dict[str, str],
+    load_before: float,
 ) -> ExperimentRecord:
     experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
     foreign = outcome.runner.kind == "foreign"
     notes = [FOREIGN_NOTE] if foreign else []
+    mode = MODES[experiment.mode] if platform.timing == "measured" else "trace"
+    if mode == "trace" and platform.trace_note:
+        notes.append(platform.trace_note)
     if outcome.features is not None:
         notes += [f"this CPU does not have '{name}'; nothing was disabled for it" for name in outcome.features.absent]
     return ExperimentRecord(
@@ -248,7 +258,7 @@ def _record(
         status="ok" if failure is None else "failed",
         fingerprint=fingerprint,
         session=session,
-        mode=MODES[experiment.mode],
+        mode=mode,
         threads=experiment.num_threads,
         disable_features=experiment.disable_features,
         runner=outcome.runner,
@@ -260,19 +270,13 @@ def _record(
         backends=ready.backends if ready else [],
         inputs=ready.inputs if ready else [],
         outputs=outcome.done.outputs if outcome.done else [],
-        latency_source=_latency_source(experiment, foreign),
-        load_before=round(load[0], 2),
-        load_after=round(load[1], 2),
+        latency_source="none" if mode == "trace" else "traced executions" if foreign else "untraced executions",
+        load_before=round(load_before, 2),
+        load_after=round(platform.load(), 2),
         files=hashes,
         notes=notes,
         failure=failure.message if failure else "",
     )
-
-
-def _latency_source(experiment: Experiment, foreign: bool) -> str:
-    if MODES[experiment.mode] == "trace":
-        return "none"
-    return "traced executions" if foreign else "untraced executions"
 
 
 def _combined(failures: list[tuple[str, KitError]], directory: RunDirectory) -> KitError:

@@ -67,8 +67,11 @@ def groups(config: Config) -> list[list[Experiment]]:
     return result
 
 
-def interleave(experiments: list[Experiment], foreign: set[str], seed: int) -> Schedule:
-    """Spread every lane's runs over the turns and shuffle each turn, so that drift meets all lanes alike."""
+def interleave(experiments: list[Experiment], foreign: set[str], seed: int, timed: bool = True) -> Schedule:
+    """Spread every lane's runs over the turns and shuffle each turn, so that drift meets all lanes alike.
+
+    Without `timed`, where time means nothing, there are only traced lanes.
+    """
     turns = min(MOST_TURNS, max(experiment.num_runs for experiment in experiments))
     lanes = []
     for experiment in experiments:
@@ -76,7 +79,7 @@ def interleave(experiments: list[Experiment], foreign: set[str], seed: int) -> S
         if experiment.name in foreign:
             lanes.append(Lane(experiment, Kind.LAUNCHED, _spread(runs, min(MOST_LAUNCHES, runs), turns)))
             continue
-        if MODES[experiment.mode] == "timing":
+        if timed and MODES[experiment.mode] == "timing":
             lanes.append(Lane(experiment, Kind.TIMED, _spread(runs, min(runs, turns), turns)))
         lanes.append(Lane(experiment, Kind.TRACED, _spread(traced, max(1, traced // LEAST_TRACED_TURN), turns)))
     shuffler = random.Random(seed)

@@ -21,6 +21,8 @@ class Request:
     log: Path
     etdump: Path | None = None
     output_base: Path | None = None
+    # Where to leave the kernel trace of a run in trace mode; ignored where `trace_note` says that there is none.
+    kernel_trace: Path | None = None
     timeout_s: float = 600.0
 
 
@@ -52,6 +54,10 @@ class Probe:
 
 class Platform(Protocol):
     name: str
+    # "measured", or "emulated": then times mean nothing, and no experiment is timed.
+    timing: str
+    # Why kernels cannot be traced here; empty if they can.
+    trace_note: str
 
     def probe(self) -> Probe:
         """Find out what this platform is; a platform that cannot work here says which to use instead."""

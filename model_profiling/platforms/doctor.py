@@ -15,10 +15,11 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.errors import KitError
+from model_profiling.platforms.emulator import INSTALL, NEEDED, find_qemu
 from model_profiling.platforms.environment import describe_host
-from model_profiling.platforms.local import list_features
+from model_profiling.platforms.process import list_features
 from model_profiling.runner import features
-from model_profiling.runner.build import build_runner
+from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.sdk import installed_sdk
 
 _OLDEST, _NEWEST = (3, 10), (3, 13)
@@ -49,9 +50,8 @@ def essential_checks() -> list[Check]:
 def further_checks() -> list[Check]:
     """What other platforms and quiet measurements need."""
     return [
-        _tool(
-            "emulator", "qemu-aarch64", "bash model_profiling/scripts/install_emulator.sh, or apt-get install qemu-user"
-        ),
+        _emulator(),
+        _cross_compiler(),
         _tool("adb", "adb", "apt-get install adb, or Android's platform tools"),
         _load(),
         _governor(),
@@ -83,7 +83,7 @@ def _runner() -> str:
 
 def _features() -> str:
     """The CPU's features, and which of them an on/off comparison would switch."""
-    said = list_features(build_runner().path)
+    said = list_features([str(build_runner().path)])
     if said is None:
         raise KitError(
             "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
@@ -106,6 +106,24 @@ def _tool(what: str, command: str, fix: str) -> Check:
     said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     version = re.search(r"version ([\d.]+)", said)
     return Check(what, True, f"{command} {version[1] if version else ''}".strip())
+
+
+def _emulator() -> Check:
+    qemu = find_qemu()
+    if qemu is None:
+        return Check("emulator", False, "qemu-aarch64 is not on the path: SME2 cannot be shown here", INSTALL)
+    if qemu.version < NEEDED:
+        return Check("emulator", False, f"QEMU {qemu.text} knows SME but not SME2 (10.1 does)", INSTALL)
+    return Check("emulator", True, f"QEMU {qemu.text}, shows SME2")
+
+
+def _cross_compiler() -> Check:
+    """Needed to run Arm code on a machine that is not Arm."""
+    target = TARGETS["linux-aarch64"]
+    if host_target() == target:
+        return Check("Arm compiler", True, "this machine's own")
+    found = shutil.which(target.cross_compiler[0]) is not None
+    return Check("Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not on the path"), INSTALL)
 
 
 def _load() -> Check:

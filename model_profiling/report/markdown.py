@@ -14,8 +14,12 @@ def pipeline_summary(manifest: Manifest, summary: AnalysisSummary) -> str:
     lines += [f"- {text(comparison_sentence(comparison))}" for comparison in metrics.comparisons]
     lines += [f"- {text(comparison.shift.sentence)}" for comparison in summary.comparisons]
     lines += [f"- outputs: {text(agreement_sentence(agreement))}" for agreement in metrics.agreements]
-    lines += ["", "## Latency", "", *_latency(metrics), "", "## Where the time goes", "", *_categories(summary)]
-    lines += _advice(summary)
+    if summary.timing == "measured":
+        lines += ["", "## Latency", "", *_latency(metrics), "", "## Where the time goes", "", *_categories(summary)]
+        lines += _advice(summary)
+    for name, experiment in summary.experiments.items():
+        if experiment.coverage is not None:
+            lines += [f"- {text(name)}: {text(experiment.coverage.headline)} (kernel_view.md has each)"]
     environment = manifest.environment
     lines += ["", f"CPU: {text(str(environment.get('cpu', environment.get('arch'))))}."]
     lines += [f"Model SHA-256: `{manifest.model.sha256}`."]

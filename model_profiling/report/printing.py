@@ -5,16 +5,13 @@ import sys
 import msgspec
 
 from model_profiling.analysis.categories import CategoryTable
-from model_profiling.errors import InputError
 from model_profiling.report import results, terminal
 from model_profiling.run_directory import RunDirectory
 
 
 def show_run(directory: RunDirectory, as_json: bool, table: CategoryTable | None = None) -> None:
     """Analyse a run directory, write what derives from it, and print it."""
-    analysed = results.refresh(directory, table)
-    if analysed is None:
-        raise InputError(f"{directory.path} holds no run", "Give the directory a pipeline wrote to.")
+    analysed = results.refreshed(directory, table)
     if as_json:
         print_json(analysed.summary)
     else:

@@ -7,7 +7,9 @@ from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.summary import Analysed, analyse_run
-from model_profiling.report import markdown, tables
+from model_profiling.artifacts import KERNEL_VIEW, KERNELS
+from model_profiling.errors import InputError
+from model_profiling.report import kernel_view, markdown, tables
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 
 
@@ -29,13 +31,25 @@ def refresh(directory: RunDirectory, table: CategoryTable | None = None) -> Anal
     analysed = analyse_run(directory, manifest, table or load_table())
     metrics = analysed.summary.metrics
     assert metrics is not None
-    for name in analysed.profiles:
-        _write_experiment(directory, manifest, name, analysed, metrics)
+    if manifest.timing == "measured":
+        for name in analysed.profiles:
+            _write_experiment(directory, manifest, name, analysed, metrics)
+    if any(experiment.coverage is not None for experiment in analysed.summary.experiments.values()):
+        files.write_json(directory.path / KERNELS, kernel_view.kernels_data(manifest, analysed.summary))
+        files.write_text(directory.path / KERNEL_VIEW, kernel_view.kernel_view(analysed.summary))
     files.write_json(directory.metrics_path, metrics)
     files.write_json(directory.analysis_path, analysed.summary)
     stem = manifest.model.stem
     files.write_json(directory.summary_path(stem, "json"), _pipeline_summary(manifest, analysed))
     files.write_text(directory.summary_path(stem, "md"), markdown.pipeline_summary(manifest, analysed.summary))
+    return analysed
+
+
+def refreshed(directory: RunDirectory, table: CategoryTable | None = None) -> Analysed:
+    """`refresh` where there must be a run."""
+    analysed = refresh(directory, table)
+    if analysed is None:
+        raise InputError(f"{directory.path} holds no run", "Give the directory a pipeline wrote to.")
     return analysed
 
 

@@ -9,6 +9,7 @@ from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.whatif import Prediction
+from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 from model_profiling.run_directory import Manifest, RunDirectory
 
@@ -69,12 +70,28 @@ def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSum
     assert metrics is not None
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu})", ""]
+    if summary.timing != "measured":
+        return "\n".join([*lines, *_evidence(directory, manifest, summary, style)]) + "\n"
     lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
     lines += ["", *(f"  {style.verdict(c.verdict, comparison_sentence(c))}" for c in metrics.comparisons)]
     lines += [f"  {style.dim('outputs')}  {agreement_sentence(agreement)}" for agreement in metrics.agreements]
     lines += _remarks(manifest, metrics, style)
     lines += ["", *_analysis(summary, style), f"  {style.dim('files')}  {directory.path}"]
     return "\n".join(lines) + "\n"
+
+
+def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> list[str]:
+    """A run without times: what ran, and whether it computed the same."""
+    metrics = summary.metrics
+    assert metrics is not None
+    lines = [f"  {style.dim('outputs')}  {agreement_sentence(agreement)}" for agreement in metrics.agreements]
+    lines += [*_remarks(manifest, metrics, style), ""]
+    covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
+    best = max(covered, key=lambda name: covered[name].on_sme2, default="")
+    for name, coverage in covered.items():
+        lines += [*coverage_lines(name, coverage, detail=name == best), *([""] if name == best else [])]
+    lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
+    return [*lines, f"  {style.dim('files')}  {directory.path}"]
 
 
 def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
@@ -215,3 +232,11 @@ def show_predictions(predictions: dict[str, Prediction]) -> None:
 
 def show_comparison(comparison: ProfileComparison) -> None:
     sys.stdout.write(clean("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n"))
+
+
+def show_evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, remark: str) -> None:
+    """What `sme2-kit kernels` prints."""
+    style = Style.of_stdout()
+    cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
+    lines = ["", f"{style.bold(summary.model)} on {cpu}", "", *_evidence(directory, manifest, summary, style)]
+    sys.stdout.write(clean("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n"))

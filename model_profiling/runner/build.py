@@ -60,12 +60,13 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Build:
-    """A finished runner. `seconds` is 0.0 when it was in the cache already."""
+    """A finished runner and what made it; `compiler` is how `command` names itself."""
 
     path: Path
     target: Target
     sdk: Sdk
     compiler: str
+    command: tuple[str, ...]
 
 
 def host_target() -> Target:
@@ -97,7 +98,7 @@ def build_runner(target_name: str | None = None) -> Build:
     runner = cache_directory() / "runner" / _key(target, sdk, command, compiler, tables) / RUNNER_NAME
     if not runner.is_file():
         _compile(runner, target, sdk, command, tables)
-    return Build(runner, target, sdk, compiler)
+    return Build(runner, target, sdk, compiler, command)
 
 
 def host_compiler() -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""`sme2-kit kernels MODEL.pte`: will this model use SME2, with which kernels, and which operators will not?"""
+
+import argparse
+from pathlib import Path
+
+from model_profiling.cli.progress import progress
+
+HELP = "show which SME2 kernels a model uses, operator by operator, without SME2 hardware"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL.pte", help="the model")
+    parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator")
+    parser.add_argument("--json", action="store_true", help="print kernels and coverage as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.analysis.ladder import verify_outputs
+    from model_profiling.pipeline.defaults import default_config
+    from model_profiling.pipeline.pipeline import Pipeline
+    from model_profiling.platforms.emulator import EmulatorPlatform
+    from model_profiling.report import results, terminal
+    from model_profiling.report.kernel_view import kernels_data
+    from model_profiling.report.printing import print_json
+
+    platform = EmulatorPlatform()
+    with progress() as report:
+        config, remark = default_config(args.model, platform, args.output_root, None, None, ladder=True)
+        directory = Pipeline(config, platform, report).run().directory
+    analysed, manifest = results.refreshed(directory), directory.manifest()
+    verify_outputs(analysed.summary)
+    if args.json:
+        print_json(kernels_data(manifest, analysed.summary))
+    else:
+        terminal.show_evidence(directory, manifest, analysed.summary, remark)
+    return 0

@@ -1,0 +1,71 @@
+"""Arm with SME2 where there is none: the real aarch64 runner and kernels under QEMU. Its times are never latency."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import SetupError
+from model_profiling.platforms.base import Probe
+from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.process import ProcessPlatform, list_features
+from model_profiling.runner.build import build_runner, host_target
+
+TARGET = "linux-aarch64"
+INSTALL = "bash model_profiling/scripts/install_emulator.sh"
+# QEMU learnt SME2 in 10.1; before that it knows SME.
+NEEDED = (10, 1)
+# Where Debian's and Ubuntu's cross compiler keeps the C library of its target.
+_SYSROOT = Path("/usr/aarch64-linux-gnu")
+
+
+@dataclass(frozen=True)
+class Qemu:
+    path: str
+    version: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+def find_qemu() -> Qemu | None:
+    """The emulator on the path, whatever its age."""
+    path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if path is None:
+        return None
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    found = re.search(r"version (\d+(?:\.\d+)*)", said)
+    return Qemu(path, tuple(map(int, found[1].split("."))) if found else (0,))
+
+
+class EmulatorPlatform(ProcessPlatform):
+    """Runs the aarch64 build under QEMU; on an aarch64 Linux machine that has SME2 itself, without."""
+
+    def __init__(self) -> None:
+        native = host_target().name == TARGET
+        build = build_runner(TARGET)
+        if native:
+            own = list_features([str(build.path)])
+            if own is not None and "sme2" in own.present:
+                super().__init__("emulator", build, prefix=(), timing="measured")
+                return
+        qemu = find_qemu()
+        if qemu is None:
+            raise SetupError("no emulator: qemu-aarch64 is not on the path", f"Install one: {INSTALL}")
+        sysroot = () if native else ("-L", str(_SYSROOT))
+        self.qemu = qemu
+        super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")
+
+    def probe(self) -> Probe:
+        features = self.features()
+        environment = {"cpu": "this machine's own", "shows": shows(set(features.present)), **describe_host()}
+        if self.timing == "emulated":
+            environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
+        return Probe(features.arch, tuple(features.present), features.proof, environment)
+
+
+def shows(present: set[str]) -> str:
+    """What of SME can be seen: `SME2`, `SME1 only` or `no SME`."""
+    return "SME2" if "sme2" in present else "SME1 only" if "sme" in present else "no SME"

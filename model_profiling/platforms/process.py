@@ -1,0 +1,113 @@
+"""What platforms that start the runner as a process of this machine have in common."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.errors import RunError, SetupError
+from model_profiling.platforms.base import Request
+from model_profiling.run_directory import RunnerRecord
+from model_profiling.runner.build import Build
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
+from model_profiling.runner.protocol import Features, decode_message
+from model_profiling.runner.session import ProcessSession, runner_failure
+
+
+def list_features(command: list[str]) -> Features | None:
+    """What the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
+    try:
+        done = subprocess.run(
+            [*command, "--list_features"], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        )
+        message = decode_message(done.stdout.splitlines()[0]) if done.stdout else None
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
+        return None
+    return message if isinstance(message, Features) else None
+
+
+class ProcessPlatform:
+    """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
+
+    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: str) -> None:
+        self.name = name
+        self.timing = timing
+        self._build = build
+        self._prefix = prefix
+        self.trace_note = ""
+        if build.target.name != "linux-aarch64":
+            self.trace_note = (
+                f"no kernel trace: the backend for {build.target.name} has no KleidiAI kernels; "
+                "the features in force and the operators' names are the evidence there is"
+            )
+
+    @property
+    def build(self) -> Build:
+        return self._build
+
+    def features(self) -> Features:
+        found = list_features([*self._prefix, str(self._build.path)])
+        if found is None:
+            raise SetupError("the runner cannot tell this CPU's features", "Run `sme2-kit doctor` to see why.")
+        return found
+
+    def runner(self, runner_path: str | None) -> RunnerRecord:
+        if runner_path is None:
+            build = self._build
+            digest = files.sha256(build.path)
+            return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+        path = Path(runner_path).resolve()
+        if not os.access(path, os.X_OK):
+            raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
+        kind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
+        return RunnerRecord(kind, str(path), files.sha256(path))
+
+    def open(self, request: Request) -> ProcessSession:
+        command = [request.runner.path, f"--model_path={request.model}", f"--cpu_threads={request.threads}"]
+        command += [f"--warmup={request.warmup}", "--paced"]
+        command += [f"--inputs={path}" for path in request.inputs]
+        if request.disable_features:
+            command.append(f"--disable_features={','.join(request.disable_features)}")
+        if request.etdump is not None:
+            command.append(f"--etdump_path={request.etdump}")
+        if request.output_base is not None:
+            command.append(f"--output_file={request.output_base}")
+        variables = {}
+        if request.kernel_trace is not None and not self.trace_note:
+            variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
+        return ProcessSession([*self._start(variables), *command], request.log, request.timeout_s)
+
+    def _start(self, variables: dict[str, str]) -> list[str]:
+        """The words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        if self._prefix:
+            return [*self._prefix, *(word for setting in settings for word in ("-E", setting))]
+        return ["env", *settings] if settings else []
+
+    def launch(self, request: Request, executions: int) -> None:
+        command = [*self._prefix, request.runner.path, f"--model_path={request.model}"]
+        command += [
+            f"--num_executions={executions}",
+            f"--cpu_threads={request.threads}",
+            f"--etdump_path={request.etdump}",
+        ]
+        with request.log.open("ab") as log:
+            start = log.tell()
+            try:
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=request.timeout_s, check=False
+                )
+            except subprocess.TimeoutExpired:
+                raise RunError(
+                    f"{command[0]} did not end within {request.timeout_s:g} s", "Raise `timeout_s`."
+                ) from None
+            except OSError as error:
+                what = f"the runner {command[0]} cannot be started: {error.strerror}"
+                raise SetupError(what, "Check that it is built for this machine.") from None
+        if done.returncode != 0:
+            raise runner_failure(done.returncode, request.log, start)
+
+    def load(self) -> float:
+        return os.getloadavg()[0]

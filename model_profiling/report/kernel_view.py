@@ -1,0 +1,78 @@
+"""Kernel evidence: which kernel ran for which operator, as Markdown, as JSON, and as lines for the terminal."""
+
+from model_profiling.analysis.coverage import Coverage, CoveredOperator
+from model_profiling.analysis.kernels import KernelCalls
+from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.report.markdown import row, text
+from model_profiling.run_directory import Manifest
+
+
+def kernels_data(manifest: Manifest, summary: AnalysisSummary) -> dict[str, object]:
+    """kernels.json: per experiment the features in force, the kernels of each operator, and the coverage."""
+    return {
+        "model": summary.model,
+        "platform": summary.platform,
+        "experiments": {
+            name: {
+                "features": manifest.experiments[name].features,
+                "coverage": experiment.coverage,
+                "kernels": experiment.kernels,
+            }
+            for name, experiment in summary.experiments.items()
+            if experiment.coverage is not None
+        },
+    }
+
+
+def kernel_view(summary: AnalysisSummary) -> str:
+    """kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why not."""
+    lines = [f"# Kernels of {text(summary.model)} on {text(summary.platform)}", ""]
+    for name, experiment in summary.experiments.items():
+        if experiment.coverage is None:
+            continue
+        lines += [f"## {text(name)}", "", f"{text(experiment.coverage.headline)}.", ""]
+        if experiment.coverage.note:
+            lines += [f"Note: {text(experiment.coverage.note)}.", ""]
+        lines += [row(["operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2"])]
+        lines += [
+            "|---|---|---|---:|---:|---|---|",
+            *(_row(operator) for operator in experiment.coverage.operators),
+            "",
+        ]
+        if experiment.kernels is not None and experiment.kernels.at_load:
+            packed = ", ".join(f"{call.kernel} ({call.calls})" for call in experiment.kernels.at_load)
+            lines += [f"While loading, weights were packed by: {text(packed)}.", ""]
+    lines += ["Evidence of a trace run: it says what ran and never how fast."]
+    return "\n".join(lines) + "\n"
+
+
+def _row(operator: CoveredOperator) -> str:
+    kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
+    calls = ", ".join(str(call.calls) for call in operator.kernels) or "-"
+    work = operator.multiply_accumulates
+    macs = f"{work:,}" if work is not None else "-"
+    return row([operator.name, operator.level, kernels, calls, macs, operator.shape, operator.why_not])
+
+
+def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
+    """For the terminal: the headline, and in detail each operator with its matrix kernel or the reason why not."""
+    sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
+    lines = [f"  {name}: {coverage.headline}{sme}"]
+    if not detail:
+        return lines
+    width = max((len(operator.name) for operator in coverage.operators), default=0)
+    for operator in coverage.operators:
+        matrix = _matrix_kernel(operator.kernels)
+        lines.append(f"    {operator.name:<{width}}  {matrix or operator.level}{_reason(operator)}")
+    if coverage.note:
+        lines.append(f"    note: {coverage.note}")
+    return lines
+
+
+def _matrix_kernel(kernels: list[KernelCalls]) -> str:
+    compute = [call.kernel.removeprefix("kai_run_") for call in kernels if call.kernel.startswith("kai_run_matmul")]
+    return ", ".join(compute)
+
+
+def _reason(operator: CoveredOperator) -> str:
+    return f"  ({operator.why_not})" if operator.why_not else ""

@@ -1,0 +1,240 @@
+"""Which KleidiAI kernels really ran, and for which operator: a preloaded shim made from the backend's own symbol table.
+
+The aarch64 backend calls its `kai_run_*` functions through its GOT, so a preloaded library that defines the same names
+sees every call: each trampoline notes the call and jumps on to the real function, all argument registers untouched.
+XNNPACK, with profiling on as in the wheel, reads the clock once when a delegate starts and once after each operator;
+the shim sees those calls too (they come from inside the backend), so kernels fall between operators exactly, without
+comparing times. A traced run is evidence and never timing.
+"""
+
+import hashlib
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import InputError, RunError, SetupError
+from model_profiling.places import cache_directory
+from model_profiling.runner.build import Build
+
+TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
+_PREFIX = "kai_run_"
+_BACKEND = "libexecutorch_backend_xnnpack.so"
+_LONGEST_TRACE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The backend read its clock: a delegate began, or an operator ended."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All calls of one kernel between two marks; `first_ns` and `last_ns` are on the clock of the ETDump."""
+
+    kernel: str
+    count: int
+    first_ns: int
+    last_ns: int
+
+
+Trace = list[Mark | Calls]
+
+
+def kernel_symbols(library: Path) -> list[str]:
+    """The names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
+    try:
+        names = _dynamic_symbols(library.read_bytes())
+    except (OSError, struct.error, ValueError, IndexError) as error:
+        raise SetupError(f"{library} is not a readable shared library: {error}", "Install executorch again.") from None
+    return sorted(name for name in names if name.startswith(_PREFIX))
+
+
+def _dynamic_symbols(data: bytes) -> set[str]:
+    """Names defined in .dynsym of a 64-bit little-endian ELF file."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (section_table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_table + size * index) for index in range(count)]
+    names: set[str] = set()
+    for section in sections:
+        if section[1] != 11:  # SHT_DYNSYM
+            continue
+        strings = sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], 24):
+            name, _, _, defined_in = struct.unpack_from("<IBBH", data, at)
+            if defined_in and name:
+                end = data.index(b"\0", strings + name)
+                names.add(data[strings + name : end].decode("ascii", "replace"))
+    return names
+
+
+def build_shim(build: Build) -> Path:
+    """Compile the shim for the runner's target, once per backend and compiler; needs an aarch64 Linux target."""
+    if build.target.name != "linux-aarch64":
+        raise SetupError(
+            f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
+            "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
+        )
+    symbols = kernel_symbols(build.sdk.libraries / _BACKEND)
+    if not symbols:
+        what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
+        raise SetupError(what, "Use executorch 1.5.1.")
+    source = generate_shim(symbols)
+    key = hashlib.sha256((source + " ".join(build.command) + build.compiler).encode()).hexdigest()[:20]
+    shim = cache_directory() / "shim" / key / "libsme2_kit_trace.so"
+    if not shim.is_file():
+        shim.parent.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=shim.parent.parent, prefix=".build-") as scratch:
+            home = Path(scratch) / "shim"
+            home.mkdir()
+            (home / "shim.cpp").write_text(source)
+            command = [*build.command, "-O1", "-fPIC", "-shared", "-w", "shim.cpp", "-o", shim.name, "-ldl"]
+            done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
+                raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
+            if not shim.parent.exists():
+                home.rename(shim.parent)
+    return shim
+
+
+def generate_shim(symbols: list[str]) -> str:
+    """The shim's source: one trampoline per kernel, and a recorder."""
+    names = ",\n".join(f'  "{name}"' for name in symbols)
+    trampolines = "\n".join(_trampoline(index, name) for index, name in enumerate(symbols))
+    return _RECORDER.replace("@NAMES@", names).replace("@COUNT@", str(len(symbols))) + trampolines
+
+
+def _trampoline(index: int, name: str) -> str:
+    """Note the call, then jump to the real kernel with every argument register and the stack as they were."""
+    pairs = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    save = "".join(f" stp x{a}, x{b}, [sp, #{16 + 8 * a}]\\n" for a, b in pairs) + " str x8, [sp, #80]\\n"
+    save += "".join(f" stp q{a}, q{b}, [sp, #{96 + 16 * a}]\\n" for a, b in pairs)
+    load = save.replace("stp", "ldp").replace("str", "ldr")
+    return (
+        f'__asm__(".text\\n.globl {name}\\n.type {name}, %function\\n{name}:\\n'
+        " stp x29, x30, [sp, #-240]!\\n mov x29, sp\\n"
+        f"{save} mov w0, #{index}\\n bl sme2_kit_note\\n mov x16, x0\\n{load} ldp x29, x30, [sp], #240\\n br x16\\n"
+        f'.size {name}, .-{name}\\n");'
+    )
+
+
+# Records are {kernel or -1 for a mark, calls, first ns, last ns}; written as text when the process ends.
+_RECORDER = r"""
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const kNames[] = {
+@NAMES@
+};
+struct Record { int32_t kernel; uint64_t calls, first, last; };
+static Record *records;
+static size_t used, room;
+static void *real[@COUNT@];
+static uintptr_t backend_start, backend_end;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t now() {
+  timespec t;
+  syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1000000000u + t.tv_nsec;
+}
+
+static void add(int32_t kernel) {
+  const uint64_t at = now();
+  // Calls of one kernel for one operator are one record: an operator has few kernels and may call them very often.
+  for (size_t i = used; kernel >= 0 && i > 0 && records[i - 1].kernel >= 0; --i) {
+    if (records[i - 1].kernel != kernel) continue;
+    records[i - 1].calls++;
+    records[i - 1].last = at;
+    return;
+  }
+  if (used == room) {
+    const size_t more = room ? 2 * room : 4096;
+    Record *const grown = static_cast<Record *>(realloc(records, more * sizeof(Record)));
+    if (grown == nullptr) return;
+    records = grown;
+    room = more;
+  }
+  records[used++] = Record{kernel, 1, at, at};
+}
+
+extern "C" __attribute__((visibility("hidden"))) void *sme2_kit_note(int32_t kernel) {
+  pthread_mutex_lock(&lock);
+  if (real[kernel] == nullptr) {
+    real[kernel] = dlsym(dlopen("libexecutorch_backend_xnnpack.so", RTLD_NOLOAD | RTLD_NOW), kNames[kernel]);
+    if (real[kernel] == nullptr) abort();
+  }
+  add(kernel);
+  pthread_mutex_unlock(&lock);
+  return real[kernel];
+}
+
+static int find_backend(dl_phdr_info *info, size_t, void *) {
+  if (strstr(info->dlpi_name, "libexecutorch_backend_xnnpack") == nullptr) return 0;
+  backend_start = info->dlpi_addr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const uintptr_t end = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz;
+    if (info->dlpi_phdr[i].p_type == PT_LOAD && end > backend_end) backend_end = end;
+  }
+  return 1;
+}
+
+extern "C" int clock_gettime(clockid_t clock, timespec *at) {
+  const uintptr_t caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  if (backend_end == 0) dl_iterate_phdr(find_backend, nullptr);
+  if (caller >= backend_start && caller < backend_end) {
+    pthread_mutex_lock(&lock);
+    add(-1);
+    pthread_mutex_unlock(&lock);
+  }
+  return syscall(SYS_clock_gettime, clock, at);
+}
+
+__attribute__((destructor)) static void report() {
+  const char *const path = getenv("SME2_KIT_KERNEL_TRACE");
+  if (path == nullptr) return;
+  FILE *const file = fopen(path, "w");
+  if (file == nullptr) return;
+  for (size_t i = 0; i < used; ++i) {
+    const Record &r = records[i];
+    fprintf(file, "%s %llu %llu %llu\n", r.kernel < 0 ? "-" : kNames[r.kernel], (unsigned long long)r.calls,
+            (unsigned long long)r.first, (unsigned long long)r.last);
+  }
+  fputs("end\n", file);
+  fclose(file);
+}
+"""
+
+
+def read_trace(path: Path) -> Trace:
+    """Read what the shim wrote; a trace that was cut short is an error, not fewer kernels."""
+    try:
+        if path.stat().st_size > _LONGEST_TRACE:
+            raise InputError(f"kernel trace {path} is too large", "Trace fewer executions.")
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise RunError(
+            f"the kernel trace {path} was not written: {error.strerror}", "Look into the runner's log."
+        ) from None
+    if not lines or lines[-1] != "end":
+        raise RunError(f"the kernel trace {path} is incomplete", "The runner ended before it was written; see its log.")
+    trace: Trace = []
+    for line in lines[:-1]:
+        try:
+            kernel, count, first, last = line.split(" ")
+            trace.append(Mark() if kernel == "-" else Calls(kernel, int(count), int(first), int(last)))
+        except ValueError:
+            raise InputError(f"kernel trace {path} is damaged at: {line[:80]!r}", "Run the trace again.") from None
+    return trace
