@@ -10,7 +10,19 @@ from typing import Protocol, cast
 from model_profiling import __version__
 
 # Each name is a module of this package with HELP, prepare_parser and run.
-COMMANDS = ("export", "run", "kernels", "analyze", "compare", "validate", "quicktest", "models", "doctor", "build")
+COMMANDS = (
+    "export",
+    "run",
+    "kernels",
+    "analyze",
+    "compare",
+    "report",
+    "validate",
+    "quicktest",
+    "models",
+    "doctor",
+    "build",
+)
 
 
 class Command(Protocol):

@@ -1,0 +1,48 @@
+"""Pictures as Vega-Lite specifications: one specification serves PNG, SVG and the page.
+
+Each function is data in, specification out. `width` is that of the whole picture; a narrow one is laid out anew, not
+shrunk, so that a phone shows letters one can read.
+"""
+
+from model_profiling.report.charts.latency import latency
+from model_profiling.report.charts.operators import operators, single_operators
+from model_profiling.report.charts.shift import shift
+from model_profiling.report.charts.speedups import speedups
+from model_profiling.report.charts.whole import NARROW, WIDE, Spec
+from model_profiling.report.run import Run
+from model_profiling.report.theme import Theme
+
+__all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
+
+
+def of_run(run: Run, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
+    """All pictures of a run by name: `shift`, `latency`, `operators`; a second comparison's end in `_2`."""
+
+    def title(what: str) -> str:
+        return f"{run.summary.model}: {what}" if titled else ""
+
+    found: dict[str, Spec] = {}
+    if not run.measured:
+        return found
+    turns = [(name, turns) for name, turns in run.turns.items() if turns]
+    if turns:
+        found["latency"] = latency(turns, width, theme, title("latency by turn"))
+    for number, comparison in enumerate(run.summary.comparisons, 1):
+        end = "" if number == 1 else f"_{number}"
+        sides = run.sides(comparison.before, comparison.after)
+        experiments = [run.summary.experiments[name] for name in (comparison.before, comparison.after)]
+        rows = [
+            (side, {entry.category: entry.ms for entry in experiment.breakdown.categories})
+            for side, experiment in zip(sides, experiments, strict=True)
+        ]
+        found[f"shift{end}"] = shift(rows, width, theme, title("where the time goes"))
+        found[f"operators{end}"] = operators(comparison.operators, sides, width, theme, title("top operators"))
+    if not run.summary.comparisons and run.summary.experiments:
+        breakdowns = {name: experiment.breakdown for name, experiment in run.summary.experiments.items()}
+        parts = [(name, {entry.category: entry.ms for entry in b.categories}) for name, b in breakdowns.items()]
+        found["shift"] = shift(parts, width, theme, title("where the time goes"))
+        name, breakdown = next(iter(breakdowns.items()))
+        entries = sorted((e for e in breakdown.instances if e.where != "runtime"), key=lambda e: -e.ms)
+        top = [(e.name, e.ms, e.share) for e in entries]
+        found["operators"] = single_operators(top, width, theme, title(f"top operators of {name}"))
+    return found

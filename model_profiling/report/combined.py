@@ -1,0 +1,145 @@
+"""Several runs side by side: platforms, dtypes, devices or models, in one Markdown file with pictures."""
+
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.report import charts, markdown_report, numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
+from model_profiling.report.content.headline import cpu
+from model_profiling.report.run import Run
+from model_profiling.report.theme import LIGHT, Theme
+from model_profiling.report.words import comparison_sentence
+
+OUTPUT = Path("combined_report.md")
+
+
+def write(runs: list[Run], output: Path | None, title: str = "") -> list[Path]:
+    """Write the report, by default into the current directory."""
+    from model_profiling.report.writing import write_pictures
+
+    output = output or OUTPUT
+    pictures, written = write_pictures(pictures_of(runs, charts.WIDE, LIGHT), output)
+    files.write_text(output, markdown_report.render(report(runs, title), pictures))
+    return [output, *written]
+
+
+def report(runs: list[Run], title: str = "") -> Report:
+    sections = [_speed(runs), _shares(runs), _movers(runs), _machines(runs)]
+    subtitle = " · ".join(dict.fromkeys(run.summary.model for run in runs))
+    found = [section for section in sections if section is not None]
+    return Report(title or f"{len(runs)} runs side by side", subtitle, _sentences(runs), found)
+
+
+def names(runs: list[Run]) -> list[str]:
+    """What to call each run: model and platform, and its directory where these do not tell runs apart."""
+    short = [f"{run.summary.model} on {run.summary.platform}" for run in runs]
+    longer = [f"{name}, {cpu(run)}" if short.count(name) > 1 else name for name, run in zip(short, runs, strict=True)]
+    return [
+        f"{name} ({run.directory})" if longer.count(name) > 1 else name for name, run in zip(longer, runs, strict=True)
+    ]
+
+
+def pictures_of(runs: list[Run], width: int, theme: Theme) -> dict[str, charts.Spec]:
+    """Speedups with intervals, and categories of every compared experiment."""
+    found: dict[str, charts.Spec] = {}
+    speed, parts = [], []
+    for name, run in zip(names(runs), runs, strict=True):
+        if not run.measured:
+            continue
+        for comparison in run.summary.metrics.comparisons if run.summary.metrics else []:
+            if comparison.turns and comparison.high < float("inf"):
+                after = run.sides(comparison.before, comparison.after)[1]
+                speed.append((f"{name}: {after}", comparison.ratio, comparison.low, comparison.high))
+        parts += [
+            (f"{name}: {label}", {c.category: c.ms for c in run.summary.experiments[experiment].breakdown.categories})
+            for experiment, label in _labelled(run)
+        ]
+    if speed:
+        found["speedups"] = charts.speedups(speed, width, theme, "What acceleration changes")
+    if parts:
+        found["shift"] = charts.shift(parts, width, theme, "Where the time goes")
+    return found
+
+
+def _labelled(run: Run) -> list[tuple[str, str]]:
+    """Experiments with their short names, each once."""
+    labels: dict[str, str] = {}
+    for comparison in run.summary.comparisons:
+        pair = (comparison.before, comparison.after)
+        labels.update(dict(zip(pair, run.sides(*pair), strict=True)))
+    labels.update({name: name for name in run.alone})
+    return list(labels.items())
+
+
+def _sentences(runs: list[Run]) -> list[str]:
+    found = []
+    for name, run in zip(names(runs), runs, strict=True):
+        if not run.measured:
+            found.append(f"{name}: emulated, so nothing is said of its time.")
+        elif run.summary.metrics and run.summary.metrics.comparisons:
+            found += [f"{name}: {comparison_sentence(c)}." for c in run.summary.metrics.comparisons]
+        else:
+            found.append(f"{name}: nothing was compared.")
+    return found
+
+
+def _speed(runs: list[Run]) -> Section | None:
+    columns = ("run", "experiment", "median", "MAD", "p95", "runs")
+    rows: list[tuple[Cell, ...]] = []
+    for name, run in zip(names(runs), runs, strict=True):
+        metrics = run.summary.metrics
+        for experiment, measured in metrics.experiments.items() if metrics and run.measured else []:
+            if latency := measured.latency:
+                times = (latency.median_ms, latency.mad_ms, latency.p95_ms)
+                cells = [Number(numbers.ms(value), value) for value in times]
+                rows.append((name, experiment, *cells, Number(str(latency.runs), latency.runs)))
+    if not rows:
+        return None
+    caption = "How many times faster the accelerated experiment of each run is."
+    return Section("latency", "Latency", [Table("latency", columns, rows), Picture("speedups", caption)])
+
+
+def _shares(runs: list[Run]) -> Section | None:
+    rows: list[tuple[Cell, ...]] = []
+    sentences = []
+    order: list[str] = []
+    for name, run in zip(names(runs), runs, strict=True):
+        if not run.measured:
+            continue
+        sentences += [f"{name}: {comparison.shift.sentence}" for comparison in run.summary.comparisons]
+        for experiment, label in _labelled(run):
+            breakdown = run.summary.experiments[experiment].breakdown
+            order = [entry.category for entry in breakdown.categories]
+            shares = [Number(numbers.share(entry.share), entry.share) for entry in breakdown.categories]
+            rows.append((name, label, Number(numbers.ms(breakdown.execute_ms), breakdown.execute_ms), *shares))
+    if not rows:
+        return None
+    table = Table("categories", ("run", "experiment", "Method::execute", *order), rows)
+    blocks: list[Block] = [Bullets(sentences)] if sentences else []
+    blocks += [Picture("shift", "Time by operator category, in milliseconds and in share of the time."), table]
+    return Section("categories", "Where the time goes", blocks)
+
+
+def _movers(runs: list[Run]) -> Section | None:
+    """What to do next, run by run: the finding that would gain most."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, run in zip(names(runs), runs, strict=True):
+        for experiment in run.of_interest if run.measured else []:
+            for finding in run.summary.experiments[experiment].advice[:1]:
+                gain = Number(numbers.ratio(finding.gain), finding.gain)
+                rows.append((name, finding.title, gain, finding.next_step))
+    if not rows:
+        return None
+    return Section("advice", "What to do next", [Table("advice", ("run", "finding", "predicted gain", "next"), rows)])
+
+
+def _machines(runs: list[Run]) -> Section:
+    rows: list[tuple[Cell, ...]] = []
+    for name, run in zip(names(runs), runs, strict=True):
+        failed = [experiment for experiment, record in run.manifest.experiments.items() if record.status != "ok"]
+        versions = {record.runner.executorch for record in run.manifest.experiments.values()} - {""}
+        digest = run.manifest.model.sha256[:16]
+        rows.append((name, cpu(run), run.manifest.timing, ", ".join(failed) or "none", ", ".join(versions), digest))
+    columns = ("run", "CPU", "timing", "failed", "ExecuTorch", "model SHA-256, first 16 digits")
+    note = "Runs were not measured side by side: compare ratios between them, and absolute times only with care."
+    return Section("environment", "Machines", [Table("machines", columns, rows), Paragraph(note)])

@@ -1,0 +1,67 @@
+"""The few sentences that everyone reads: what was measured, where, how fast, what shifted, what next."""
+
+from model_profiling.report import numbers
+from model_profiling.report.run import Run
+from model_profiling.report.words import comparison_sentence
+
+
+def title(run: Run) -> str:
+    return f"{run.summary.model} on {run.summary.platform}"
+
+
+def cpu(run: Run) -> str:
+    environment = run.manifest.environment
+    return str(environment.get("cpu") or environment.get("device") or environment.get("arch") or "unknown CPU")
+
+
+def subtitle(run: Run) -> str:
+    emulated = "" if run.measured else ", emulated"
+    parts = [f"{cpu(run)}{emulated}", run.summary.dtype, run.manifest.updated[:10], f"kit {run.manifest.kit_version}"]
+    return " · ".join(part for part in parts if part)
+
+
+def sentences(run: Run) -> list[str]:
+    """At most a handful; what failed or is missing comes before what was found."""
+    failed = [name for name, record in run.manifest.experiments.items() if record.status != "ok"]
+    found = [f"{name} failed, so nothing is said of it." for name in failed]
+    if not run.measured:
+        return [*found, *_emulated(run)]
+    if not run.summary.experiments:
+        return [*found, "No experiment finished: there is nothing to report."]
+    found += _latency(run)
+    found += [comparison.shift.sentence for comparison in run.summary.comparisons]
+    for name in run.of_interest[:1]:
+        for finding in run.summary.experiments[name].advice[:1]:
+            found.append(f"Next: {finding.title} (predicted gain {numbers.ratio(finding.gain)}).")
+    return found
+
+
+def _latency(run: Run) -> list[str]:
+    metrics = run.summary.metrics
+    if metrics is None:
+        return []
+    found = []
+    for comparison in metrics.comparisons:
+        sides = run.sides(comparison.before, comparison.after)
+        medians = []
+        for side, name in zip(sides, (comparison.before, comparison.after), strict=True):
+            latency = metrics.experiments[name].latency
+            medians.append(f"{numbers.ms(latency.median_ms)} with {side}" if latency else f"not known with {side}")
+        found.append(f"Median latency is {' and '.join(medians)}: {comparison_sentence(comparison)}.")
+    compared = {name for c in metrics.comparisons for name in (c.before, c.after)}
+    for name, experiment in metrics.experiments.items():
+        if name not in compared and experiment.latency:
+            latency = experiment.latency
+            spread = f"MAD {numbers.ms(latency.mad_ms)}, {latency.runs} executions"
+            found.append(f"Median latency of {name} is {numbers.ms(latency.median_ms)} ({spread}).")
+    return found
+
+
+def _emulated(run: Run) -> list[str]:
+    """What an emulator can show: which operators and kernels ran, and nothing of time."""
+    counts = []
+    for name, experiment in run.summary.experiments.items():
+        steps = [entry for entry in experiment.breakdown.instances if entry.where != "runtime"]
+        portable = sum(entry.where == "portable" for entry in steps)
+        counts.append(f"{name} ran {len(steps)} operators, {portable} of them outside the delegate.")
+    return [*counts, "The CPU was emulated: operators and kernels are real, times are not and are left out."]

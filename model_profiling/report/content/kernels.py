@@ -1,0 +1,60 @@
+"""Kernel evidence: which paths CONV and GEMM took, as far as ETDump and trace runs tell, and what SME2 covers."""
+
+from collections import Counter
+
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Cell, Number, Paragraph, Section, Table
+from model_profiling.report.content.time import kernel
+from model_profiling.report.run import Run
+
+_COMPUTE = ("CONV", "GEMM")
+
+
+def section(run: Run) -> Section | None:
+    if not run.summary.experiments:
+        return None
+    blocks: list[Block] = [_paths(run)]
+    blocks.append(
+        Paragraph(
+            "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows. A type that "
+            "begins with P (PF32, PF16, PQS8) or QP is KleidiAI's packed path, the one that has SME2 kernels."
+        )
+    )
+    return Section("kernels", "Kernels", blocks)
+
+
+def _paths(run: Run) -> Table:
+    """One row per operator kind and path, with how many operators took it in each experiment."""
+    names = list(run.summary.experiments)
+    counts = {name: _count(experiment.breakdown) for name, experiment in run.summary.experiments.items()}
+    shares = {name: _shares(experiment.breakdown) for name, experiment in run.summary.experiments.items()}
+    paths = dict.fromkeys(path for name in names for path in counts[name])
+    rows: list[tuple[Cell, ...]] = []
+    for path in sorted(paths):
+        cells: list[Cell] = []
+        for name in names:
+            cells.append(Number(str(counts[name][path]), counts[name][path]))
+            if run.measured:
+                part = shares[name].get(path, 0.0)
+                cells.append(Number(numbers.share(part), part))
+        rows.append((*path, *cells))
+    per = [(name, "share") if run.measured else (name,) for name in names]
+    return Table("kernels", ("category", "operator", "path", *(column for columns in per for column in columns)), rows)
+
+
+def _path(category: str, operator: str, path: str) -> tuple[str, str, str]:
+    return category, operator.split(" (")[0], path or "-"
+
+
+def _count(breakdown: Breakdown) -> Counter[tuple[str, str, str]]:
+    return Counter(_path(e.category, e.operator, kernel(e)) for e in breakdown.instances if e.category in _COMPUTE)
+
+
+def _shares(breakdown: Breakdown) -> dict[tuple[str, str, str], float]:
+    found: dict[tuple[str, str, str], float] = {}
+    for entry in breakdown.instances:
+        if entry.category in _COMPUTE:
+            path = _path(entry.category, entry.operator, kernel(entry))
+            found[path] = found.get(path, 0.0) + entry.share
+    return found

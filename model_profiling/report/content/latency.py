@@ -1,0 +1,74 @@
+"""Latency: the distribution of untraced executions, comparisons with intervals, and whether to believe them."""
+
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
+from model_profiling.report.run import Run
+from model_profiling.report.words import agreement_sentence, comparison_sentence
+
+_COLUMNS = (
+    "experiment", "switched off", "median", "MAD", "p90", "p95", "p99", "min", "max",
+    "CV", "drift", "outliers", "runs", "tracer cost",
+)  # fmt: skip
+
+
+def section(run: Run) -> Section | None:
+    metrics = run.summary.metrics
+    if metrics is None:
+        return None
+    blocks: list[Block] = []
+    if run.measured:
+        rows = [_row(name, experiment) for name, experiment in metrics.experiments.items() if experiment.latency]
+        if rows:
+            blocks += [Table("latency", _COLUMNS, rows)]
+        sentences = [comparison_sentence(comparison) + "." for comparison in metrics.comparisons]
+        sentences += [
+            f"{name}: {warning}."
+            for name, experiment in metrics.experiments.items()
+            for warning in (experiment.latency.warnings if experiment.latency else [])
+        ]
+        sentences += [
+            f"{name}: latency is from {experiment.latency_source}, for lack of others."
+            for name, experiment in metrics.experiments.items()
+            if experiment.latency and experiment.latency_source != "untraced executions"
+        ]
+        if sentences:
+            blocks.append(Bullets(sentences))
+        if any(run.turns.values()):
+            blocks.append(
+                Picture("latency", "Every execution by turn. Each experiment has its own axis, so that drift shows.")
+            )
+    blocks += _outputs(run)
+    return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None
+
+
+def _row(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
+    latency, overhead = experiment.latency, experiment.tracer_overhead_percent
+    assert latency is not None
+    times = (
+        latency.median_ms, latency.mad_ms, latency.p90_ms, latency.p95_ms, latency.p99_ms,
+        latency.min_ms, latency.max_ms,
+    )  # fmt: skip
+    return (
+        name,
+        ", ".join(experiment.disabled) or "nothing",
+        *(Number(numbers.ms(value), value) for value in times),
+        Number(f"{latency.cv_percent:.1f} %", latency.cv_percent),
+        Number(numbers.percent(latency.drift_percent), latency.drift_percent),
+        Number(str(latency.outliers), latency.outliers),
+        Number(str(latency.runs), latency.runs),
+        Number(numbers.percent(overhead) if overhead is not None else "-", overhead),
+    )
+
+
+def _outputs(run: Run) -> list[Block]:
+    """Whether the outputs agree: speed without it is worth nothing."""
+    metrics = run.summary.metrics
+    assert metrics is not None
+    items = [f"Outputs of {agreement_sentence(agreement)}." for agreement in metrics.agreements]
+    items += [
+        f"{name} gave {experiment.nonfinite_outputs} outputs that are NaN or Inf."
+        for name, experiment in metrics.experiments.items()
+        if experiment.nonfinite_outputs
+    ]
+    return [Bullets(items)] if items else [Paragraph("Outputs were not compared with anything.")]

@@ -1,0 +1,123 @@
+"""How the numbers came about: what was not measured, on which machine, in which order, and how to do it again."""
+
+import shlex
+
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Code, Paragraph, Section, Table
+from model_profiling.report.content.headline import cpu
+from model_profiling.report.run import Run
+from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
+
+_HIDDEN = ("cpu", "arch", "memory_bytes", "load_1m_5m_15m")
+
+
+def not_measured(run: Run) -> Section:
+    """Say what a reader might take for granted and this run does not show."""
+    items = []
+    for name, record in run.manifest.experiments.items():
+        if record.status != "ok":
+            items.append(f"{name} failed: {record.failure or record.status}.")
+    if not run.measured:
+        items.append("Time: the CPU was emulated. Run on real hardware for latency, speedup and shares.")
+    elif not run.summary.comparisons and run.summary.experiments:
+        items.append("A difference: no two experiments were compared, so nothing is said of speedup.")
+    items += [f"{note.rstrip('.')}." for note in run.summary.notes if not _said(run, note)]
+    items += [f"{n}: {note.rstrip('.')}." for n, e in run.summary.experiments.items() for note in e.notes]
+    items += [f"{n}: {note.rstrip('.')}." for n, r in run.manifest.experiments.items() for note in r.notes]
+    export = run.manifest.model.export
+    if export is None:
+        items.append(
+            "The export: no export_meta.json lies beside the model, so delegation and expected outputs are unknown."
+        )
+    elif "random" in export.weights:
+        items.append(f"Accuracy: weights are {export.weights}. Latency does not depend on them, outputs mean nothing.")
+    if run.measured:
+        items.append(
+            "Anything below a microsecond inside the delegate: XNNPACK times its operators in whole microseconds."
+        )
+    items.append("Power, temperature and memory use.")
+    return Section("not_measured", "What was not measured", [Bullets(items)])
+
+
+def _said(run: Run, note: str) -> bool:
+    """Failures are listed first, in the manifest's words."""
+    return any(note.startswith(f"{name} failed:") for name in run.manifest.experiments)
+
+
+def environment(run: Run) -> Section:
+    """The machine, the features in force, and the order in which executions took turns."""
+    values = dict(run.manifest.environment)
+    rows: list[tuple[Cell, ...]] = [("CPU", cpu(run)), ("architecture", str(values.get("arch", "not known")))]
+    memory, load = values.get("memory_bytes"), values.get("load_1m_5m_15m")
+    if isinstance(memory, int | float):
+        rows.append(("memory", f"{memory / 2**30:.1f} GiB"))
+    if isinstance(load, list):
+        rows.append(("load (1, 5, 15 minutes)", ", ".join(map(str, load))))
+    rows += [(key.replace("_", " "), _plain(value)) for key, value in values.items() if key not in _HIDDEN]
+    model = run.manifest.model
+    rows.append(("model", f"{model.stem}, {model.dtype}, {numbers.mebibytes(model.bytes)}"))
+    if model.export:
+        rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
+    blocks: list[Block] = [Table("environment", ("what", "value"), rows), _experiments(run)]
+    blocks += [Paragraph(_schedule(schedule)) for schedule in run.manifest.schedules.values()]
+    if run.measured:
+        text = (
+            "Latency is from executions without a tracer, breakdown and operators from others with one; they never mix."
+        )
+        blocks.append(Paragraph(text))
+    return Section("environment", "Environment and method", blocks)
+
+
+def _experiments(run: Run) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, record in run.manifest.experiments.items():
+        off = ", ".join(record.features.disabled) if record.features else ", ".join(record.disable_features)
+        rows.append((name, record.status, record.mode, str(record.threads), off or "nothing", _runner(record)))
+    return Table("experiments", ("experiment", "status", "mode", "threads", "switched off", "runner"), rows)
+
+
+def _runner(record: ExperimentRecord) -> str:
+    runner = record.runner
+    parts = (
+        runner.kind,
+        runner.target,
+        runner.compiler,
+        f"ExecuTorch {runner.executorch}" if runner.executorch else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _schedule(schedule: ScheduleRecord) -> str:
+    settle = f", {schedule.settle_runs} untimed runs before each" if schedule.settle_runs else ""
+    return f"Schedule: {schedule.kind}, {schedule.turns} turns, seed {schedule.seed}{settle}."
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def reproduce(run: Run) -> Section:
+    """Exact commands, and hashes to see that the same things went in."""
+    manifest, model = run.manifest, run.manifest.model
+    commands = []
+    if model.export:
+        export = model.export
+        layout = "" if export.memory_format == "contiguous" else f" --memory-format {shlex.quote(export.memory_format)}"
+        commands.append(
+            f"sme2-kit export --model {shlex.quote(export.model)} --dtype {shlex.quote(export.dtype)}{layout}"
+        )
+    command = str(manifest.config.get("command") or "")
+    commands.append(command or f"sme2-kit run {shlex.quote(model.path)}")
+    commands.append(f"sme2-kit report {shlex.quote(run.directory)} --html")
+    rows: list[tuple[Cell, ...]] = [(model.stem + ".pte", model.sha256)]
+    runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
+    rows += [(f"runner ({kind})", digest) for digest, kind in runners.items()]
+    for name, record in manifest.experiments.items():
+        rows += [(f"{name}/{file}", digest) for file, digest in record.files.items() if file.endswith(".etdump")]
+    return Section(
+        "reproduce", "How to reproduce", [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
+    )

@@ -1,0 +1,76 @@
+"""What the graph is like: operators outside the delegate, and data that is moved instead of computed with."""
+
+from model_profiling.analysis.movement import Chain, DataMovement
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
+from model_profiling.report.content.time import source
+from model_profiling.report.run import Run
+
+_MOST_CHAINS = 10
+
+
+def portable(run: Run) -> Section | None:
+    """Operators that ran outside every delegate, with the export's reason where it gave one."""
+    if not run.summary.experiments:
+        return None
+    blocks: list[Block] = []
+    for name in run.of_interest:
+        entries = [e for e in run.summary.experiments[name].breakdown.instances if e.where == "portable"]
+        if not entries:
+            blocks.append(Paragraph(f"{name}: every operator ran inside the delegate."))
+            continue
+        rows: list[tuple[Cell, ...]] = []
+        for entry in sorted(entries, key=lambda entry: -entry.ms):
+            times = (Number(numbers.ms(entry.ms), entry.ms), Number(numbers.share(entry.share), entry.share))
+            rows.append((entry.name, *(times if run.measured else ()), _reason(run, entry.operator), source(entry)))
+        timed = (name, "share") if run.measured else ()
+        blocks.append(Table("portable", ("operator", *timed, "why it is not delegated", "source"), rows, short=10))
+    return Section("portable", "Portable operators", blocks)
+
+
+def _reason(run: Run, operator: str) -> str:
+    export = run.manifest.model.export
+    base = operator.split("::")[-1].split(".")[0]
+    left = export.delegation.not_delegated if export else []
+    return next((entry.reason for entry in left if base in entry.op.split(".")), "not known")
+
+
+def movement(run: Run) -> Section | None:
+    """Transposes, copies, pads and converts: how much, in which chains, and which may undo each other."""
+    if not run.summary.experiments:
+        return None
+    blocks: list[Block] = []
+    for name in run.of_interest:
+        found = run.summary.experiments[name].data_movement
+        if not found.chains:
+            blocks.append(Paragraph(f"{name}: no data is moved between operators."))
+            continue
+        blocks.append(Paragraph(_sentence(name, found, run.measured)))
+        blocks.append(_chains(found.chains, run.measured))
+        pairs = [_pair(p.first, p.second, p.ms, p.share, run.measured) for p in found.inverse_pairs[:_MOST_CHAINS]]
+        if pairs:
+            blocks += [Paragraph("Transposes with nothing between them that minds the layout:"), Bullets(pairs)]
+    return Section("movement", "Data movement", blocks)
+
+
+def _sentence(name: str, found: DataMovement, measured: bool) -> str:
+    if not measured:
+        return f"{name}: data is moved in {len(found.chains)} places, by {', '.join(found.by_kind)}."
+    kinds = ", ".join(f"{kind} {numbers.ms(value)}" for kind, value in found.by_kind.items())
+    return f"{name}: {numbers.ms(found.ms)} ({numbers.share(found.share)}) moves data: {kinds}."
+
+
+def _chains(chains: list[Chain], measured: bool) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for chain in chains:
+        between = f"{chain.before or 'the input'} → {chain.after or 'the output'}"
+        times = (Number(numbers.ms(chain.ms), chain.ms), Number(numbers.share(chain.share), chain.share))
+        edge = "yes" if chain.at_boundary else "no"
+        rows.append((", ".join(chain.operators), *(times if measured else ()), between, edge))
+    timed = ("time", "share") if measured else ()
+    return Table("chains", ("operators in a row", *timed, "between", "at a delegate's edge"), rows, short=_MOST_CHAINS)
+
+
+def _pair(first: str, second: str, ms: float, share: float, measured: bool) -> str:
+    cost = f": {numbers.ms(ms)} ({numbers.share(share)})" if measured else ""
+    return f"{first} and {second} may undo each other{cost}."

@@ -1,0 +1,115 @@
+"""The HTML page: one file that works from a disk without a network, with the report's blocks and what one can try.
+
+Names in it are not trusted. jinja2 escapes all text; data for the scripts is JSON that cannot end its element; the
+scripts write text, never markup; and the page's own policy forbids any other script and every request.
+"""
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.profile import RUNTIME
+from model_profiling.report import charts, drawing
+from model_profiling.report.blocks import Report
+from model_profiling.report.run import Run, Timeline
+from model_profiling.report.theme import CATEGORY_COLOURS, PAGE, ink_on
+
+_FILES = Path(__file__).parent / "page"
+_SCRIPTS = ("table.js", "whatif.js", "timeline.js", "theme.js")
+
+
+def page(run: Run, report: Report) -> str:
+    """The whole page as text."""
+    script = _script()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            run=run,
+            figures=_figures(run),
+            data=_json(_data(run)),
+            style=Markup((_FILES / "page.css").read_text()),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            playable=run.measured and bool(run.summary.experiments),
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FILES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["kind"] = lambda block, kind: type(block).__name__ == kind
+    environment.tests["number"] = lambda cell: not isinstance(cell, str)
+    return environment
+
+
+def _script() -> str:
+    bodies = "\n".join((_FILES / name).read_text() for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{bodies}}})();\n'
+
+
+def _figures(run: Run) -> dict[str, list[tuple[str, Markup]]]:
+    """Each chart twice, for wide and narrow screens; the page's style shows the one that fits."""
+    wide = charts.of_run(run, charts.WIDE, PAGE, titled=False)
+    narrow = charts.of_run(run, charts.NARROW, PAGE, titled=False)
+    return {
+        name: [("wide", Markup(drawing.svg(wide[name]))), ("narrow", Markup(drawing.svg(narrow[name])))]
+        for name in wide
+    }
+
+
+def _data(run: Run) -> dict[str, Any]:
+    """What the scripts need: categories for what-if, one execution for the timeline, colours for both."""
+    metrics = run.summary.metrics
+    experiments = {}
+    for name, experiment in run.summary.experiments.items():
+        measured = metrics.experiments.get(name) if metrics else None
+        experiments[name] = {
+            "execute_ms": experiment.breakdown.execute_ms,
+            "latency_ms": measured.latency.median_ms if measured and measured.latency else None,
+            "categories": {entry.category: entry.ms for entry in experiment.breakdown.categories},
+        }
+    order = (*CATEGORIES, RUNTIME)
+    return {
+        "experiments": experiments if run.measured else {},
+        "timelines": {name: _timeline(timeline) for name, timeline in run.timelines.items()} if run.measured else {},
+        "colours": {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in order},
+        "of_interest": run.of_interest,
+    }
+
+
+def _timeline(timeline: Timeline) -> dict[str, Any]:
+    spans = [
+        [
+            span.name,
+            span.category,
+            span.where,
+            round(span.start_us, 3),
+            round(span.duration_us, 3),
+            span.depth,
+            span.row,
+        ]
+        for span in timeline.spans
+    ]
+    return {"execution": timeline.execution, "spans": spans}
+
+
+def _json(value: object) -> Markup:
+    """JSON that can stand inside a script element: nothing in it can end the element or begin a comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -1,0 +1,73 @@
+"""A run as reports need it: manifest, analysis, samples by turn and one typical execution of each experiment."""
+
+from dataclasses import dataclass
+
+from model_profiling.analysis.comparison import ProfileComparison
+from model_profiling.analysis.latency import Comparison, latency_turns
+from model_profiling.analysis.summary import Analysed, AnalysisSummary
+from model_profiling.report.spans import Span, typical_execution, typical_spans
+from model_profiling.run_directory import Manifest, RunDirectory, Turn
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One execution of an experiment, spans in order; `execution` is its number in the dump."""
+
+    execution: int
+    spans: list[Span]
+
+
+@dataclass(frozen=True)
+class Run:
+    """`directory` is as the user wrote it. `turns` are those that may be called latency."""
+
+    directory: str
+    manifest: Manifest
+    summary: AnalysisSummary
+    turns: dict[str, list[Turn]]
+    timelines: dict[str, Timeline]
+
+    @property
+    def measured(self) -> bool:
+        """Whether times mean anything: an emulator's do not, and are never shown."""
+        return self.summary.timing == "measured"
+
+    def sides(self, before: str, after: str) -> tuple[str, str]:
+        """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
+        records = self.manifest.experiments
+        if before not in records or after not in records:
+            return before, after
+        off, on = (set(records[name].disable_features) for name in (before, after))
+        if off > on:
+            switched = "+".join(sorted(off - on))
+            return f"{switched} off", f"{switched} on"
+        return before, after
+
+    def latency_comparison(self, comparison: ProfileComparison) -> Comparison | None:
+        """The latency of the same pair, which comes from other executions than the breakdown."""
+        found = self.summary.metrics.comparisons if self.summary.metrics else []
+        return next((c for c in found if (c.before, c.after) == (comparison.before, comparison.after)), None)
+
+    @property
+    def alone(self) -> list[str]:
+        """Experiments that take part in no comparison."""
+        compared = {name for c in self.summary.comparisons for name in (c.before, c.after)}
+        return [name for name in self.summary.experiments if name not in compared]
+
+    @property
+    def of_interest(self) -> list[str]:
+        """The experiments a reader wants faster: the later side of each comparison, else all."""
+        later = dict.fromkeys(c.after for c in self.summary.comparisons)
+        return [*later, *self.alone] if later else list(self.summary.experiments)
+
+
+def load(directory: RunDirectory, analysed: Analysed) -> Run:
+    """Put together what an analysis found and what the directory holds beside it."""
+    manifest = directory.manifest()
+    done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
+    turns = {name: latency_turns(record, directory.samples(manifest, name)) for name, record in done.items()}
+    timelines = {
+        name: Timeline(typical_execution(profile), typical_spans(profile))
+        for name, profile in analysed.profiles.items()
+    }
+    return Run(str(directory.path), manifest, analysed.summary, turns, timelines)
