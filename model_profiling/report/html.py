@@ -39,7 +39,7 @@ def page(run: Run, report: Report) -> str:
             style=Markup((_FILES / "page.css").read_text()),
             script=Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            playable=run.measured and bool(run.summary.experiments),
+            playable=run.measured and bool(run.shown),
         )
     )
 
@@ -77,7 +77,8 @@ def _data(run: Run) -> dict[str, Any]:
     """What the scripts need: categories for what-if, one execution for the timeline, colours for both."""
     metrics = run.summary.metrics
     experiments = {}
-    for name, experiment in run.summary.experiments.items():
+    for name in run.shown:
+        experiment = run.summary.experiments[name]
         measured = metrics.experiments.get(name) if metrics else None
         experiments[name] = {
             "execute_ms": experiment.breakdown.execute_ms,

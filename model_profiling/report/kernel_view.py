@@ -3,6 +3,7 @@
 from model_profiling.analysis.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.kernels import KernelCalls
 from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.xnntrace import TracedKernel
 from model_profiling.report.markdown import row, text
 from model_profiling.run_directory import Manifest
 
@@ -44,6 +45,16 @@ def kernel_view(summary: AnalysisSummary) -> str:
             lines += [f"While loading, weights were packed by: {text(packed)}.", ""]
     lines += ["Evidence of a trace run: it says what ran and never how fast."]
     return "\n".join(lines) + "\n"
+
+
+def log_view(logs: dict[str, list[TracedKernel]]) -> str:
+    """Kernels of several trace logs side by side: how often each log names each."""
+    names = sorted({(entry.instructions, entry.kernel) for entries in logs.values() for entry in entries})
+    counts = {name: {entry.kernel: entry.count for entry in entries} for name, entries in logs.items()}
+    lines = ["# Kernels", "", row(["kernel", "instructions", *logs]), "|---|---|" + "---:|" * len(logs)]
+    for instructions, kernel in names:
+        lines.append(row([kernel, instructions, *(str(counts[name].get(kernel, 0)) for name in logs)]))
+    return "\n".join([*lines, "", "Evidence of trace runs: it says what ran and never how fast."]) + "\n"
 
 
 def _row(operator: CoveredOperator) -> str:

@@ -41,7 +41,7 @@ def _table(table: Table) -> list[str]:
     shown = table.rows if table.short is None else table.rows[: table.short]
     lines = ["", row(list(table.columns)), rule, *(row([_shown(cell) for cell in cells]) for cells in shown)]
     left = len(table.rows) - len(shown)
-    return [*lines, "", f"and {left} more, which the HTML page and the CSV files list."] if left else lines
+    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
 
 
 def _shown(cell: Cell) -> str:

@@ -6,7 +6,7 @@ from model_profiling import files
 from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.summary import Analysed, analyse_run
+from model_profiling.analysis.summary import Analysed, analyse_run, has_times
 from model_profiling.artifacts import KERNEL_VIEW, KERNELS
 from model_profiling.errors import InputError
 from model_profiling.report import kernel_view, markdown, tables
@@ -31,8 +31,8 @@ def refresh(directory: RunDirectory, table: CategoryTable | None = None) -> Anal
     analysed = analyse_run(directory, manifest, table or load_table())
     metrics = analysed.summary.metrics
     assert metrics is not None
-    if manifest.timing == "measured":
-        for name in analysed.profiles:
+    for name in analysed.profiles:
+        if has_times(manifest, name):
             _write_experiment(directory, manifest, name, analysed, metrics)
     if any(experiment.coverage is not None for experiment in analysed.summary.experiments.values()):
         files.write_json(directory.path / KERNELS, kernel_view.kernels_data(manifest, analysed.summary))

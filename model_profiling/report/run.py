@@ -49,16 +49,25 @@ class Run:
         return next((c for c in found if (c.before, c.after) == (comparison.before, comparison.after)), None)
 
     @property
+    def shown(self) -> list[str]:
+        """Experiments whose operators are shown: the timed ones; where nothing was, the one that uses SME2 most."""
+        experiments = self.summary.experiments
+        if self.measured:
+            return [name for name in experiments if self.manifest.experiments[name].mode != "trace"]
+        covered = {name: e.coverage.on_sme2 for name, e in experiments.items() if e.coverage is not None}
+        return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
+
+    @property
     def alone(self) -> list[str]:
-        """Experiments that take part in no comparison."""
+        """Shown experiments that take part in no comparison."""
         compared = {name for c in self.summary.comparisons for name in (c.before, c.after)}
-        return [name for name in self.summary.experiments if name not in compared]
+        return [name for name in self.shown if name not in compared]
 
     @property
     def of_interest(self) -> list[str]:
         """The experiments a reader wants faster: the later side of each comparison, else all."""
         later = dict.fromkeys(c.after for c in self.summary.comparisons)
-        return [*later, *self.alone] if later else list(self.summary.experiments)
+        return [*later, *self.alone] if later else self.shown
 
 
 def load(directory: RunDirectory, analysed: Analysed) -> Run:
@@ -69,5 +78,6 @@ def load(directory: RunDirectory, analysed: Analysed) -> Run:
     timelines = {
         name: Timeline(typical_execution(profile), typical_spans(profile))
         for name, profile in analysed.profiles.items()
+        if done[name].mode != "trace"
     }
     return Run(str(directory.path), manifest, analysed.summary, turns, timelines)

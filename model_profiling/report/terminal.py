@@ -137,7 +137,9 @@ def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS
         lines += [*_comparison(comparison, style, most), ""]
         compared |= {comparison.before, comparison.after}
     for name, experiment in summary.experiments.items():
-        if name not in compared:
+        if experiment.coverage is not None:
+            lines += [*coverage_lines(name, experiment.coverage, detail=True), ""]
+        elif name not in compared and experiment.breakdown.execute_ms:
             lines += [*_breakdown(name, experiment, style, most), ""]
     shown = [c.after for c in summary.comparisons] or list(summary.experiments)
     for name in dict.fromkeys(shown):

@@ -30,9 +30,7 @@ class Loaded:
 def read(path: Path) -> Loaded:
     """Analyse a run directory, write what derives from it, and make it ready for reports."""
     directory = RunDirectory(path)
-    directory.manifest()
-    analysed = results.refresh(directory)
-    assert analysed is not None
+    analysed = results.refreshed(directory)
     return Loaded(load(directory, analysed), analysed)
 
 
@@ -59,9 +57,10 @@ def write_pictures(specs: dict[str, charts.Spec], beside: Path) -> tuple[dict[st
 
 def write_trace(loaded: Loaded, output: Path) -> list[Path]:
     """The trace, unless times mean nothing."""
-    if not loaded.run.measured or not loaded.analysed.profiles:
+    if not loaded.run.measured or not loaded.run.shown:
         return []
-    trace = perfetto.trace(loaded.run.summary.model, loaded.analysed.profiles)
+    profiles = {name: loaded.analysed.profiles[name] for name in loaded.run.shown}
+    trace = perfetto.trace(loaded.run.summary.model, profiles)
     files.write_bytes(output, msgspec.json.encode(trace))
     return [output]
 

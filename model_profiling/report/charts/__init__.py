@@ -37,8 +37,8 @@ def of_run(run: Run, width: int, theme: Theme, titled: bool = True) -> dict[str,
         ]
         found[f"shift{end}"] = shift(rows, width, theme, title("where the time goes"))
         found[f"operators{end}"] = operators(comparison.operators, sides, width, theme, title("top operators"))
-    if not run.summary.comparisons and run.summary.experiments:
-        breakdowns = {name: experiment.breakdown for name, experiment in run.summary.experiments.items()}
+    if not run.summary.comparisons and run.shown:
+        breakdowns = {name: run.summary.experiments[name].breakdown for name in run.shown}
         parts = [(name, {entry.category: entry.ms for entry in b.categories}) for name, b in breakdowns.items()]
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))

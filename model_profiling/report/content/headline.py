@@ -26,7 +26,7 @@ def sentences(run: Run) -> list[str]:
     found = [f"{name} failed, so nothing is said of it." for name in failed]
     if not run.measured:
         return [*found, *_emulated(run)]
-    if not run.summary.experiments:
+    if not run.shown:
         return [*found, "No experiment finished: there is nothing to report."]
     found += _latency(run)
     found += [comparison.shift.sentence for comparison in run.summary.comparisons]
@@ -61,6 +61,9 @@ def _emulated(run: Run) -> list[str]:
     """What an emulator can show: which operators and kernels ran, and nothing of time."""
     counts = []
     for name, experiment in run.summary.experiments.items():
+        if experiment.coverage is not None:
+            counts.append(f"{name}: {experiment.coverage.headline}.")
+            continue
         steps = [entry for entry in experiment.breakdown.instances if entry.where != "runtime"]
         portable = sum(entry.where == "portable" for entry in steps)
         counts.append(f"{name} ran {len(steps)} operators, {portable} of them outside the delegate.")

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.coverage import CoveredOperator
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Cell, Number, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import kernel
 from model_profiling.report.run import Run
 
@@ -14,7 +15,11 @@ _COMPUTE = ("CONV", "GEMM")
 def section(run: Run) -> Section | None:
     if not run.summary.experiments:
         return None
-    blocks: list[Block] = [_paths(run)]
+    blocks: list[Block] = _covered(run)
+    if not blocks:
+        text = "Kernel names were not traced: sme2-kit kernels MODEL.pte shows them, on SME2 hardware or without."
+        blocks.append(Paragraph(text))
+    blocks.append(_paths(run))
     blocks.append(
         Paragraph(
             "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows. A type that "
@@ -22,6 +27,33 @@ def section(run: Run) -> Section | None:
         )
     )
     return Section("kernels", "Kernels", blocks)
+
+
+def _covered(run: Run) -> list[Block]:
+    """What trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why not."""
+    blocks: list[Block] = []
+    traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
+    headlines = [f"{name}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
+    if headlines:
+        blocks.append(Bullets(headlines))
+    for name, experiment in traced.items():
+        coverage = experiment.coverage
+        assert coverage is not None
+        if coverage.on_sme2 or coverage.on_sme or len(traced) == 1:
+            blocks.append(Paragraph(f"{name}{f' ({coverage.note})' if coverage.note else ''}:"))
+            blocks.append(_coverage_table(coverage.operators))
+    return blocks
+
+
+def _coverage_table(operators: list[CoveredOperator]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for operator in operators:
+        names = ", ".join(call.kernel for call in operator.kernels) or "-"
+        calls = sum(call.calls for call in operator.kernels)
+        work = operator.multiply_accumulates
+        macs = Number(f"{work:,}" if work is not None else "-", work)
+        rows.append((operator.name, operator.level, names, Number(str(calls), calls), macs, operator.why_not))
+    return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
 def _paths(run: Run) -> Table:

@@ -1,6 +1,7 @@
 """Where the time goes, before and after: by category, by operator, and what to do about it."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison
@@ -13,7 +14,7 @@ MOST_OPERATORS = 15
 
 
 def categories(run: Run) -> Section | None:
-    if not run.measured or not run.summary.experiments:
+    if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []
     for number, comparison in enumerate(run.summary.comparisons, 1):
@@ -76,7 +77,7 @@ def _alone(name: str, breakdown: Breakdown) -> Table:
 
 def operators(run: Run) -> Section | None:
     """Every operator at its place in the graph, costliest first; without times where they mean nothing."""
-    if not run.summary.experiments:
+    if not run.shown:
         return None
     blocks: list[Block] = []
     for number, comparison in enumerate(run.summary.comparisons, 1):
@@ -87,6 +88,8 @@ def operators(run: Run) -> Section | None:
     for name in run.alone:
         if run.measured and not run.summary.comparisons and name == run.alone[0]:
             blocks.append(Picture("operators", "The costliest operators."))
+        if len(run.alone) > 1 or run.summary.comparisons:
+            blocks.append(Paragraph(f"{name}:"))
         blocks.append(_operators_alone(run, name))
     return Section("operators", "Operators", blocks)
 
@@ -99,7 +102,8 @@ def kernel(entry: InstanceTime | None) -> str:
 def source(entry: InstanceTime | None) -> str:
     if entry is None or entry.source is None:
         return ""
-    place = f"{entry.source.file}:{entry.source.line}" if entry.source.file else ""
+    # The last two parts tell the file; the rest is somebody's disk.
+    place = f"{'/'.join(Path(entry.source.file).parts[-2:])}:{entry.source.line}" if entry.source.file else ""
     return " ".join(part for part in (entry.source.module, place) if part)
 
 
@@ -114,15 +118,16 @@ def _operator_changes(run: Run, comparison: ProfileComparison) -> Table:
     for entry in comparison.operators:
         was, now = old.get((entry.instruction, entry.before)), new.get((entry.instruction, entry.after))
         times = _times(entry.change) if run.measured else ()
-        rows.append((*_identity(entry), *times, _kernels(was, now), source(now) or source(was)))
+        labels = (entry.category, entry.where, _kernels(was, now))
+        rows.append((_name(entry), *times, *labels, source(now) or source(was)))
     timed = (before, after, "times faster", "95 % interval", "share now") if run.measured else ()
-    return _with_sources(("operator", "category", "where", *timed, "kernel", "source"), rows)
+    return _with_sources(("operator", *timed, "category", "where", "kernel", "source"), rows)
 
 
-def _identity(entry: OperatorChange) -> tuple[Cell, ...]:
+def _name(entry: OperatorChange) -> str:
     name = entry.after or entry.before
     gone = "" if entry.after and entry.before else " (only before)" if entry.before else " (only now)"
-    return name + gone, entry.category, entry.where
+    return name + gone
 
 
 def _times(change: Change) -> tuple[Cell, ...]:
@@ -151,10 +156,10 @@ def _operators_alone(run: Run, name: str) -> Table:
             Number(numbers.ms(spread.p95_ms), spread.p95_ms),
             Number(numbers.share(entry.share), entry.share),
         )
-        identity = (entry.name, entry.category, entry.where)
-        rows.append((*identity, *(times if run.measured else ()), kernel(entry), source(entry)))
+        labels = (entry.category, entry.where, kernel(entry), source(entry))
+        rows.append((entry.name, *(times if run.measured else ()), *labels))
     timed = (name, "median", "p95", "share") if run.measured else ()
-    return _with_sources(("operator", "category", "where", *timed, "kernel", "source"), rows)
+    return _with_sources(("operator", *timed, "category", "where", "kernel", "source"), rows)
 
 
 def _with_sources(columns: tuple[str, ...], rows: Iterable[tuple[Cell, ...]]) -> Table:

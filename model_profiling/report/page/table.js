@@ -26,19 +26,23 @@ const sortBy = (block, column) => {
   body.append(...rows.map(([, row]) => row));
 };
 
+const categoryColumn = (block) => [...block.querySelectorAll("th")].findIndex((header) => header.textContent === "category");
+
 const filterRows = (block) => {
   const words = block.querySelector(".filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const category = block.querySelector(".category").value;
+  const column = categoryColumn(block);
   const rows = [...block.querySelector("tbody").rows];
   for (const row of rows) {
     const text = row.textContent.toLowerCase();
-    row.hidden = !words.every((word) => text.includes(word)) || (category !== "" && row.cells[1].textContent !== category);
+    row.hidden = !words.every((word) => text.includes(word)) || (category !== "" && row.cells[column].textContent !== category);
   }
   block.querySelector(".count").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
 };
 
 for (const block of document.querySelectorAll('[data-table="operators"]')) {
-  const categories = new Set([...block.querySelector("tbody").rows].map((row) => row.cells[1].textContent));
+  const column = categoryColumn(block);
+  const categories = new Set([...block.querySelector("tbody").rows].map((row) => row.cells[column].textContent));
   block.querySelector(".category").append(...[...categories].sort().map((name) => element("option", { textContent: name })));
   block.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => sortBy(block, column)));
   block.querySelector(".filter").addEventListener("input", () => filterRows(block));

@@ -46,9 +46,11 @@ const timelineView = () => {
     const [fill, ink] = data.colours[span[CATEGORY]];
     const isChosen = chosen && chosen[0] === experiment && chosen[1] === span;
     const rect = svgElement("rect", {
-      x, y, width: Math.max(w - (w > 3 ? 0.7 : 0), 0.7), height: height - 2, fill,
-      opacity: span[DEPTH] === 2 ? 1 : 0.55, class: isChosen ? "chosen" : "",
+      x, y, width: Math.max(w - (w > 3 ? 0.7 : 0), 0.7), height: height - 2,
+      class: `${span[WHERE] === "runtime" ? "call" : ""} ${isChosen ? "chosen" : ""}`,
     });
+    // A call contains its operators and has no category of its own to show.
+    if (span[WHERE] !== "runtime") rect.setAttribute("fill", fill);
     Object.assign(rect.dataset, { experiment, row: span[ROW], depth: span[DEPTH], start: span[START], duration: span[DURATION] });
     rect.append(svgElement("title", {}, describe(experiment, span)));
     rect.addEventListener("click", () => choose(experiment, span));
@@ -56,7 +58,7 @@ const timelineView = () => {
     const [left, room] = [Math.max(x, 0) + 4, Math.min(x + w, width) - Math.max(x, 0) - 8];
     if (span[DEPTH] > 0 && room > 34) {
       const label = svgElement("text", { x: left, y: y + height / 2 + 3 }, span[NAME].slice(0, Math.floor(room / 6.2)));
-      if (span[DEPTH] === 2) label.style.fill = ink;
+      if (span[WHERE] !== "runtime") label.style.fill = ink;
       svg.append(label);
     }
   };
@@ -76,7 +78,7 @@ const timelineView = () => {
   };
 
   const step = (direction) => {
-    const all = experiments.flatMap(([name, one]) => one.spans.filter((span) => span[DEPTH] === 2 || span[WHERE] === "portable").map((span) => [name, span]));
+    const all = experiments.flatMap(([name, one]) => one.spans.filter((span) => span[WHERE] !== "runtime").map((span) => [name, span]));
     const now = chosen ? all.findIndex(([name, span]) => name === chosen[0] && span === chosen[1]) : direction > 0 ? -1 : all.length;
     const next = all[now + direction];
     if (next) choose(...next);
@@ -128,7 +130,7 @@ const timelineView = () => {
 if (timeline && Object.keys(data.timelines).length > 0) {
   timelineView();
   timeline.querySelector(".legend").append(
-    ...Object.entries(data.colours).map(([name, [colour]]) => {
+    ...Object.entries(data.colours).filter(([name]) => name !== "Runtime").map(([name, [colour]]) => {
       const swatch = element("span", { className: "swatch" });
       swatch.style.background = colour;
       return element("li", {}, swatch, name);
