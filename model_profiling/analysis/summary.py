@@ -67,12 +67,12 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
             profile, notes = _longest_profile(directory.experiment(name) / file, table)
             lengths = [len(turn.ns) for turn in directory.samples(manifest, name).traced]
             loaded[name] = (directory.experiment(name) / file, profile.with_turns(lengths), notes)
-    measured = manifest.timing == "measured"
-    if not measured:
-        loaded = {name: (path, profile.without_times(), notes) for name, (path, profile, notes) in loaded.items()}
+    timed = {name for name in loaded if has_times(manifest, name)}
+    for name in loaded.keys() - timed:
+        path, profile, notes = loaded[name]
+        loaded[name] = (path, profile.without_times(), notes)
     sides = {name: (name, profile, break_down(profile, sources)) for name, (_, profile, _) in loaded.items()}
-    pairs = [(before, after) for before, after in manifest.compare_pairs if before in sides and after in sides]
-    pairs = pairs if measured else []
+    pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
     comparisons = [
         compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
         for b, a in pairs
@@ -92,10 +92,19 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         experiments=experiments,
         comparisons=comparisons,
         metrics=measure(directory, manifest),
-        notes=[*([source_note] if source_note else []), *([] if measured else [_EMULATED]), *failed],
+        notes=[
+            *([source_note] if source_note else []),
+            *([] if manifest.timing == "measured" else [_EMULATED]),
+            *failed,
+        ],
         timing=manifest.timing,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def has_times(manifest: Manifest, name: str) -> bool:
+    """Whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel trace."""
+    return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
 
 
 def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str) -> ExperimentAnalysis:

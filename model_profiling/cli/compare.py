@@ -65,18 +65,17 @@ def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
     from model_profiling.errors import InputError
 
     before, after = choose(first), choose(second)
-    if len(before) == 1 and len(after) == 1:
-        return [(next(iter(before.values())), next(iter(after.values())))]
-    common = [name for name in before if name in after]
-    if not common:
+    pairs = [(next(iter(before.values())), next(iter(after.values())))]
+    if len(before) > 1 or len(after) > 1:
+        pairs = [(before[name], after[name]) for name in before if name in after]
+    if not pairs:
         raise InputError(
             f"no experiment is in both ({', '.join(before)} against {', '.join(after)})",
             "Name one on each side: DIR:EXPERIMENT.",
         )
-    pairs = [(before[name], after[name]) for name in common]
     usable = [pair for pair in pairs if pair[0].turns and pair[1].turns]
     if not usable:
-        raise InputError("neither side has latency (trace runs have none)", "Compare timing experiments.")
+        raise InputError("there is no latency to compare (trace runs have none)", "Compare timing experiments.")
     return usable
 
 

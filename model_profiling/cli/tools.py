@@ -141,6 +141,39 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     return 0
 
 
+def _one_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", type=Path, metavar="LOG", help="the log of a trace-enabled runner")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+
+
+def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
+    """Write the kernels a trace-enabled runner's log names, as JSON."""
+    from model_profiling.analysis.xnntrace import read_log
+
+    return _write_json(args.output, {"log": str(args.log), "kernels": read_log(args.log)})
+
+
+def _logs_or_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="trace logs, or one run directory")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+
+
+def _generate_kernel_view(args: argparse.Namespace) -> int:
+    """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
+    from model_profiling.analysis.xnntrace import read_log
+    from model_profiling.errors import InputError
+    from model_profiling.report import results
+    from model_profiling.report.kernel_view import kernel_view, log_view
+    from model_profiling.run_directory import RunDirectory
+
+    if len(args.sources) == 1 and args.sources[0].is_dir():
+        summary = results.refreshed(RunDirectory(args.sources[0])).summary
+        if not any(experiment.coverage for experiment in summary.experiments.values()):
+            raise InputError(f"{args.sources[0]} has no trace run", "Run an experiment with `mode: trace`.")
+        return _write(args.output, kernel_view(summary))
+    return _write(args.output, log_view({path.stem: read_log(path) for path in args.sources}))
+
+
 Prepare = Callable[[argparse.ArgumentParser], None]
 _TOOLS: dict[str, tuple[Prepare, Callable[[argparse.Namespace], int]]] = {
     "etdump_to_csv": (_one_dump, _etdump_to_csv),
@@ -148,5 +181,7 @@ _TOOLS: dict[str, tuple[Prepare, Callable[[argparse.Namespace], int]]] = {
     "categorize_operators": (_one_dump, _categorize_operators),
     "analyze_transpose_patterns": (_one_dump, _analyze_transpose_patterns),
     "robust_latency_analysis": (_runs, _robust_latency_analysis),
+    "xnntrace_to_kernels": (_one_log, _xnntrace_to_kernels),
+    "generate_kernel_view": (_logs_or_run, _generate_kernel_view),
     "analyze_etdump_csv": (_two_timelines, _analyze_etdump_csv),
 }
