@@ -81,6 +81,30 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     export: ExportRecord | None = None
 
 
+class HeatSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One look at a device between turns: seconds since the first, its temperature, and Android's thermal status."""
+
+    at_s: float
+    celsius: float | None
+    sensor: str
+    status: str
+    clock_capped: bool
+
+
+class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a device went through while experiments took their turns; empty where there is nothing to tell.
+
+    `throttled` says in words that heat slowed the device down. `transport` is what the way to the device cost between
+    turns: it is not part of any measured time, which the runner takes on the device.
+    """
+
+    power: dict[str, object] = {}
+    heat: list[HeatSample] = []
+    throttled: str = ""
+    cooled_down_s: float = 0.0
+    transport: dict[str, float] = {}
+
+
 class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How executions were ordered: `order[turn]` lists the sessions in the order they took that turn."""
 
@@ -89,6 +113,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turns: int
     settle_runs: int
     order: list[list[str]]
+    conditions: Conditions = Conditions()
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):

@@ -31,6 +31,10 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
     num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     disable_features: list[str] = []
+    # Words put before the runner where it runs, for example ["taskset", "80"].
+    launch_prefix: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
+    # Android: the cores to run on, as a cluster's name or a hexadecimal mask.
+    affinity: Annotated[str, msgspec.Meta(pattern=r"^(big|mid|little|(0x)?[0-9a-fA-F]{1,32})$")] | None = None
 
     @property
     def runs_traced(self) -> int:

@@ -123,6 +123,8 @@ class GroupRun:
             output_base=place("_output") if traced else None,
             kernel_trace=place(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._group.timeout_s,
+            launch_prefix=tuple(experiment.launch_prefix),
+            affinity=experiment.affinity,
         )
         if lane.kind is Kind.LAUNCHED:
             self._sessions[lane.label] = LaunchedSession(self._group.platform, request)

@@ -19,6 +19,7 @@ from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.schedule import Schedule, groups, interleave
 from model_profiling.platforms.base import Platform, Probe
 from model_profiling.run_directory import (
+    Conditions,
     ExperimentRecord,
     Manifest,
     ModelRecord,
@@ -94,7 +95,7 @@ class Pipeline:
         group_run = GroupRun(group, schedule, outcomes, self._report)
         group_run.run()
         manifest.schedules[session] = _schedule_record(
-            schedule, self._config.seed, group_run.settle_runs, bool(foreign)
+            schedule, self._config.seed, group_run.settle_runs, bool(foreign), self._platform.conditions()
         )
         for name, outcome in outcomes.items():
             hashes = keep(outcome, self._directory.experiment(name))
@@ -158,7 +159,8 @@ class Pipeline:
         """A hash of everything that decides what an experiment measures."""
         digest = hashlib.sha256(msgspec.json.encode(experiment))
         runner = self._runner(experiment)
-        for part in (model.sha256, runner.sha256, self._platform.name, str(self._config.seed)):
+        platform = (self._platform.name, self._platform.identity)
+        for part in (model.sha256, runner.sha256, *platform, str(self._config.seed)):
             digest.update(part.encode() + b"\0")
         for path in inputs:
             digest.update(files.sha256(path).encode())
@@ -226,13 +228,15 @@ def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
             )
 
 
-def _schedule_record(schedule: Schedule, seed: int, settle: int, launches: bool) -> ScheduleRecord:
+def _schedule_record(
+    schedule: Schedule, seed: int, settle: int, launches: bool, conditions: Conditions
+) -> ScheduleRecord:
     order = [
         [schedule.lanes[i].label for i in turn if schedule.lanes[i].runs_by_turn[n]]
         for n, turn in enumerate(schedule.order)
     ]
     return ScheduleRecord(
-        seed, "alternating launches" if launches else "interleaved turns", schedule.turns, settle, order
+        seed, "alternating launches" if launches else "interleaved turns", schedule.turns, settle, order, conditions
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from model_profiling.run_directory import RunnerRecord
+from model_profiling.run_directory import Conditions, RunnerRecord
 from model_profiling.runner.protocol import Done, Features, Ready
 
 
@@ -24,6 +24,9 @@ class Request:
     # Where to leave the kernel trace of a run in trace mode; ignored where `trace_note` says that there is none.
     kernel_trace: Path | None = None
     timeout_s: float = 600.0
+    # Words put before the runner, for example `taskset 80`, and the cores to run on: a cluster's name or a mask.
+    launch_prefix: tuple[str, ...] = ()
+    affinity: str | None = None
 
 
 class Session(Protocol):
@@ -58,6 +61,8 @@ class Platform(Protocol):
     timing: str
     # Why kernels cannot be traced here; empty if they can.
     trace_note: str
+    # What else tells one measurement from another, known after the probe: which device, in which power mode.
+    identity: str
 
     def probe(self) -> Probe:
         """Find out what this platform is; a platform that cannot work here says which to use instead."""
@@ -73,3 +78,9 @@ class Platform(Protocol):
 
     def load(self) -> float:
         """How busy the machine is with other work: the one-minute load average."""
+
+    def conditions(self) -> Conditions:
+        """What the machine went through since the last call, for the manifest."""
+
+    def close(self) -> None:
+        """Leave the machine as it was found, whatever happened."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.errors import RunError, SetupError
+from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Request
-from model_profiling.run_directory import RunnerRecord
+from model_profiling.run_directory import Conditions, RunnerRecord
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
@@ -30,6 +30,8 @@ def list_features(command: list[str]) -> Features | None:
 
 class ProcessPlatform:
     """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
+
+    identity = ""
 
     def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: str) -> None:
         self.name = name
@@ -77,7 +79,9 @@ class ProcessPlatform:
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
             variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
-        return ProcessSession([*self._start(variables), *command], request.log, request.timeout_s)
+        _refuse_affinity(request)
+        words = [*request.launch_prefix, *self._start(variables), *command]
+        return ProcessSession(words, request.log, request.timeout_s)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
         """The words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
@@ -87,7 +91,8 @@ class ProcessPlatform:
         return ["env", *settings] if settings else []
 
     def launch(self, request: Request, executions: int) -> None:
-        command = [*self._prefix, request.runner.path, f"--model_path={request.model}"]
+        _refuse_affinity(request)
+        command = [*request.launch_prefix, *self._prefix, request.runner.path, f"--model_path={request.model}"]
         command += [
             f"--num_executions={executions}",
             f"--cpu_threads={request.threads}",
@@ -111,3 +116,17 @@ class ProcessPlatform:
 
     def load(self) -> float:
         return os.getloadavg()[0]
+
+    def conditions(self) -> Conditions:
+        return Conditions()
+
+    def close(self) -> None:
+        """Nothing was changed."""
+
+
+def _refuse_affinity(request: Request) -> None:
+    if request.affinity is not None:
+        raise InputError(
+            f"`affinity` ('{request.affinity}') is for Android devices",
+            'Use a launch_prefix here, for example ["taskset", "3"].',
+        )
