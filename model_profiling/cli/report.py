@@ -3,10 +3,6 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from model_profiling.report import writing
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "latency", "operators")
@@ -42,30 +38,19 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(
                 "--html, --open and --png take one run directory", "Leave them out, or give one directory."
             )
-        return _say(combined.write([writing.read(path).run for path in paths], args.output, args.title))
-    loaded = writing.read(paths[0])
+        return _say(combined.write(paths, args.output, args.title))
     if args.png:
         output = args.output or paths[0] / f"{args.png}.png"
-        return _say([writing.write_picture(loaded, args.png, output, args.theme, args.width)])
+        return _say([writing.write_picture(paths[0], args.png, output, args.theme, args.width)])
     output = args.output or paths[0] / writing.MARKDOWN
-    return _report(args, loaded, output)
-
-
-def _report(args: argparse.Namespace, loaded: "writing.Loaded", output: Path) -> int:
-    from model_profiling.report import writing
-
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
-    written = [] if only_page else writing.write_markdown(loaded, output, args.title)[:1]
-    if not only_page:
-        written += writing.write_trace(loaded, output.with_name(writing.TRACE))
-    if args.html or args.open or only_page:
-        page = writing.write_page(loaded, output.with_suffix(".html"), args.title)
-        written.append(page)
-        if args.open:
-            import webbrowser
+    page = args.html or args.open or only_page
+    written = writing.write_report(paths[0], output, args.title, markdown=not only_page, page=page)
+    if args.open:
+        import webbrowser
 
-            webbrowser.open(page.resolve().as_uri())
+        webbrowser.open(written[-1].resolve().as_uri())
     return _say(written)
 
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.report import charts, markdown_report, numbers
+from model_profiling.report import charts, markdown_report, numbers, writing
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content.headline import cpu
+from model_profiling.report.drawing import Artist
 from model_profiling.report.run import Run
 from model_profiling.report.theme import LIGHT, Theme
 from model_profiling.report.words import comparison_sentence
@@ -13,14 +14,15 @@ from model_profiling.report.words import comparison_sentence
 OUTPUT = Path("combined_report.md")
 
 
-def write(runs: list[Run], output: Path | None, title: str = "") -> list[Path]:
+def write(paths: list[Path], output: Path | None, title: str = "") -> list[Path]:
     """Write the report, by default into the current directory."""
-    from model_profiling.report.writing import write_pictures
-
     output = output or OUTPUT
-    pictures, written = write_pictures(pictures_of(runs, charts.WIDE, LIGHT), output)
+    with Artist() as artist:
+        runs = [writing.read(path).run for path in paths]
+        drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
+        pictures = writing.write_pictures(drawings, output)
     files.write_text(output, markdown_report.render(report(runs, title), pictures))
-    return [output, *written]
+    return [output]
 
 
 def report(runs: list[Run], title: str = "") -> Report:

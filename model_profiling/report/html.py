@@ -7,6 +7,7 @@ scripts write text, never markup; and the page's own policy forbids any other sc
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,16 @@ from markupsafe import Markup
 
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
-from model_profiling.report import charts, drawing
 from model_profiling.report.blocks import Report
 from model_profiling.report.run import Run, Timeline
-from model_profiling.report.theme import CATEGORY_COLOURS, PAGE, ink_on
+from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("table.js", "whatif.js", "timeline.js", "theme.js")
 
 
-def page(run: Run, report: Report) -> str:
-    """The whole page as text."""
+def page(run: Run, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
+    """The whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light theme."""
     script = _script()
     return (
         _environment()
@@ -34,7 +34,7 @@ def page(run: Run, report: Report) -> str:
         .render(
             report=report,
             run=run,
-            figures=_figures(run),
+            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
             data=_json(_data(run)),
             style=Markup((_FILES / "page.css").read_text()),
             script=Markup(script),
@@ -61,16 +61,6 @@ def _environment() -> jinja2.Environment:
 def _script() -> str:
     bodies = "\n".join((_FILES / name).read_text() for name in _SCRIPTS)
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
-
-
-def _figures(run: Run) -> dict[str, list[tuple[str, Markup]]]:
-    """Each chart twice, for wide and narrow screens; the page's style shows the one that fits."""
-    wide = charts.of_run(run, charts.WIDE, PAGE, titled=False)
-    narrow = charts.of_run(run, charts.NARROW, PAGE, titled=False)
-    return {
-        name: [("wide", Markup(drawing.svg(wide[name]))), ("narrow", Markup(drawing.svg(narrow[name])))]
-        for name in wide
-    }
 
 
 def _data(run: Run) -> dict[str, Any]:

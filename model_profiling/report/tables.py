@@ -25,19 +25,19 @@ OPERATOR_COLUMNS = (
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
     """One line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
     described = [_described(index, instance) for index, instance in enumerate(profile.instances)]
-    starts, times = profile.starts / 1e6, profile.times / 1e6
-    rows = (
-        (run, *described[row], _number(start), _number(time))
-        for run in executions
-        for row, (start, time) in enumerate(zip(starts[:, run].tolist(), times[:, run].tolist(), strict=True))
-    )
-    return csv_text(TIMELINE_COLUMNS, rows)
+    starts, times = (profile.starts / 1e6).T.tolist(), (profile.times / 1e6).T.tolist()
+    lines = [csv_text(TIMELINE_COLUMNS, ())]
+    for run in executions:
+        rows = zip(described, starts[run], times[run], strict=True)
+        lines += [f"{run},{text},{start:.6f},{time:.6f}\n" for text, start, time in rows]
+    return "".join(lines)
 
 
-def _described(index: int, instance: Instance) -> tuple[object, ...]:
+def _described(index: int, instance: Instance) -> str:
+    """What is the same for an operator in every execution, as CSV: written once, since there are many executions."""
     kind = instance.kind_of
     head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
-    return (*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)
+    return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
 def operators_csv(breakdown: Breakdown) -> str:
@@ -79,7 +79,8 @@ def csv_text(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
     """A table as CSV. What a spreadsheet would take for a formula is made plain text: names are not ours."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
+    if columns:
+        writer.writerow(columns)
     writer.writerows([_plain(cell) for cell in row] for row in rows)
     return buffer.getvalue()
 

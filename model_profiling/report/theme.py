@@ -11,30 +11,36 @@ CATEGORY_COLOURS = {
     "Other": "#999999",
     "Runtime": "#009E73",
 }
-# What to write with on top of each of them.
-CATEGORY_INKS = {"CONV": "#ffffff"}
-INK = "#111111"
-BEFORE, AFTER = "#999999", "#0072B2"
+# What to write with on top of each of them. These whites differ from the paper's, which a page may darken.
+WHITE, INK = "#fdfdfd", "#111111"
+CATEGORY_INKS = {"CONV": WHITE}
+BEFORE = "#999999"
 
 
 @dataclass(frozen=True)
 class Theme:
-    """`page` leaves the colours to the page's own style, so that one picture serves light and dark."""
+    """`paper` is what the picture lies on; `after` is the accelerated side, near CONV's blue but never equal to it."""
 
     name: str
-    background: str | None
     text: str
     quiet: str
     grid: str
-    # What the picture lies on, for lines that part two colours.
     paper: str
-    after: str = AFTER
+    after: str
 
 
-LIGHT = Theme("light", "#ffffff", "#1b1b1f", "#5c5c66", "#e3e3e8", "#ffffff")
-DARK = Theme("dark", "#17181c", "#ececf1", "#a9aab5", "#34363f", "#17181c", "#3fa7e0")
-PAGE = Theme("page", None, "var(--text)", "var(--quiet)", "var(--grid)", "var(--paper)", "var(--after)")
+LIGHT = Theme("light", text="#1b1b1f", quiet="#5c5c66", grid="#e3e3e8", paper="#ffffff", after="#0072b3")
+DARK = Theme("dark", text="#ececf1", quiet="#a9aab5", grid="#34363f", paper="#17181c", after="#3fa7e0")
 THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
+
+
+def for_page(svg: str) -> str:
+    """Leave a light picture's colours to the page's style, so that one picture serves light, dark and print."""
+    for name in ("text", "quiet", "grid", "paper", "after"):
+        colour = getattr(LIGHT, name)
+        for attribute in ("fill", "stroke"):
+            svg = svg.replace(f'{attribute}="{colour}"', f'{attribute}="var(--{name})"')
+    return svg
 
 
 def ink_on(category: str) -> str:
@@ -55,7 +61,7 @@ def config(theme: Theme) -> dict[str, object]:
         "titleFontWeight": "normal",
     }
     return {
-        "background": theme.background,
+        "background": theme.paper,
         "font": font,
         "view": {"stroke": None},
         "axis": axis,

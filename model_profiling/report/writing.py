@@ -1,5 +1,7 @@
 """Which files a report consists of, and writing them: text, pictures, page and trace of one run."""
 
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,15 +10,14 @@ import msgspec
 from model_profiling import files
 from model_profiling.analysis.summary import Analysed
 from model_profiling.errors import InputError
-from model_profiling.report import charts, content, drawing, html, markdown_report, perfetto, results
+from model_profiling.report import charts, content, html, markdown_report, perfetto, results
+from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, draw
 from model_profiling.report.run import Run, load
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.run_directory import RunDirectory
 
 MARKDOWN = "report.md"
-PAGE = "report.html"
 TRACE = "trace.json"
-PICTURES = ("shift", "latency", "operators")
 
 
 @dataclass(frozen=True)
@@ -34,55 +35,56 @@ def read(path: Path) -> Loaded:
     return Loaded(load(directory, analysed), analysed)
 
 
-def write_markdown(loaded: Loaded, output: Path, title: str = "") -> list[Path]:
-    """`output` with the pictures, as PNG and SVG, in a folder beside it."""
-    specs = charts.of_run(loaded.run, charts.WIDE, LIGHT)
-    pictures, written = write_pictures(specs, output)
-    files.write_text(output, markdown_report.render(content.report(loaded.run, title), pictures))
-    return [output, *written]
+def write_report(path: Path, output: Path, title: str = "", markdown: bool = True, page: bool = False) -> list[Path]:
+    """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`; say what is written."""
+    with Artist() as artist:
+        loaded = read(path)
+        run = loaded.run
+        drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
+        narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
+        small = {name: artist.svg(spec) for name, spec in narrow.items()}
+        report = content.report(run, title)
+        written = _write_trace(loaded, output.with_name(TRACE)) if markdown else []
+        if markdown:
+            pictures = write_pictures(drawings, output)
+            files.write_text(output, markdown_report.render(report, pictures))
+            written.insert(0, output)
+        if page:
+            figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
+            written.append(output.with_suffix(".html"))
+            files.write_text(written[-1], html.page(run, report, figures))
+    return written
 
 
-def write_pictures(specs: dict[str, charts.Spec], beside: Path) -> tuple[dict[str, str], list[Path]]:
-    """Draw each picture in both formats into `<name>_charts/`; their relative paths and what was written."""
+def write_pictures(drawings: "Mapping[str, Future[Drawing]]", beside: Path) -> dict[str, str]:
+    """Put each picture in both formats into `<name>_charts/`, and return the PNGs' paths relative to `beside`."""
     folder = beside.with_name(f"{beside.stem}_charts")
-    pictures, written = {}, []
-    for name, spec in specs.items():
-        drawn = drawing.svg(spec)
-        files.write_text(folder / f"{name}.svg", drawn)
-        files.write_bytes(folder / f"{name}.png", drawing.png(drawn))
+    pictures = {}
+    for name, future in drawings.items():
+        drawing = future.result()
+        files.write_text(folder / f"{name}.svg", drawing.svg)
+        files.write_bytes(folder / f"{name}.png", drawing.png)
         pictures[name] = f"{folder.name}/{name}.png"
-        written += [folder / f"{name}.png", folder / f"{name}.svg"]
-    return pictures, written
+    return pictures
 
 
-def write_trace(loaded: Loaded, output: Path) -> list[Path]:
+def _write_trace(loaded: Loaded, output: Path) -> list[Path]:
     """The trace, unless times mean nothing."""
     if not loaded.run.measured or not loaded.run.shown:
         return []
     profiles = {name: loaded.analysed.profiles[name] for name in loaded.run.shown}
-    trace = perfetto.trace(loaded.run.summary.model, profiles)
-    files.write_bytes(output, msgspec.json.encode(trace))
+    files.write_bytes(output, msgspec.json.encode(perfetto.trace(loaded.run.summary.model, profiles)))
     return [output]
 
 
-def write_page(loaded: Loaded, output: Path, title: str = "") -> Path:
-    files.write_text(output, html.page(loaded.run, content.report(loaded.run, title)))
-    return output
-
-
-def write_picture(loaded: Loaded, name: str, output: Path, theme: str, width: int) -> Path:
+def write_picture(path: Path, name: str, output: Path, theme: str, width: int) -> Path:
     """One picture at paper quality; the name's ending says the format."""
-    specs = charts.of_run(loaded.run, width, THEMES[theme])
+    run = read(path).run
+    specs = charts.of_run(run, width, THEMES[theme])
     if name not in specs:
-        why = "its times are emulated" if not loaded.run.measured else "nothing that it shows was measured"
-        raise InputError(f"{loaded.run.directory} has no picture '{name}': {why}", _known(specs))
-    drawn = drawing.svg(specs[name])
-    if output.suffix == ".svg":
-        files.write_text(output, drawn)
-    else:
-        files.write_bytes(output, drawing.png(drawn, drawing.PAPER_SCALE))
+        why = "its times are emulated" if not run.measured else "nothing that it shows was measured"
+        known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
+        raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
+    drawing = draw(specs[name], PAPER_SCALE)
+    files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else drawing.png)
     return output
-
-
-def _known(specs: dict[str, charts.Spec]) -> str:
-    return f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."

@@ -15,11 +15,11 @@ from model_profiling.report.theme import Theme
 __all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
 
 
-def of_run(run: Run, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
+def of_run(run: Run, width: int, theme: Theme) -> dict[str, Spec]:
     """All pictures of a run by name: `shift`, `latency`, `operators`; a second comparison's end in `_2`."""
 
     def title(what: str) -> str:
-        return f"{run.summary.model}: {what}" if titled else ""
+        return f"{run.summary.model}: {what}"
 
     found: dict[str, Spec] = {}
     if not run.measured:

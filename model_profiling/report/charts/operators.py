@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from model_profiling.analysis.comparison import OperatorChange
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
-from model_profiling.report.theme import BEFORE, Theme
+from model_profiling.report.theme import BEFORE, WHITE, Theme
 
 MOST_OPERATORS = 12
 
@@ -80,7 +80,7 @@ def _operator_bars(
                 },
             },
             _labels(outside, {"align": "left", "dx": 3}, width, encoding),
-            _labels(inside, {"align": "right", "dx": -4, "color": "#ffffff"}, width, encoding),
+            _labels(inside, {"align": "right", "dx": -4, "color": WHITE}, width, encoding),
         ],
     }
     return whole(
