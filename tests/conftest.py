@@ -59,6 +59,15 @@ def toy(exported: dict[str, Any]) -> Callable[[str], Path]:
     return lambda dtype: Path(exported[dtype].paths.pte)
 
 
+@pytest.fixture(scope="session")
+def measured_run(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run directory of toy_cnn in fp16, acceleration on and off."""
+    home = tmp_path_factory.mktemp("measured")
+    done = kit("run", toy("fp16"), "--output-root", home / "run", "--runs", 40, "--quiet")
+    assert done.returncode == 0, done.stderr
+    return home / "run"
+
+
 def kit(
     *arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
