@@ -156,3 +156,7 @@ def report(runner: Path, model: Path, executions: int = 4000, repeats: int = 5) 
     with tempfile.TemporaryDirectory() as directory:
         dump = make_dump(runner, model, executions, Path(directory) / "real.etdump")
         show_growth(dump, compare(dump, repeats), repeats)
+
+
+if __name__ == "__main__":
+    report(Path(sys.argv[1]), Path(sys.argv[2]))

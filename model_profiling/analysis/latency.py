@@ -14,6 +14,9 @@ from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 Verdict = Literal["faster", "slower", "no difference seen"]
 _RESAMPLES = 4000
 _LEAST_TURNS = 4
+# Two processes of the same program differ by as much, for as long as they live, because their memory lies elsewhere.
+# No number of turns shows that, so a smaller difference is never claimed.
+_BETWEEN_PROCESSES = 0.005
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -141,8 +144,9 @@ def compare(
         ratios = _medians(first, picks) / _medians(second, other)
         tail = _widened_tail(confidence, turns)
         low, high = (float(value) for value in np.quantile(ratios, [tail, 1 - tail]))
-    verdict: Verdict = "faster" if low > 1 else "slower" if high < 1 else "no difference seen"
-    width = (high - low) / 2 / ratio * 100 if math.isfinite(high) else math.inf
+    sure = 1 + _BETWEEN_PROCESSES
+    verdict: Verdict = "faster" if low > sure else "slower" if high < 1 / sure else "no difference seen"
+    width = max((high - low) / 2 / ratio, _BETWEEN_PROCESSES) * 100 if math.isfinite(high) else math.inf
     return Comparison(before_name, after_name, ratio, low, high, confidence, verdict, width, paired, turns)
 
 
