@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
     )
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
-    parser.add_argument("--platform", choices=("linux", "mac", "emulator"), help="default: this machine's own")
+    platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
@@ -35,14 +36,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.analysis.ladder import verify_outputs
     from model_profiling.pipeline.pipeline import Pipeline
-    from model_profiling.platforms.emulator import EmulatorPlatform
-    from model_profiling.platforms.local import LocalPlatform
     from model_profiling.report import results
     from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
-    platform = EmulatorPlatform() if args.platform == "emulator" else LocalPlatform(args.platform)
-    with progress() as report:
+    with platform_flags.chosen_platform(args) as platform, progress() as report:
         config, remark = _config(args, platform)
         directory = RunDirectory(Path(config.output_root))
         if not args.analysis_only:

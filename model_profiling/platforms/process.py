@@ -28,6 +28,16 @@ def list_features(command: list[str]) -> Features | None:
     return message if isinstance(message, Features) else None
 
 
+def no_trace_note(target: str) -> str:
+    """Why kernels cannot be traced on a target; empty if they can."""
+    if target == "linux-aarch64":
+        return ""
+    return (
+        f"no kernel trace: the backend for {target} has no KleidiAI kernels; "
+        "the features in force and the operators' names are the evidence there is"
+    )
+
+
 class ProcessPlatform:
     """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
 
@@ -38,12 +48,7 @@ class ProcessPlatform:
         self.timing = timing
         self._build = build
         self._prefix = prefix
-        self.trace_note = ""
-        if build.target.name != "linux-aarch64":
-            self.trace_note = (
-                f"no kernel trace: the backend for {build.target.name} has no KleidiAI kernels; "
-                "the features in force and the operators' names are the evidence there is"
-            )
+        self.trace_note = no_trace_note(build.target.name)
 
     @property
     def build(self) -> Build:

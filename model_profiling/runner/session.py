@@ -132,17 +132,21 @@ class ProcessSession:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise RunError(
-                        f"the runner said nothing for {self._timeout_s:g} s",
-                        "Raise `timeout_s` if one execution takes that long.",
-                    )
+                self._await_word(selector, deadline)
                 chunk = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not chunk or len(self._buffer) > _LONGEST_LINE:
                     raise self._failure()
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
+
+    def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
+        """Wait until there is something to read; silence until the deadline is a failure."""
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise RunError(
+                f"the runner said nothing for {self._timeout_s:g} s",
+                "Raise `timeout_s` if one execution takes that long.",
+            )
 
     def _failure(self) -> KitError:
         """Why the process ended, from its exit code and its last words."""

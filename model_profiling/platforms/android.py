@@ -1,0 +1,243 @@
+"""An Android device behind adb: the kit's Linux runner with its own C library, paced as on a desktop."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.errors import KitError, RunError, SetupError
+from model_profiling.platforms.adb import Device, choose_device, find_adb
+from model_profiling.platforms.android_power import PowerSettings, device_directory
+from model_profiling.platforms.android_probe import Facts, affinity_mask, examine
+from model_profiling.platforms.android_session import (
+    AndroidSession,
+    Place,
+    TransportLog,
+    end_process,
+    ended_on_device,
+    start_command,
+)
+from model_profiling.platforms.android_store import ROOT, Store
+from model_profiling.platforms.android_thermal import HeatLog
+from model_profiling.platforms.base import Probe, Request
+from model_profiling.platforms.bundle import Bundle, kit_bundle, own_bundle
+from model_profiling.platforms.process import no_trace_note
+from model_profiling.run_directory import Conditions, RunnerRecord
+from model_profiling.runner.build import Build, build_runner
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
+from model_profiling.runner.protocol import Features, decode_message
+
+
+@dataclass(frozen=True)
+class AndroidOptions:
+    """Which device, and how to treat it."""
+
+    device: str | None = None
+    remote_device: str | None = None
+    power_mode: str = "keep"
+    cool_down: float | None = None
+    # Whether the folder on the device goes when the run is over; else what was pushed is there for the next one.
+    remove_pushed: bool = False
+
+
+class Connected:
+    """A device in use: chosen, examined, held for this run alone."""
+
+    def __init__(self, options: AndroidOptions) -> None:
+        adb = find_adb()
+        serial = choose_device(adb, options.device, options.remote_device)
+        self.device = Device(adb, serial, remote=options.remote_device is not None)
+        self.facts: Facts = examine(self.device)
+        self.power = PowerSettings(self.device, options.power_mode)
+        self.heat = HeatLog(self.device, options.cool_down)
+        self.transport = TransportLog()
+        self.held = contextlib.ExitStack()
+        self._store: Store | None = None
+
+    @property
+    def store(self) -> Store:
+        """The folder on the device. Its first use takes the device for this run and sets its power mode."""
+        if self._store is None:
+            lock = files.locked(device_directory(self.device.serial), f"run on {self.device.serial}")
+            self.held.enter_context(lock)
+            self._store = Store(self.device)
+            self.power.apply()
+        return self._store
+
+    @property
+    def pushed(self) -> Store | None:
+        return self._store
+
+
+class AndroidPlatform:
+    """Keeps the Platform protocol on a device; adb is not asked anything before something needs the device."""
+
+    name = "android"
+
+    def __init__(self, options: AndroidOptions, emulated: bool = False) -> None:
+        # A launch_prefix that is an emulator makes all times meaningless.
+        self.timing = "emulated" if emulated else "measured"
+        self.trace_note = ""
+        self.identity = ""
+        self._options = options
+        self._connected: Connected | None = None
+        self._built: tuple[Build, Bundle] | None = None
+        self._load = 0.0
+
+    def probe(self) -> Probe:
+        facts = self._device().facts
+        return Probe(facts.arch, facts.features, "/proc/cpuinfo of the device", facts.environment)
+
+    def runner(self, runner_path: str | None) -> RunnerRecord:
+        if runner_path is None:
+            build, _ = self._build()
+            digest = files.sha256(build.path)
+            return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+        path = Path(runner_path).resolve()
+        bundle = own_bundle(path)
+        home = self._device().store.bundle(bundle)
+        output = self._device().device.shell(*bundle.start(home), "--list_features", timeout_s=60)
+        try:
+            first = output.stdout.splitlines()[0] if output.stdout else ""
+            kind = "kit" if isinstance(decode_message(first), Features) else "foreign"
+        except msgspec.DecodeError:
+            kind = "foreign"
+        return RunnerRecord(kind, str(path), files.sha256(path))
+
+    def open(self, request: Request) -> AndroidSession:
+        at, bundle = self._device(), self._bundle(request)
+        home = at.store.session()
+        fetch: list[tuple[str, Path]] = []
+        words = [f"--model_path={at.store.file(request.model)}", f"--cpu_threads={request.threads}"]
+        words += [f"--warmup={request.warmup}", "--paced"]
+        words += [f"--inputs={at.store.file(path)}" for path in request.inputs]
+        if request.disable_features:
+            words.append(f"--disable_features={','.join(request.disable_features)}")
+        if request.etdump is not None:
+            words.append(f"--etdump_path={home}/etdump")
+            fetch.append((f"{home}/etdump", request.etdump))
+        if request.output_base is not None:
+            words.append(f"--output_file={home}/output")
+        variables, preload = {}, None
+        if request.kernel_trace is not None and bundle.loader and not self.trace_note:
+            preload = at.store.file(build_shim(self._build()[0]))
+            variables = {TRACE_VARIABLE: f"{home}/kernels"}
+            fetch.append((f"{home}/kernels", request.kernel_trace))
+        command = [*self._start(request, bundle, variables, preload), *words]
+        place = Place(at.device, at.store, home, at.facts.boot_id, tuple(fetch), request.output_base)
+        return AndroidSession(place, command, request.log, request.timeout_s, at.heat, at.transport)
+
+    def launch(self, request: Request, executions: int) -> None:
+        at, bundle = self._device(), self._bundle(request)
+        home = at.store.session()
+        at.heat.before_turn()
+        words = [f"--model_path={at.store.file(request.model)}", f"--num_executions={executions}"]
+        words += [f"--cpu_threads={request.threads}", f"--etdump_path={home}/etdump"]
+        command = start_command(home, [*self._start(request, bundle, {}, None), *words])
+        start = request.log.stat().st_size if request.log.exists() else 0
+        try:
+            code = self._run_to_the_end(at.device.command(*command), request)
+            self._keep_logcat(request, home)
+            if code != 0:
+                raise ended_on_device(at.device, at.facts.boot_id, code, request.log, start)
+            assert request.etdump is not None
+            if at.device.sha256([f"{home}/etdump"]):
+                at.device.pull(f"{home}/etdump", request.etdump)
+        finally:
+            with contextlib.suppress(KitError):
+                end_process(at.device, home, home)
+                at.store.remove(home)
+
+    def load(self) -> float:
+        """The device's load average; the last one known where it cannot be asked any more."""
+        with contextlib.suppress(KitError, ValueError, IndexError):
+            self._load = float(self._device().device.shell("cat", "/proc/loadavg").stdout.split()[0])
+        return self._load
+
+    def conditions(self) -> Conditions:
+        at = self._device()
+        try:
+            heat, throttled = at.heat.finish()
+        except KitError:
+            heat, throttled = list(at.heat.samples), ""
+        transport = at.transport.summary()
+        if at.pushed is not None:
+            transport |= {"pushed_bytes": at.pushed.pushed_bytes, "push_s": round(at.pushed.push_s, 3)}
+            transport |= {"already_there_bytes": at.pushed.skipped_bytes}
+        at.transport = TransportLog()
+        return Conditions(at.power.record, heat, throttled, round(at.heat.waited_s, 3), transport)
+
+    def close(self) -> None:
+        """Give the device its settings back, or say how the user can, and let go of it."""
+        at, self._connected = self._connected, None
+        if at is None:
+            return
+        with at.held:
+            trouble = at.power.restore_whatever_happened()
+            if self._options.remove_pushed and at.pushed is not None:
+                with contextlib.suppress(KitError):
+                    at.device.shell("rm", "-rf", ROOT)
+        if trouble:
+            sys.stderr.write(f"warning: {trouble}\n")
+
+    def _device(self) -> Connected:
+        if self._connected is None:
+            self._connected = Connected(self._options)
+            facts = self._connected.facts
+            self.identity = f"{facts.unique} {self._options.power_mode}"
+            self.trace_note = no_trace_note(facts.target)
+        return self._connected
+
+    def _build(self) -> tuple[Build, Bundle]:
+        if self._built is None:
+            build = build_runner(self._device().facts.target)
+            self._built = (build, kit_bundle(build))
+        return self._built
+
+    def _bundle(self, request: Request) -> Bundle:
+        build, bundle = self._build()
+        return bundle if request.runner.path == str(build.path) else own_bundle(Path(request.runner.path))
+
+    def _start(self, request: Request, bundle: Bundle, variables: dict[str, str], preload: str | None) -> list[str]:
+        """The words before the runner's flags: variables, cores, the user's prefix, loader."""
+        at = self._device()
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        cores = ["taskset", affinity_mask(request.affinity, at.facts.clusters)] if request.affinity else []
+        start = bundle.start(at.store.bundle(bundle), preload)
+        return [*(["env", *settings] if settings else []), *cores, *request.launch_prefix, *start]
+
+    def _run_to_the_end(self, command: list[str], request: Request) -> int:
+        with request.log.open("ab") as log:
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    timeout=request.timeout_s,
+                    check=False,
+                    start_new_session=True,
+                )
+            except subprocess.TimeoutExpired:
+                raise RunError(
+                    f"the runner did not end within {request.timeout_s:g} s on the device", "Raise `timeout_s`."
+                ) from None
+            except OSError as error:
+                raise SetupError(f"adb cannot be started: {os.strerror(error.errno or 0)}", "Install adb.") from None
+        return done.returncode
+
+    def _keep_logcat(self, request: Request, home: str) -> None:
+        """In trace mode, what the process logged: XNNPACK built with trace logging names its kernels there."""
+        if request.kernel_trace is None:
+            return
+        device = self._device().device
+        pid = device.shell("cat", f"{home}/pid").stdout.strip()
+        if pid.isdigit():
+            said = device.shell("logcat", "-d", f"--pid={pid}", timeout_s=60).stdout
+            with request.log.open("a", errors="replace") as log:
+                log.write(said)

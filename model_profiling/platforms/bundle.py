@@ -1,0 +1,110 @@
+"""What is pushed to a device so that the Linux runner works there: runner, ExecuTorch, loader and C/C++ runtime.
+
+Android has no glibc, so the runner brings its own and is started through its own loader, as
+`ld-linux-aarch64.so.1 --library-path DIR DIR/sme2_runner …`. No NDK and no second build of ExecuTorch are needed.
+"""
+
+import hashlib
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import SetupError
+from model_profiling.places import cache_directory
+from model_profiling.runner.build import RUNNER_NAME, Build
+
+# Per architecture: the loader's name, and the ELF machine number that proves a file is meant for it.
+_LOADERS = {"aarch64": ("ld-linux-aarch64.so.1", 183), "x86_64": ("ld-linux-x86-64.so.2", 62)}
+_EXECUTORCH = (
+    *("libexecutorch.so", "libexecutorch_etdump.so", "libexecutorch_kernels_optimized.so"),
+    *("libexecutorch_kernels_quantized.so", "libexecutorch_threadpool.so", "libexecutorch_backend_xnnpack.so"),
+)
+_LICENCE_FILE = "LICENCES.txt"
+_GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
+_GCC = ("libstdc++.so.6", "libgcc_s.so.1")
+LICENCES = {
+    RUNNER_NAME: "Apache-2.0",
+    **dict.fromkeys(
+        _EXECUTORCH, "BSD-3-Clause (ExecuTorch; XNNPACK BSD-3-Clause, KleidiAI Apache-2.0, cpuinfo BSD-2-Clause)"
+    ),
+    **dict.fromkeys((*_GLIBC, *(name for name, _ in _LOADERS.values())), "LGPL-2.1-or-later (GNU C Library)"),
+    **dict.fromkeys(_GCC, "GPL-3.0-or-later with GCC Runtime Library Exception 3.1 (GCC)"),
+}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files by the name they get on the device, their hashes, and the words that start the runner among them."""
+
+    sources: dict[str, Path]
+    hashes: dict[str, str]
+    loader: str
+    runner: str
+
+    @property
+    def key(self) -> str:
+        """A name for exactly this content."""
+        text = "".join(f"{name} {digest}\n" for name, digest in sorted(self.hashes.items()))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.sources.values())
+
+    def start(self, home: str, preload: str | None = None) -> list[str]:
+        """The command on the device, before the runner's own flags; `home` is the bundle's folder there."""
+        if not self.loader:
+            return ["env", f"LD_LIBRARY_PATH={home}", f"{home}/{self.runner}"]
+        preloaded = ["--preload", preload] if preload else []
+        return [f"{home}/{self.loader}", *preloaded, "--library-path", home, f"{home}/{self.runner}"]
+
+
+def kit_bundle(build: Build) -> Bundle:
+    """The kit's runner for a Linux target with everything that it needs on a device without glibc."""
+    loader, machine = _LOADERS[build.target.arch]
+    sources = {RUNNER_NAME: build.path}
+    sources |= {name: build.sdk.libraries / name for name in _EXECUTORCH}
+    sources |= {name: _from_compiler(build, name) for name in (loader, *_GLIBC, *_GCC)}
+    for name, path in sources.items():
+        if not path.is_file() or _machine(path) != machine:
+            raise SetupError(
+                f"{name} for {build.target.name} was not found (looked at {path})",
+                f"Install it with the compiler: apt-get install g++-{build.target.arch.replace('_', '-')}-linux-gnu.",
+            )
+    sources[_LICENCE_FILE] = cache_directory() / "android" / build.target.name / _LICENCE_FILE
+    files.write_text(sources[_LICENCE_FILE], licence_text([name for name in sources if name != _LICENCE_FILE]))
+    return Bundle(sources, {name: files.sha256(path) for name, path in sources.items()}, loader, RUNNER_NAME)
+
+
+def own_bundle(runner: Path) -> Bundle:
+    """A user's own runner, for example built with the NDK, and the C++ runtime beside it if there is one."""
+    beside = runner.with_name("libc++_shared.so")
+    sources = {"runner": runner} | ({beside.name: beside} if beside.is_file() else {})
+    return Bundle(sources, {name: files.sha256(path) for name, path in sources.items()}, "", "runner")
+
+
+def licence_text(names: list[str]) -> str:
+    """What LICENCES.txt says on the device: every file, its licence, and where its source is."""
+    head = "Pushed by the SME2 ExecuTorch Profiling Kit to measure on this device."
+    tail = "Sources: the packages gcc and glibc of the distribution it was built on; executorch on PyPI."
+    return "\n".join([head, *(f"{name}: {LICENCES[name]}" for name in sorted(names)), tail, ""])
+
+
+def _from_compiler(build: Build, name: str) -> Path:
+    """Where the target's compiler finds this library; a bare name means that it does not."""
+    done = subprocess.run(
+        [*build.command, f"-print-file-name={name}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tempfile.gettempdir(),
+    )
+    return Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
+
+
+def _machine(path: Path) -> int:
+    with path.open("rb") as file:
+        head = file.read(20)
+    return int.from_bytes(head[18:20], "little") if head[:4] == b"\x7fELF" else 0
