@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import comparison, runner
+from benchmarks import comparison, report, runner
 from model_profiling.runner.build import build_runner
 
 
@@ -18,6 +18,8 @@ def main() -> None:
         runner.report(model)
         print("\nthe verdict\n")
         comparison.report(model)
+        print("\nthe report\n")
+        report.report(model)
         print("\nthe reader\n", flush=True)
         # In a process of its own: a child's peak memory counts from its parent's, and torch is loaded here by now.
         reader = [sys.executable, "-m", "benchmarks.etdump_vs_inspector", str(build_runner().path), str(model)]

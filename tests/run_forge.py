@@ -77,7 +77,8 @@ def _turns(ns: list[int]) -> list[Turn]:
 def _calls(path: Path) -> list[Call]:
     """The calls of a dump's first execution."""
     dump = etdump.read(path)
-    events, found, inside = dump.events, [], []
+    events, found = dump.events, []
+    inside: list[tuple[str, bool, int]] = []
     for index in range(len(events)):
         label, duration = dump.strings[events.label[index]], int(events.duration[index])
         if label == etdump.EXECUTE and not events.delegated[index]:

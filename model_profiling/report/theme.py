@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 
 # Okabe and Ito's palette, which was made for all kinds of colour vision; the first two are the accelerated categories.
+# Other's grey is darker than theirs: with deuteranopia, theirs looks like Elementwise.
 CATEGORY_COLOURS = {
     "CONV": "#0072B2",
     "GEMM": "#56B4E9",
     "Data Movement": "#E69F00",
     "Elementwise": "#CC79A7",
-    "Other": "#999999",
+    "Other": "#5f6368",
     "Runtime": "#009E73",
 }
 # What to write with on top of each of them. These whites differ from the paper's, which a page may darken.
 WHITE, INK = "#fdfdfd", "#111111"
-CATEGORY_INKS = {"CONV": WHITE}
+CATEGORY_INKS = {"CONV": WHITE, "Other": WHITE}
 BEFORE = "#999999"
 
 

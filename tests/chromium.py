@@ -1,0 +1,119 @@
+"""Drives a headless Chromium over its DevTools protocol: what a page logs, what it asks for, what it shows."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--hide-scrollbars",
+    "--remote-debugging-port=0", "--remote-allow-origins=*",
+)  # fmt: skip
+_PATIENCE_S = 30.0
+
+
+class Tab:
+    """One tab. `requests` are the addresses it asked for, `errors` what went wrong in it."""
+
+    def __init__(self, address: str) -> None:
+        from websocket import create_connection
+
+        self._socket = create_connection(address, timeout=_PATIENCE_S)
+        self._number = 0
+        self._loaded = False
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self._socket.recv())
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise RuntimeError(f"{method}: {message['error']}")
+                result: dict[str, Any] = message["result"]
+                return result
+            self._notice(message)
+
+    def _notice(self, message: dict[str, Any]) -> None:
+        method, parameters = message.get("method"), message.get("params", {})
+        if method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.errors.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.errors.append(parameters["entry"]["text"])
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
+            self.errors.append(str(parameters["args"]))
+        elif method == "Page.loadEventFired":
+            self._loaded = True
+
+    def open(self, page: Path, width: int = 1100, height: int = 900) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._loaded = False
+        self.call("Page.navigate", url=page.resolve().as_uri())
+        end = time.monotonic() + _PATIENCE_S
+        while not self._loaded:
+            assert time.monotonic() < end, "the page did not load"
+            self.value("0")
+            time.sleep(0.02)
+        # Let layout and observers have their turn.
+        self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => 0)")
+
+    def value(self, expression: str) -> Any:
+        """What an expression is in the page, as JSON has it."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press and release a key, as a person does."""
+        code = {"Enter": ("\r", 13), "Tab": ("", 9), "ArrowRight": ("", 39), "ArrowLeft": ("", 37)}
+        text, number = code.get(key, (key, ord(key.upper()) if len(key) == 1 else 0))
+        options = {"key": key, "windowsVirtualKeyCode": number}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **options, **({"text": text} if text else {}))
+        self.call("Input.dispatchKeyEvent", type="keyUp", **options)
+
+    def write(self, text: str) -> None:
+        self.call("Input.insertText", text=text)
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Tab]:
+    """A fresh browser with one empty tab; gone afterwards, with all it wrote."""
+    assert BINARY is not None
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        command = [BINARY, *_FLAGS, f"--user-data-dir={home}", "about:blank"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield Tab(_address(Path(home) / "DevToolsActivePort", process))
+        finally:
+            process.terminate()
+            process.wait(_PATIENCE_S)
+
+
+def _address(port_file: Path, process: "subprocess.Popen[bytes]") -> str:
+    from urllib.request import urlopen
+
+    end = time.monotonic() + _PATIENCE_S
+    while not (port_file.is_file() and port_file.read_text().count("\n")):
+        assert time.monotonic() < end and process.poll() is None, "Chromium did not start"
+        time.sleep(0.05)
+    port = port_file.read_text().split()[0]
+    while True:
+        with urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
+            pages = [target for target in json.load(answer) if target["type"] == "page"]
+        if pages:
+            return str(pages[0]["webSocketDebuggerUrl"])
+        assert time.monotonic() < end, "Chromium opened no tab"
+        time.sleep(0.05)
