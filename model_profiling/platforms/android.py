@@ -150,7 +150,7 @@ class AndroidPlatform:
                 at.device.pull(f"{home}/etdump", request.etdump)
         finally:
             with contextlib.suppress(KitError):
-                end_process(at.device, home, home)
+                end_process(at.device, home)
                 at.store.remove(home)
 
     def load(self) -> float:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from model_profiling.errors import KitError, RunError
 from model_profiling.platforms.adb import Device, from_adb
-from model_profiling.platforms.android_store import Store
+from model_profiling.platforms.android_store import ROOT, Store
 from model_profiling.platforms.android_thermal import HeatLog
 from model_profiling.runner.protocol import Done
 from model_profiling.runner.session import ProcessSession, runner_failure
 
 # The process notes its number and becomes the runner, so that it can be ended if it hangs.
 _START = 'echo $$ > "$1/pid"; shift; exec "$@"'
-# Killed only while the number still belongs to a process of this session.
+# Killed only while the number still belongs to a process of the kit: it runs what lies in the kit's folder.
 _END = """pid=$(cat "$1/pid" 2> /dev/null) || exit 0
 case "$pid" in ''|*[!0-9]*) exit 0 ;; esac
 case "$(tr '\\0' ' ' < /proc/$pid/cmdline 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac
@@ -32,9 +32,9 @@ def start_command(home: str, words: list[str]) -> list[str]:
     return ["sh", "-c", _START, "sh", home, *words]
 
 
-def end_process(device: Device, home: str, mark: str) -> None:
-    """Make sure that the session's process is gone; `mark` is a word of its command line."""
-    device.script(_END, home, mark)
+def end_process(device: Device, home: str) -> None:
+    """Make sure that the session's process is gone."""
+    device.script(_END, home, ROOT)
 
 
 @dataclass
@@ -82,7 +82,7 @@ class AndroidSession(ProcessSession):
         self._place = place
         self._heat = heat
         self._transport = transport
-        self._ended = False
+        self._ended = self._fetching = False
         words = start_command(place.home, command)
         super().__init__(place.device.command(*words), log, timeout_s)
 
@@ -94,7 +94,17 @@ class AndroidSession(ProcessSession):
         return times
 
     def finish(self) -> Done:
-        done = super().finish()
+        # The process is closed before its files are here; only then may the folder go.
+        self._fetching = True
+        try:
+            done = super().finish()
+            self._fetch(done)
+        finally:
+            self._fetching = False
+        self._leave()
+        return done
+
+    def _fetch(self, done: Done) -> None:
         for remote, local in self._place.fetch:
             self._place.device.pull(remote, local)
         if self._place.output_base is not None:
@@ -102,19 +112,18 @@ class AndroidSession(ProcessSession):
                 base = self._place.output_base
                 local = base.with_name(f"{base.name}-{index}.bin")
                 self._place.device.pull(f"{self._place.home}/output-{index}.bin", local)
-        self._leave()
-        return done
 
     def close(self) -> None:
         super().close()
-        self._leave()
+        if not self._fetching:
+            self._leave()
 
     def _leave(self) -> None:
         """Nothing of the session stays on the device, as far as the device still answers."""
         if not self._ended:
             self._ended = True
             with contextlib.suppress(KitError):
-                end_process(self._place.device, self._place.home, self._place.home)
+                end_process(self._place.device, self._place.home)
                 self._place.store.remove(self._place.home)
 
     def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
