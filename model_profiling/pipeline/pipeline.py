@@ -74,6 +74,7 @@ class Pipeline:
             if todo:
                 failures += self._run_group(todo, manifest, fingerprints, inputs)
                 ran += [e.name for e in todo]
+        clear_scratch(self._scratch)
         manifest.status = "failed" if failures else "complete"
         self._write(manifest)
         if failures:
