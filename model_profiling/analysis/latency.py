@@ -54,6 +54,8 @@ class Comparison(msgspec.Struct, frozen=True):
     resolution_percent: float
     paired: bool
     turns: int
+    # What the device went through that the verdict has to be read with, in words.
+    caveats: list[str] = []
 
 
 def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:

@@ -31,20 +31,34 @@ def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
     """Compute all metrics of a run from its samples and outputs."""
     done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
     samples = {name: directory.samples(manifest, name) for name in done}
-    experiments = {name: _experiment(record, samples.get(name)) for name, record in manifest.experiments.items()}
+    experiments = {
+        name: _experiment(record, samples.get(name), _heat(manifest, record))
+        for name, record in manifest.experiments.items()
+    }
     comparisons = []
     for before, after in manifest.compare_pairs:
         if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
             sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
-            comparisons.append(compare(sides[0], sides[1], paired=done[before].session == done[after].session))
+            compared = compare(sides[0], sides[1], paired=done[before].session == done[after].session)
+            heat = dict.fromkeys(_heat(manifest, done[name]) for name in (before, after))
+            comparisons.append(msgspec.structs.replace(compared, caveats=[words for words in heat if words]))
     return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
 
 
-def _experiment(record: ExperimentRecord, samples: Samples | None) -> ExperimentMetrics:
+def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
+    """Whether the device throttled while this experiment took its turns, in words."""
+    schedule = manifest.schedules.get(record.session)
+    return schedule.conditions.throttled if schedule else ""
+
+
+def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) -> ExperimentMetrics:
     turns = latency_turns(record, samples) if samples else []
+    latency = summarise(turns) if turns else None
+    if latency is not None and heat:
+        latency = msgspec.structs.replace(latency, warnings=[heat, *latency.warnings])
     return ExperimentMetrics(
         status=record.status,
-        latency=summarise(turns) if turns else None,
+        latency=latency,
         latency_source=record.latency_source,
         tracer_overhead_percent=_tracer_overhead(samples) if samples else None,
         disabled=record.features.disabled if record.features else [],

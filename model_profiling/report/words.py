@@ -7,7 +7,11 @@ from model_profiling.analysis.latency import Comparison
 
 
 def comparison_sentence(comparison: Comparison) -> str:
-    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen."""
+    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats."""
+    return "; ".join([_verdict(comparison), *comparison.caveats])
+
+
+def _verdict(comparison: Comparison) -> str:
     confidence = f"{comparison.confidence * 100:g} % interval"
     pair = f"{comparison.after} and {comparison.before}"
     if not math.isfinite(comparison.high):
