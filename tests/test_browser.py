@@ -11,6 +11,7 @@ import pytest
 from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.whatif import predict
 from model_profiling.files import read_json
+from model_profiling.report.drawing import Artist
 from model_profiling.report.writing import write_report
 from model_profiling.run_directory import Manifest
 from tests.chromium import BINARY, Tab, chromium
@@ -30,7 +31,8 @@ def tab() -> Iterator[Tab]:
 
 @pytest.fixture(scope="module")
 def page(measured_run: Path) -> Path:
-    return write_report(measured_run, measured_run / "report.html", markdown=False, page=True)[-1]
+    with Artist() as artist:
+        return write_report(artist, measured_run, measured_run / "report.html", markdown=False, page=True)[-1]
 
 
 @pytest.fixture
@@ -215,7 +217,8 @@ def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, t
         manifest.environment["cpu"] = HOSTILE
 
     directory = forge_run(measured_run, tmp_path / "run", rename=rename, change=change)
-    written = write_report(directory, directory / "report.md", page=True)
+    with Artist() as artist:
+        written = write_report(artist, directory, directory / "report.md", page=True)
     tab.errors.clear()
     tab.open(written[-1])
     assert tab.errors == []

@@ -3,6 +3,10 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model_profiling.report.drawing import Artist
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "latency", "operators")
@@ -25,33 +29,51 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.artifacts import MANIFEST
     from model_profiling.errors import InputError
-    from model_profiling.report import combined, writing
+    from model_profiling.report.drawing import Artist
 
     paths = [*args.run_dir, *args.paths]
     if not paths:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
         raise InputError(f"--width {args.width} is out of range", "Give a number from 200 to 4000.")
-    if len(paths) > 1:
-        if args.html or args.open or args.png:
-            raise InputError(
-                "--html, --open and --png take one run directory", "Leave them out, or give one directory."
-            )
-        return _say(combined.write(paths, args.output, args.title))
-    if args.png:
-        output = args.output or paths[0] / f"{args.png}.png"
-        return _say([writing.write_picture(paths[0], args.png, output, args.theme, args.width)])
-    output = args.output or paths[0] / writing.MARKDOWN
+    if len(paths) > 1 and (args.html or args.open or args.png):
+        raise InputError("--html, --open and --png take one run directory", "Leave them out, or give one directory.")
+    for path in paths:
+        if not (path / MANIFEST).is_file():
+            raise InputError(f"{path} holds no run", "Give the directory a pipeline wrote to.")
+    # The artist starts up while everything else is imported and read.
+    with Artist() as artist:
+        if args.png:
+            return _say([_picture(artist, paths[0], args)])
+        if len(paths) > 1:
+            from model_profiling.report import combined
+
+            return _say(combined.write(artist, paths, args.output, args.title))
+        return _say(_report(artist, paths[0], args))
+
+
+def _picture(artist: "Artist", path: Path, args: argparse.Namespace) -> Path:
+    from model_profiling.report import writing
+
+    output = args.output or path / f"{args.png}.png"
+    return writing.write_picture(artist, path, args.png, output, args.theme, args.width)
+
+
+def _report(artist: "Artist", path: Path, args: argparse.Namespace) -> list[Path]:
+    from model_profiling.report import writing
+
+    output = args.output or path / writing.MARKDOWN
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
     page = args.html or args.open or only_page
-    written = writing.write_report(paths[0], output, args.title, markdown=not only_page, page=page)
+    written = writing.write_report(artist, path, output, args.title, markdown=not only_page, page=page)
     if args.open:
         import webbrowser
 
         webbrowser.open(written[-1].resolve().as_uri())
-    return _say(written)
+    return written
 
 
 def _say(written: list[Path]) -> int:

@@ -14,13 +14,12 @@ from model_profiling.report.words import comparison_sentence
 OUTPUT = Path("combined_report.md")
 
 
-def write(paths: list[Path], output: Path | None, title: str = "") -> list[Path]:
+def write(artist: Artist, paths: list[Path], output: Path | None, title: str = "") -> list[Path]:
     """Write the report, by default into the current directory."""
     output = output or OUTPUT
-    with Artist() as artist:
-        runs = [writing.read(path).run for path in paths]
-        drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
-        pictures = writing.write_pictures(drawings, output)
+    runs = [writing.read(path).run for path in paths]
+    drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
+    pictures = writing.write_pictures(drawings, output)
     files.write_text(output, markdown_report.render(report(runs, title), pictures))
     return [output]
 

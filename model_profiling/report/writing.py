@@ -10,8 +10,8 @@ import msgspec
 from model_profiling import files
 from model_profiling.analysis.summary import Analysed
 from model_profiling.errors import InputError
-from model_profiling.report import charts, content, html, markdown_report, perfetto, results
-from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, draw
+from model_profiling.report import charts, content, markdown_report, perfetto, results
+from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing
 from model_profiling.report.run import Run, load
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.run_directory import RunDirectory
@@ -35,24 +35,28 @@ def read(path: Path) -> Loaded:
     return Loaded(load(directory, analysed), analysed)
 
 
-def write_report(path: Path, output: Path, title: str = "", markdown: bool = True, page: bool = False) -> list[Path]:
+def write_report(
+    artist: Artist, path: Path, output: Path, title: str = "", markdown: bool = True, page: bool = False
+) -> list[Path]:
     """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`; say what is written."""
-    with Artist() as artist:
-        loaded = read(path)
-        run = loaded.run
-        drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
-        narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
-        small = {name: artist.svg(spec) for name, spec in narrow.items()}
-        report = content.report(run, title)
-        written = _write_trace(loaded, output.with_name(TRACE)) if markdown else []
-        if markdown:
-            pictures = write_pictures(drawings, output)
-            files.write_text(output, markdown_report.render(report, pictures))
-            written.insert(0, output)
-        if page:
-            figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
-            written.append(output.with_suffix(".html"))
-            files.write_text(written[-1], html.page(run, report, figures))
+    loaded = read(path)
+    run = loaded.run
+    drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
+    narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
+    small = {name: artist.svg(spec) for name, spec in narrow.items()}
+    report = content.report(run, title)
+    written = _write_trace(loaded, output.with_name(TRACE)) if markdown else []
+    if markdown:
+        pictures = write_pictures(drawings, output)
+        files.write_text(output, markdown_report.render(report, pictures))
+        written.insert(0, output)
+    if page:
+        # jinja2 is loaded while the artist is busy.
+        from model_profiling.report import html
+
+        figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
+        written.append(output.with_suffix(".html"))
+        files.write_text(written[-1], html.page(run, report, figures))
     return written
 
 
@@ -77,7 +81,7 @@ def _write_trace(loaded: Loaded, output: Path) -> list[Path]:
     return [output]
 
 
-def write_picture(path: Path, name: str, output: Path, theme: str, width: int) -> Path:
+def write_picture(artist: Artist, path: Path, name: str, output: Path, theme: str, width: int) -> Path:
     """One picture at paper quality; the name's ending says the format."""
     run = read(path).run
     specs = charts.of_run(run, width, THEMES[theme])
@@ -85,6 +89,6 @@ def write_picture(path: Path, name: str, output: Path, theme: str, width: int) -
         why = "its times are emulated" if not run.measured else "nothing that it shows was measured"
         known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
         raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
-    drawing = draw(specs[name], PAPER_SCALE)
+    drawing = artist.draw(specs[name], PAPER_SCALE).result()
     files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else drawing.png)
     return output
