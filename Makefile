@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup demo test lint format bench fuzz schema clean
+.PHONY: help setup demo test lint format bench fuzz schema known-good clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -53,6 +53,13 @@ fuzz: $(VENV)/.setup-dev
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
+
+# A small run of the real pipeline for tests of gates; measure it on a quiet machine.
+known-good: $(VENV)/.setup-dev
+	$(BIN)/python -m tests.known_good
+
+gallery: $(VENV)/.setup-dev
+	$(BIN)/python docs/gallery/regenerate.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache *.egg-info

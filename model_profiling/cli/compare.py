@@ -2,12 +2,14 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.latency import Comparison
     from model_profiling.analysis.selection import Chosen
+    from model_profiling.gates.verdict import Judgement
 
 HELP = "compare two experiments, runs or dumps; can fail when the second is slower"
 
@@ -24,22 +26,34 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="with --fail-if-slower: also fail when that cannot be ruled out"
     )
+    parser.add_argument(
+        "--any-baseline",
+        action="store_true",
+        help="with --fail-if-slower: accept an A of another model, machine or setting",
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
+    )
     parser.add_argument("--categories", metavar="FILE", help="a JSON file that extends or overrides the category table")
     parser.add_argument("--verbose", action="store_true", help="also say how each category and operator changed")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.comparison import compare_profiles
     from model_profiling.analysis.latency import compare
+    from model_profiling.gates.baseline import refuse_wrong_baseline
+    from model_profiling.gates.verdict import judge
     from model_profiling.report import terminal
     from model_profiling.report.printing import print_json
     from model_profiling.report.words import comparison_sentence
 
+    gated = args.fail_if_slower is not None
+    if gated:
+        refuse_wrong_baseline(args.before, args.after, args.any_baseline)
     table = load_table(Path(args.categories) if args.categories else None)
     results: list[tuple[Comparison, ProfileComparison]] = []
     for before, after in _pairs(args.before, args.after):
@@ -57,7 +71,27 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(terminal.clean(comparison_sentence(latency) + "\n"))
             if args.verbose:
                 terminal.show_comparison(profile)
-    return _gate([latency for latency, _ in results], args.fail_if_slower, args.strict)
+    judgements = judge([latency for latency, _ in results], args.fail_if_slower, args.strict) if gated else []
+    for judgement in judgements:
+        sys.stderr.write(terminal.clean(f"gate: {judgement.sentence}\n"))
+    _leave_for_ci(args, results, judgements)
+    return 1 if any(judgement.failed for judgement in judgements) else 0
+
+
+def _leave_for_ci(
+    args: argparse.Namespace, results: "list[tuple[Comparison, ProfileComparison]]", judgements: "list[Judgement]"
+) -> None:
+    """Write what a CI system reads: JUnit for its test view, Markdown for its summary."""
+    from model_profiling import files
+    from model_profiling.gates.job_summary import job_summary
+    from model_profiling.gates.junit import junit_xml
+
+    if args.junit:
+        files.write_text(args.junit, junit_xml([latency for latency, _ in results], judgements))
+    if args.summary:
+        # Several steps of one job share this file: what others wrote stays.
+        earlier = files.read_bytes(args.summary, "job summary").decode() if args.summary.exists() else ""
+        files.write_text(args.summary, earlier + job_summary(results, judgements))
 
 
 def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
@@ -77,24 +111,3 @@ def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
     if not usable:
         raise InputError("there is no latency to compare (trace runs have none)", "Compare timing experiments.")
     return usable
-
-
-def _gate(comparisons: "list[Comparison]", limit_percent: float | None, strict: bool) -> int:
-    """1 if some comparison is surely slower than the limit, or, when strict, may be."""
-    if limit_percent is None:
-        return 0
-    allowed = 1 / (1 + limit_percent / 100)
-    code = 0
-    for comparison in comparisons:
-        name = comparison.after
-        if comparison.high < allowed:
-            sys.stderr.write(f"gate: {name} is slower by more than {limit_percent:g} %\n")
-            code = 1
-        elif comparison.low < allowed:
-            sys.stderr.write(
-                f"gate: {name}: slower by more than {limit_percent:g} % cannot be ruled out; take more runs\n"
-            )
-            code = 1 if strict else code
-        else:
-            sys.stderr.write(f"gate: {name} is not slower by more than {limit_percent:g} %\n")
-    return code

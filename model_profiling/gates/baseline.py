@@ -1,0 +1,59 @@
+"""Is this the right baseline? A gate against a damaged run, or one of another model or machine, would prove nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from model_profiling.analysis.validation import problems
+from model_profiling.errors import InputError
+from model_profiling.run_directory import Manifest, RunDirectory
+
+_ANYWAY = "Use the right baseline, or say --any-baseline if this comparison is what you mean."
+# What a run has to share with its baseline.
+_SHARED: dict[str, Callable[[Manifest], object]] = {
+    "model": lambda manifest: manifest.model.stem,
+    "platform": lambda manifest: manifest.platform,
+    "CPU": lambda manifest: manifest.environment.get("cpu") or manifest.environment.get("arch"),
+}
+
+
+def refuse_wrong_baseline(before: str, after: str, any_baseline: bool) -> None:
+    """Raise unless `before` is whole and was measured as `after` was; bare dumps do not say how they were measured."""
+    if Path(before).exists() and Path(before).resolve() == Path(after).resolve():
+        raise InputError(f"{before} is its own baseline", "Give the run to hold it against as A.")
+    sides = [_run(before), _run(after)]
+    if sides[0] is None or sides[1] is None:
+        return
+    (baseline, _), (_, name) = sides[0], sides[1]
+    found = problems(baseline)
+    if found:
+        raise InputError(f"the baseline {baseline.path} is damaged: {found[0]}", "Restore it, or measure it again.")
+    if any_baseline:
+        return
+    old, new = baseline.manifest(), sides[1][0].manifest()
+    for what, value in _SHARED.items():
+        if value(old) != value(new):
+            raise InputError(f"the baseline is of another {what}: {value(old)}, not {value(new)}", _ANYWAY)
+    if sides[0][1] is None and name is None:
+        _same_experiments(old, new)
+
+
+def _same_experiments(old: Manifest, new: Manifest) -> None:
+    for name, record in old.experiments.items():
+        other = new.experiments.get(name)
+        if other is None or other.status != "ok":
+            raise InputError(f"the new run has no finished experiment '{name}', which the baseline has", _ANYWAY)
+        if (record.threads, record.disable_features) != (other.threads, other.disable_features):
+            raise InputError(f"'{name}' has other threads or features than in the baseline", _ANYWAY)
+
+
+def _run(text: str) -> tuple[RunDirectory, str | None] | None:
+    """The run directory `text` names and which experiment of it; None for a dump."""
+    path = Path(text)
+    if path.is_file() or path.suffix == ".etdump":
+        return None
+    directory, _, name = text.rpartition(":")
+    if name and directory and not path.exists():
+        return RunDirectory(Path(directory)), name
+    if not RunDirectory(path).manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
+        return RunDirectory(path.parent), path.name
+    return RunDirectory(path), None

@@ -1,0 +1,143 @@
+"""Gates for CI users: what passes, what fails, what is an error, and what CI systems are told."""
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT, kit
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+Change = Callable[[dict[str, Any]], None]
+
+
+def _copy(home: Path, slower: float = 1.0, change: Change | None = None) -> Path:
+    """A run like the known-good one, its executions so many times slower, its manifest changed."""
+    shutil.copytree(KNOWN_GOOD, home)
+    for path in home.glob("*/*_samples.json"):
+        samples = json.loads(path.read_text())
+        for turn in samples["timed"]:
+            turn["ns"] = [int(ns * slower) for ns in turn["ns"]]
+        path.write_text(json.dumps(samples))
+    if change is not None:
+        manifest = json.loads((home / "manifest.json").read_text())
+        change(manifest)
+        (home / "manifest.json").write_text(json.dumps(manifest))
+    return home
+
+
+def test_the_known_good_run_is_whole_small_and_names_no_folder_of_a_machine() -> None:
+    assert kit("validate", "--results", KNOWN_GOOD).returncode == 0
+    files = [file for file in KNOWN_GOOD.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 500_000
+    for file in files:
+        found = re.search(rb"/(home|work|root|tmp|Users|var|opt|mnt)/[\w.]+", file.read_bytes())
+        assert found is None, (file, found)
+
+
+def test_a_run_as_fast_as_the_known_good_one_passes(tmp_path: Path) -> None:
+    done = kit("compare", KNOWN_GOOD, _copy(tmp_path / "new"), "--fail-if-slower", 10)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is not slower by more than 10 %") == 2
+
+
+def test_a_slower_run_fails_and_every_output_says_so(tmp_path: Path) -> None:
+    junit, summary = tmp_path / "out" / "junit.xml", tmp_path / "summary.md"
+    summary.write_text("# of another step\n")
+    slow = _copy(tmp_path / "slow", slower=1.5)
+    arguments = ("--fail-if-slower", 10, "--junit", junit, "--summary", summary)
+    done = kit("compare", KNOWN_GOOD, slow, *arguments)
+    assert done.returncode == 1, done.stderr
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "2")
+    assert all("slower by more than 10 %" in (failure.get("message") or "") for failure in suite.iter("failure"))
+    text = summary.read_text()
+    assert text.startswith("# of another step\n## Performance gate: failed\n")
+    assert text.count("| FAIL |") == 2 and "| CONV |" in text
+
+
+def test_without_a_limit_the_outputs_report_and_nothing_fails(tmp_path: Path) -> None:
+    slow = _copy(tmp_path / "slow", slower=1.5)
+    done = kit("compare", KNOWN_GOOD, slow, "--junit", tmp_path / "j.xml", "--summary", tmp_path / "s.md")
+    assert done.returncode == 0, done.stderr
+    assert ET.parse(tmp_path / "j.xml").getroot().get("failures") == "0"
+    assert (tmp_path / "s.md").read_text().startswith("## Performance\n")
+
+
+def _other_model(manifest: dict[str, Any]) -> None:
+    manifest["model"]["stem"] = "another_xnnpack_fp16"
+
+
+def _other_cpu(manifest: dict[str, Any]) -> None:
+    manifest["environment"]["cpu"] = "another CPU"
+
+
+def _other_threads(manifest: dict[str, Any]) -> None:
+    next(iter(manifest["experiments"].values()))["threads"] = 2
+
+
+def _one_missing(manifest: dict[str, Any]) -> None:
+    manifest["experiments"].popitem()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_other_cpu, "of another CPU"),
+        (_other_model, "of another model"),
+        (_other_threads, "other threads or features"),
+        (_one_missing, "no finished experiment"),
+    ],
+)
+def test_a_wrong_baseline_is_an_error_and_not_a_pass(change: Change, words: str, tmp_path: Path) -> None:
+    new = _copy(tmp_path / "new", change=change)
+    done = kit("compare", KNOWN_GOOD, new, "--fail-if-slower", 10)
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_baseline_of_another_machine_passes_only_when_asked_for(tmp_path: Path) -> None:
+    new = _copy(tmp_path / "new", change=_other_cpu)
+    assert kit("compare", KNOWN_GOOD, new, "--fail-if-slower", 10, "--any-baseline").returncode == 0
+
+
+def test_a_missing_damaged_or_meaningless_baseline_is_an_error(tmp_path: Path) -> None:
+    new, damaged = _copy(tmp_path / "new"), _copy(tmp_path / "damaged")
+    next(damaged.glob("*/*.etdump")).write_bytes(b"fifteen bytes..")
+    (tmp_path / "empty").mkdir()
+    cases: list[tuple[object, object, str]] = [
+        (tmp_path / "nowhere", new, "does not exist"),
+        (tmp_path / "empty", new, "does not exist"),
+        (damaged, new, "is damaged"),
+        (KNOWN_GOOD, KNOWN_GOOD, "its own baseline"),
+        (f"{KNOWN_GOOD}:nothing", new, "no experiment"),
+        (KNOWN_GOOD, tmp_path / "nowhere", "does not exist"),
+    ]
+    for before, after, words in cases:
+        done = kit("compare", before, after, "--fail-if-slower", 10, "--junit", tmp_path / "junit.xml")
+        assert (done.returncode, words in done.stderr) == (2, True), (before, done.stderr)
+        assert not (tmp_path / "junit.xml").exists()
+    for limit in ("-1", "nan", "inf"):
+        assert kit("compare", KNOWN_GOOD, new, f"--fail-if-slower={limit}").returncode == 2
+
+
+def test_the_workflow_is_valid_and_its_shell_parses() -> None:
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for path in workflows:
+        workflow = yaml.safe_load(path.read_text())
+        # YAML reads the key `on` as true.
+        assert {"name", True, "jobs"} <= set(workflow)
+        for job in workflow["jobs"].values():
+            assert job["runs-on"] and job["steps"]
+            for step in job["steps"]:
+                assert ("uses" in step) != ("run" in step)
+                if "run" in step:
+                    script = re.sub(r"\$\{\{.*?\}\}", "x", step["run"])
+                    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
