@@ -111,9 +111,13 @@ def _inverse_pairs(e: Evidence) -> Iterator[Finding]:
             "transposes in a row",
             f"{pair.first} and {pair.second} may undo each other",
             pair.ms,
-            [f"{pair.first} and {pair.second}{between}: {pair.ms:.3f} ms ({pair.share:.1%})"],
+            [f"{pair.first} and {pair.second}{between}: {pair.ms:.3f} ms ({pair.share:.1%})", *_places(pair.at)],
             "Look for permute, view or channels_last in the model there; keep one layout across them.",
         )
+
+
+def _places(at: list[str]) -> list[str]:
+    return [f"they come from {' and '.join(dict.fromkeys(at))}"] if at else []
 
 
 def _input_layout(e: Evidence) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling.analysis.correctness import judge, suspicious
 from model_profiling.artifacts import ExportRecord
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 
@@ -22,6 +23,10 @@ class Agreement(msgspec.Struct, frozen=True):
     sqnr_db: float | None
     # The largest value of `right`: what a difference is to be measured by.
     max_abs_reference: float = 0.0
+    # 'agrees' or 'differs', as far as the dtype allows; '' if nothing can be said.
+    verdict: str = ""
+    # What is odd about the outputs of `left`: NaN, infinite, constant.
+    remarks: list[str] = []
 
 
 def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
@@ -33,10 +38,10 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
     eager = expected_outputs(Path(manifest.model.path).parent, manifest.model.export)
     for name, arrays in outputs.items():
         if eager and arrays:
-            found.append(_agreement(name, arrays, "eager", eager))
+            found.append(agreement_of(name, arrays, "eager", eager, manifest.model.dtype))
     for before, after in manifest.compare_pairs:
         if outputs.get(before) and outputs.get(after):
-            found.append(_agreement(before, outputs[before], after, outputs[after]))
+            found.append(agreement_of(before, outputs[before], after, outputs[after], manifest.model.dtype))
     return [agreement for agreement in found if agreement is not None]
 
 
@@ -64,18 +69,24 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
     return [np.load(path, allow_pickle=False) for path in paths]
 
 
-def _agreement(left: str, ours: list[Array], right: str, theirs: list[Array]) -> Agreement | None:
+def agreement_of(left: str, ours: list[Array], right: str, theirs: list[Array], dtype: str) -> Agreement | None:
+    """Compare two sets of outputs of a model of `dtype`; None if they are not of the same shapes."""
     if [a.shape for a in ours] != [b.shape for b in theirs]:
         return None
     a = np.concatenate([array.ravel().astype(np.float64) for array in ours])
     b = np.concatenate([array.ravel().astype(np.float64) for array in theirs])
     noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    error = float(np.max(np.abs(a - b), initial=0.0))
+    reference = float(np.max(np.abs(b), initial=0.0))
+    sqnr = 10 * float(np.log10(signal / noise)) if noise and signal else None
     return Agreement(
         left=left,
         right=right,
-        max_abs_error=float(np.max(np.abs(a - b), initial=0.0)),
+        max_abs_error=error,
         cosine=float(np.dot(a, b) / norm) if norm else 1.0,
-        max_abs_reference=float(np.max(np.abs(b), initial=0.0)),
-        sqnr_db=10 * float(np.log10(signal / noise)) if noise and signal else None,
+        sqnr_db=sqnr,
+        max_abs_reference=reference,
+        verdict=judge(error, reference, sqnr, dtype, eager=right == "eager"),
+        remarks=suspicious(ours),
     )

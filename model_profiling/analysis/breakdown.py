@@ -88,7 +88,7 @@ class Breakdown(msgspec.Struct, frozen=True):
 
 
 def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -> Breakdown:
-    """Add a profile up; `sources` maps instructions to the PyTorch line of portable operators and delegate calls."""
+    """Add a profile up; `sources` has the PyTorch line of operators, by their row."""
     times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
     instances = profile.instances
     categories = [_category(name, instances, times, whole) for name in (*CATEGORIES, RUNTIME)]
@@ -137,8 +137,6 @@ def _operators(profile: Profile, times: npt.NDArray[np.float64], whole: float) -
 
 def _instance(profile: Profile, row: int, ms: float, whole: float, sources: dict[int, SourceLine]) -> InstanceTime:
     instance = profile.instances[row]
-    # A delegated operator shares its instruction with the whole delegate, so the delegate's line is not its own.
-    linked = instance.where == "portable" or instance.name == "delegate call"
     return InstanceTime(
         name=instance.name,
         operator=instance.operator,
@@ -152,7 +150,7 @@ def _instance(profile: Profile, row: int, ms: float, whole: float, sources: dict
         ms=ms,
         share=ms / whole if whole else 0.0,
         spread=_spread(profile.times[row]),
-        source=sources.get(instance.instruction) if linked else None,
+        source=sources.get(row),
     )
 
 

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import pte
+from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.kernels import KernelCalls, KernelEvidence
-from model_profiling.errors import KitError
 from model_profiling.pte import xnnpack_graph
 
-_ELIGIBLE_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 # The part of a kernel's name that tells the instructions it is made of, best first.
 _LEVELS = (
     ("_sme2_", "SME2"),
@@ -61,7 +59,7 @@ def coverage(
     instances: list[InstanceTime], evidence: KernelEvidence | None, features: list[str], model: Path
 ) -> Coverage:
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
-    work = _work_by_place(instances, model)
+    work = {place: _node_work(node) for place, node in aligned_nodes(instances, model).items()}
     called = _called(instances, evidence)
     operators = []
     for position, entry in enumerate(instances):
@@ -141,27 +139,6 @@ def _why_not(entry: InstanceTime, level: str, features: list[str], work: _Work |
     if work is not None and work.pointwise and entry.category == "GEMM":
         return f"1x1 convolution lowered to an unpacked fully connected in {entry.dtype}"
     return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
-
-
-def _work_by_place(instances: list[InstanceTime], model: Path) -> dict[int, _Work]:
-    """Multiply-accumulates of delegated operators: a delegate's n-th eligible node is its n-th eligible operator."""
-    try:
-        program = pte.read(model)
-        method = next(method for method in program.methods if method.name == "forward")
-        graphs = xnnpack_graph.graphs(program, method)
-    except (KitError, StopIteration):
-        return {}
-    found: dict[int, _Work] = {}
-    for instruction, graph in graphs.items():
-        nodes = [node for node in graph.nodes if node.op in _ELIGIBLE_NODES]
-        places = [
-            position
-            for position, entry in enumerate(instances)
-            if entry.where == "delegated" and entry.instruction == instruction and entry.category in ("CONV", "GEMM")
-        ]
-        if len(nodes) == len(places):
-            found |= {place: _node_work(node) for place, node in zip(places, nodes, strict=True)}
-    return found
 
 
 def _node_work(node: xnnpack_graph.Node) -> _Work:

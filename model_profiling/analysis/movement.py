@@ -27,6 +27,8 @@ class InversePair(msgspec.Struct, frozen=True):
     between: list[str]
     ms: float
     share: float
+    # Where in PyTorch the two come from ('' where XNNPACK put one in itself).
+    at: list[str] = []
 
 
 class DataMovement(msgspec.Struct, frozen=True):
@@ -95,7 +97,8 @@ def _inverse_pairs(steps: list[InstanceTime], whole: float) -> list[InversePair]
             if last is not None:
                 first, between = steps[last], [step.name for step in steps[last + 1 : index]]
                 ms = first.ms + entry.ms
-                found.append(InversePair(first.name, entry.name, between, ms, ms / whole if whole else 0.0))
+                places = [f"{s.file}:{s.line}" for s in (first.source, entry.source) if s is not None]
+                found.append(InversePair(first.name, entry.name, between, ms, ms / whole if whole else 0.0, places))
                 last = None
             else:
                 last = index

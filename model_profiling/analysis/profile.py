@@ -37,6 +37,10 @@ class Instance:
     kind_of: OperatorClass
 
     @property
+    def kind(self) -> str:
+        return self.kind_of.kind
+
+    @property
     def category(self) -> str:
         return RUNTIME if self.where == "runtime" else self.kind_of.category
 

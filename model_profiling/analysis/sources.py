@@ -1,43 +1,75 @@
-"""From an instruction of the program to the PyTorch line it came from, through the ETRecord beside the .pte."""
+"""From an operator of a trace to the PyTorch line it came from, through the .pte and the ETRecord beside it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling import etrecord, pte
+from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import SourceLine
+from model_profiling.analysis.profile import Instance
 from model_profiling.artifacts import ExportPaths
 from model_profiling.errors import KitError
 
+_UNLINKED = "operators are not linked to PyTorch lines"
 
-def source_lines(model: Path, method: str = "forward") -> tuple[dict[int, SourceLine], str]:
-    """The source of each portable operator and delegate call; or none, and the reason as a note."""
+
+@dataclass(frozen=True)
+class Sources:
+    """What an ETRecord tells of one model; without a usable one, nothing, and `note` says why."""
+
+    model: Path
+    record: etrecord.Etrecord | None
+    names: dict[int, str]
+    note: str
+
+    def lines(self, instances: tuple[Instance, ...], method: str = "forward") -> dict[int, SourceLine]:
+        """The line of each operator, by its row: portable ones and delegate calls by their instruction, delegated
+        ones by the debug handle of their node in XNNPACK's graph, which Inspector does not follow."""
+        if self.record is None:
+            return {}
+        found: dict[int, SourceLine] = {}
+        nodes = aligned_nodes(instances, self.model)
+        for row, instance in enumerate(instances):
+            line = None
+            if instance.where == "portable" or instance.name == "delegate call":
+                source = self.record.source(instance.instruction, method, self.names.get(instance.instruction))
+                line = _instruction_line(source) if source is not None and source.nodes else None
+            elif row in nodes and nodes[row].debug_handle:
+                line = _node_line(self.record.nodes(nodes[row].debug_handle, method))
+            if line is not None:
+                found[row] = line
+        return found
+
+
+def read_sources(model: Path, method: str = "forward") -> Sources:
+    """Read the ETRecord beside a .pte; a missing, broken or foreign one is said and not used."""
     paths = ExportPaths(model)
-    unlinked = "operators are not linked to PyTorch lines"
     if not paths.etrecord.is_file():
-        return {}, f"no ETRecord beside {model.name}: {unlinked}"
+        return Sources(model, None, {}, f"no ETRecord beside {model.name}: {_UNLINKED}")
     try:
         record = etrecord.read(paths.etrecord)
         mismatch = etrecord.matches(record, model)
         program = pte.read(model)
     except KitError as error:
-        return {}, f"the ETRecord was not used ({error.message}): {unlinked}"
+        return Sources(model, None, {}, f"the ETRecord was not used ({error.message}): {_UNLINKED}")
     if mismatch is not None:
-        return {}, f"the ETRecord belongs to another export ({mismatch}): {unlinked}"
+        return Sources(model, None, {}, f"the ETRecord belongs to another export ({mismatch}): {_UNLINKED}")
     names = {i.index: i.name for m in program.methods if m.name == method for i in m.instructions}
-    found = {}
-    for instruction in record.sources.get(method, {}):
-        source = record.source(instruction, method, names.get(instruction))
-        if source is not None and source.nodes:
-            found[instruction] = _line(source)
-    return found, ""
+    return Sources(model, record, names, "")
 
 
-def _line(source: etrecord.InstructionSource) -> SourceLine:
+def _instruction_line(source: etrecord.InstructionSource) -> SourceLine:
     """The operator's own line; a delegate call is named by the first line it took over and by how many there are."""
     first = next((node for node in source.nodes if node.file), source.nodes[0])
     ops = list(dict.fromkeys(node.op for node in source.nodes))
-    op = (
-        first.op
-        if source.delegate is None
-        else f"{source.delegate}: {len(source.nodes)} operators ({', '.join(ops[:4])})"
-    )
-    return SourceLine(first.module_path, first.file, first.line, first.code, op)
+    taken = f"{source.delegate}: {len(source.nodes)} operators ({', '.join(ops[:4])})"
+    return _line(first, first.op if source.delegate is None else taken)
+
+
+def _node_line(nodes: tuple[etrecord.SourceNode, ...]) -> SourceLine | None:
+    node = next((node for node in nodes if node.file), None)
+    return _line(node, node.op) if node is not None else None
+
+
+def _line(node: etrecord.SourceNode, op: str) -> SourceLine:
+    return SourceLine(node.module_path, node.file, node.line, node.code, op)

@@ -15,7 +15,7 @@ from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
 from model_profiling.analysis.metrics import Metrics, measure
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
-from model_profiling.analysis.sources import source_lines
+from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import ExportRecord
 from model_profiling.run_directory import KERNEL_TRACE, Manifest, RunDirectory, experiment_file
 from model_profiling.runner.kernel_trace import read_trace
@@ -59,7 +59,7 @@ class Analysed:
 
 def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
-    sources, source_note = source_lines(Path(manifest.model.path))
+    sources = read_sources(Path(manifest.model.path))
     loaded: dict[str, tuple[Path, Profile, list[str]]] = {}
     for name, record in manifest.experiments.items():
         if record.status == "ok":
@@ -71,7 +71,10 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
     for name in loaded.keys() - timed:
         path, profile, notes = loaded[name]
         loaded[name] = (path, profile.without_times(), notes)
-    sides = {name: (name, profile, break_down(profile, sources)) for name, (_, profile, _) in loaded.items()}
+    sides = {
+        name: (name, profile, break_down(profile, sources.lines(profile.instances)))
+        for name, (_, profile, _) in loaded.items()
+    }
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
     comparisons = [
         compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
@@ -93,7 +96,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         comparisons=comparisons,
         metrics=measure(directory, manifest),
         notes=[
-            *([source_note] if source_note else []),
+            *([sources.note] if sources.note else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),
             *failed,
         ],

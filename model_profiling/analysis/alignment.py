@@ -1,0 +1,62 @@
+"""Which node of XNNPACK's graph in the .pte each operator of a trace is.
+
+XNNPACK fuses and inserts operators (clamps, conversions), so a trace cannot be counted along the graph. But families
+that it neither fuses nor inserts keep their order and their number: where a delegate shows as many of a family as its
+graph has nodes, the n-th is the n-th.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from model_profiling import pte
+from model_profiling.errors import KitError
+from model_profiling.pte import xnnpack_graph
+from model_profiling.pte.xnnpack_graph import Node
+
+_MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
+_FAMILIES = {**dict.fromkeys(_MATRIX_NODES, "matrix"), "StaticTranspose": "transpose", "StaticReshape": "reshape"}
+
+
+class Operator(Protocol):
+    """What alignment needs to know of an operator of a trace."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def instruction(self) -> int: ...
+
+
+def aligned_nodes(operators: Sequence[Operator], model: Path) -> dict[int, Node]:
+    """The node of each delegated operator, by its position; operators of no family, or that do not fit, have none."""
+    try:
+        program = pte.read(model)
+        method = next(method for method in program.methods if method.name == "forward")
+        graphs = xnnpack_graph.graphs(program, method)
+    except (KitError, StopIteration):
+        return {}
+    places: dict[tuple[int, str], list[int]] = {}
+    for position, operator in enumerate(operators):
+        family = _family(operator)
+        if family:
+            places.setdefault((operator.instruction, family), []).append(position)
+    found: dict[int, Node] = {}
+    for instruction, graph in graphs.items():
+        for family in dict.fromkeys(_FAMILIES.values()):
+            nodes = [node for node in graph.nodes if _FAMILIES.get(node.op) == family]
+            positions = places.get((instruction, family), [])
+            if len(nodes) == len(positions):
+                found |= dict(zip(positions, nodes, strict=True))
+    return found
+
+
+def _family(operator: Operator) -> str:
+    if operator.where != "delegated":
+        return ""
+    if operator.category in ("CONV", "GEMM"):
+        return "matrix"
+    return operator.kind if operator.kind in ("transpose", "reshape") else ""
