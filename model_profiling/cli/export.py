@@ -12,12 +12,58 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from model_profiling.export.exporter import ExportResult
 
+DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The arguments that say which model is meant."""
+    parser.add_argument(
+        "target", nargs="?", metavar="MODEL", help="a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
+    )
+    parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
+    parser.add_argument(
+        "--input-shape",
+        action="append",
+        default=[],
+        metavar="N,C,H,W",
+        help="random input of this shape, for a model from a file that brings no example inputs; once for each input",
+    )
+
+
+def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
+    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+    from model_profiling.errors import InputError
+    from model_profiling.models.lookup import model_name
+
+    if (args.target is None) == (args.model is None):
+        raise InputError(
+            "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
+        )
+    text = str(args.target or args.model)
+    return text, model_name(text)
+
+
+def input_shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
+    from model_profiling.errors import InputError
+
+    try:
+        shapes = tuple(tuple(int(size) for size in text.replace("x", ",").split(",")) for text in texts)
+    except ValueError:
+        raise InputError(f"--input-shape {texts[-1]} is no shape", "Write it as 1,3,224,224.") from None
+    if any(size < 1 for shape in shapes for size in shape):
+        raise InputError(f"--input-shape {texts[-1]} has a size below 1", "Write it as 1,3,224,224.")
+    return shapes
+
+
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, metavar="NAME", help="a name that `sme2-kit models` lists")
-    parser.add_argument("--dtype", choices=("fp32", "fp16", "int8"), default="fp32", help="default: %(default)s")
+    add_model(parser)
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        default="fp32",
+        help="int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
+    )
     parser.add_argument(
         "--backend",
         choices=("xnnpack", "portable"),
@@ -39,12 +85,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import SetupError
-    from model_profiling.models.lookup import check_name
 
-    check_name(args.model)
-    outdir = args.outdir or Path(f"out_{args.model}") / "artifacts"
+    target, name = chosen_model(args)
+    outdir = args.outdir or Path(f"out_{name}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
-    with _progress(plain=loud) as announce:
+    with stage_progress("export", plain=loud) as announce:
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal
 
@@ -57,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             ) from error
         result = export(
             ExportRequest(
-                args.model,
+                name,
                 outdir,
                 args.dtype,
                 args.backend,
@@ -65,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
                 args.seed,
                 save_graph=args.save_graph,
                 loud=loud,
+                target=target,
+                input_shapes=input_shapes(args.input_shape),
             ),
             announce,
         )
@@ -73,17 +120,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _progress(plain: bool) -> Iterator[Callable[[str], None]]:
+def stage_progress(what: str, plain: bool) -> Iterator[Callable[[str], None]]:
     """Show the current stage on stderr: one live line on a terminal, a line a stage elsewhere."""
     from rich.console import Console
 
     # Bound to stderr as it is now, because stderr is redirected while torch talks.
     console = Console(file=sys.stderr, highlight=False, markup=False)
     if plain or not console.is_terminal:
-        yield lambda stage: console.print(f"export: {stage}")
+        yield lambda stage: console.print(f"{what}: {stage}")
         return
-    with console.status("export") as status:
-        yield lambda stage: status.update(f"export: {stage}")
+    with console.status(what) as status:
+        yield lambda stage: status.update(f"{what}: {stage}")
 
 
 def _as_json(result: ExportResult) -> str:

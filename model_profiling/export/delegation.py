@@ -83,6 +83,16 @@ def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
     return nodes
 
 
+def forecast_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
+    """List the operators of a graph that was partitioned but not lowered: the tag is the delegate to be."""
+    tags: dict[str, int] = {}
+    nodes = [node for node in graph_module.graph.nodes if _is_operator(node)]
+    return [
+        _node(node, tags.setdefault(tag, len(tags)) if (tag := node.meta.get("delegation_tag")) else None)
+        for node in nodes
+    ]
+
+
 def _is_operator(node: Any) -> bool:
     """Tell operators from bookkeeping: picking one of several outputs is not work."""
     return node.op == "call_function" and node.target is not operator.getitem

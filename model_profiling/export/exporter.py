@@ -21,14 +21,14 @@ from model_profiling.export.delegation import GraphNode
 from model_profiling.export.failure import export_failed
 from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
-from model_profiling.export.quantization import quantize
+from model_profiling.export.quantization import QUANTIZED, quantized
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.models.loading import LoadedModel, load_model
 
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What the user asked for."""
+    """What the user asked for. `target` is where the model comes from when that is not its name: `file.py:Class`."""
 
     model: str
     outdir: Path
@@ -38,6 +38,8 @@ class ExportRequest:
     seed: int = 0
     save_graph: bool = False
     loud: bool = False
+    target: str = ""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Stages:
     said: io.StringIO
     announce: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
+    captured: torch.export.ExportedProgram | None = None
 
     @contextlib.contextmanager
     def stage(self, name: str, writes: bool = False) -> Iterator[None]:
@@ -68,7 +71,7 @@ class Stages:
         except Exception as error:
             if writes and isinstance(error, OSError):
                 raise  # the directory's fault, not the model's
-            raise export_failed(name, error, self.log, self.said.getvalue()) from error
+            raise export_failed(name, error, self.log, self.said.getvalue(), self.captured) from error
         self.seconds[name] = round(time.perf_counter() - started, 3)
 
 
@@ -89,9 +92,9 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
     with kept_off_terminal(request.loud) as said, writable(request.outdir):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
-            loaded = load_model(request.model, request.seed)
+            loaded = load_model(request.target or request.model, request.seed, request.input_shapes)
         with stages.stage("run the eager model"):
-            prepared = _prepare(loaded, request)
+            prepared = prepare(loaded, request)
         lowered, program = _lower(prepared.model, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
@@ -108,7 +111,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
     return ExportResult(paths, record)
 
 
-def _prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
+def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     """Bring model and inputs to the dtype and layout asked for, and compute the outputs a correct run must give."""
     module, inputs, keywords = loaded.module, loaded.inputs, loaded.keyword_inputs
     if request.dtype == "fp16":
@@ -121,22 +124,23 @@ def _prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     given = [tensor.clone() for tensor in samples.tensors_of((inputs, keywords))]
     with torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
-    warnings = samples.not_finite(outputs)
+    warnings = []
     if others := samples.other_leaves((inputs, keywords)):
         warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
     if (request.backend, request.memory_format) == ("portable", "channels_last"):
         # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
+    warnings += samples.odd(outputs)
     return Prepared(replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords), given, outputs, warnings)
 
 
 def _lower(model: LoadedModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any]:
     module, call = model.module, (model.inputs, model.keyword_inputs, model.dynamic_shapes)
-    if request.dtype == "int8":
+    if request.dtype in QUANTIZED:
         with stages.stage("quantize"):
-            module = quantize(module, *call, seed=request.seed)
+            module = quantized(module, *call, dtype=request.dtype, seed=request.seed)
     with stages.stage("capture the graph"):
-        captured = capture(module, *call)
+        captured = stages.captured = capture(module, *call)
     with stages.stage("lower to the backend"):
         lowered = lower(captured, request.backend)
     with stages.stage("plan memory and emit"):
@@ -182,7 +186,7 @@ def _record(
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
         stage_seconds=dict(seconds),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        reference=f"eager PyTorch, {'fp32, before quantization' if request.dtype == 'int8' else request.dtype}",
+        reference=f"eager PyTorch, {'fp32, before quantization' if request.dtype in QUANTIZED else request.dtype}",
         warnings=prepared.warnings,
     )
 

@@ -1,12 +1,14 @@
-"""A failed export in one line: what failed, at which operator and at which line of the model."""
+"""A failed export explained: what failed, at which operator and line of the model, and what usually helps."""
 
 import re
 import traceback
 from pathlib import Path
+from typing import Any
 
 from model_profiling import files
 from model_profiling.errors import RunError
 from model_profiling.export.delegation import short_path, source_line
+from model_profiling.export.remedies import find_remedy
 
 # Frames in these places are machinery; the innermost frame elsewhere is the model's.
 MACHINERY = re.compile(
@@ -15,17 +17,36 @@ MACHINERY = re.compile(
 )
 
 
-def export_failed(stage: str, error: Exception, log: Path, said: str) -> RunError:
-    """Write the traceback and all that torch said to `log`, and return the line for the user."""
+def export_failed(stage: str, error: Exception, log: Path, said: str, captured: Any = None) -> RunError:
+    """Write the traceback and all that torch said to `log`, and return the lines for the user.
+
+    `captured` is the graph of torch.export, if it got that far: it knows the line of an operator that fails later.
+    """
     trace = "".join(traceback.format_exception(error))
     files.write_text(log, f"{trace}\n{said}" if said else trace)
     root = _root_cause(error)
-    details = [part for part in (_operator(str(root)), _model_line(root) or _model_line(error)) if part]
+    operator = _operator(str(root))
+    remedy = find_remedy(type(root).__name__, str(root))
+    line = _model_line(root) or _model_line(error) or _line_in_graph(captured, operator)
+    details = [part for part in (f"operator {operator}" if operator else "", line) if part]
     where = f" ({', '.join(details)})" if details else ""
+    what = f"{type(root).__name__}: {_first_line(str(root))}"
     return RunError(
-        f"export failed while trying to {stage}{where}: {type(root).__name__}: {_first_line(str(root))}",
-        f"The full traceback is in {log}.",
+        f"export failed while trying to {stage}{where}: {f'{remedy.kind} ({what})' if remedy else what}",
+        f"{remedy.advice if remedy else ''} The full traceback is in {log}.".strip(),
     )
+
+
+def _line_in_graph(captured: Any, operator: str) -> str:
+    """The model's line of the first node that calls `operator` or, without one, that makes a shape out of data."""
+    # Lowering may have turned `linalg_svd` into `_linalg_svd`.
+    base = re.split(r"[.:]+", operator)[1].strip("_") if operator else ""
+    for node in captured.graph.nodes if captured is not None else ():
+        wanted = base in str(node.target) if base else bool(node.meta.get("unbacked_bindings"))
+        if node.op == "call_function" and wanted:
+            line = source_line(node.meta.get("stack_trace") or "")
+            return f"at {line}" if line else ""
+    return ""
 
 
 def _root_cause(error: BaseException) -> BaseException:
@@ -46,8 +67,8 @@ def _model_line(error: BaseException) -> str:
 
 
 def _operator(text: str) -> str:
-    found = re.search(r"\b((?:aten|quantized_decomposed|torchvision|prims)[.:]+\w+(?:\.\w+)?)", text)
-    return f"operator {found.group(1)}" if found else ""
+    found = re.search(r"\b((?:aten|quantized_decomposed|torchvision|prims)[.:]+\w+(?:\.\w+)?|\w+::\w+)", text)
+    return found.group(1) if found else ""
 
 
 def _first_line(text: str) -> str:

@@ -32,15 +32,14 @@ def lower(program: torch.export.ExportedProgram, backend: str) -> LoweredProgram
     import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
+    chosen = [xnnpack_partitioner()] if backend == "xnnpack" else None
     with rejections() as rejected:
-        edge = to_edge_transform_and_lower(program, partitioner=_partitioners(backend), generate_etrecord=True)
+        edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons))
 
 
-def _partitioners(backend: str) -> list[Any] | None:
-    if backend == "portable":
-        return None
+def xnnpack_partitioner() -> Any:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    return [XnnpackPartitioner()]
+    return XnnpackPartitioner()

@@ -1,27 +1,42 @@
-"""PT2E static quantization: a float model becomes int8 with XNNPACK's own quantizer."""
+"""A float model becomes a quantized one: int8 all through, or only its linear layers in int8 or int4."""
 
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
+from model_profiling.errors import InputError
+
 CALIBRATION_RUNS = 4
 CALIBRATION_NOISE = 0.05
 
 
-def quantize(
-    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any, seed: int
+Inputs = tuple[Any, ...]
+
+QUANTIZED = ("int8", "int8-dynamic", "int4")
+# How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
+INT4_GROUPS = (128, 64, 32)
+
+
+def quantized(
+    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any, dtype: str, seed: int
+) -> torch.nn.Module:
+    """Quantize as `dtype` says; a dtype that is not a quantization leaves the module as it is."""
+    if dtype == "int8":
+        return _statically(module, inputs, keywords, dynamic_shapes, seed)
+    if dtype == "int8-dynamic":
+        return _dynamically(module, inputs, keywords, dynamic_shapes)
+    return _weights_to_int4(module) if dtype == "int4" else module
+
+
+def _statically(
+    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any, seed: int
 ) -> torch.nn.Module:
     """Quantize weights per channel and activations per tensor, symmetric int8, calibrated on the example inputs."""
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
     graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
-    prepared = prepare_pt2e(graph, quantizer)
+    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=False))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         prepared(*inputs, **keywords)
@@ -31,6 +46,56 @@ def quantize(
             varied, varied_keywords = pytree.tree_map(lambda leaf: _vary(leaf, generator), (inputs, keywords))
             prepared(*varied, **varied_keywords)
     return convert_pt2e(prepared)
+
+
+def _dynamically(
+    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any
+) -> torch.nn.Module:
+    """Quantize the weights of linear layers per channel to int8; their inputs are quantized while the model runs."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
+    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True))
+    with torch.no_grad():
+        prepared(*inputs, **keywords)
+    return convert_pt2e(prepared)
+
+
+def _quantizer(is_dynamic: bool) -> Any:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=is_dynamic)
+    return XNNPACKQuantizer().set_global(config)
+
+
+def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
+    """Quantize linear weights to int4 in groups, inputs to int8 while running: what ExecuTorch does to language models.
+
+    A layer whose width no group size divides stays fp32; a model without any that fits is refused.
+    """
+    from torchao.quantization import Int8DynamicActivationInt4WeightConfig, quantize_
+    from torchao.utils import unwrap_tensor_subclass
+
+    fitting = 0
+    for size in INT4_GROUPS:
+
+        def fits(layer: torch.nn.Module, name: str, size: int = size) -> bool:
+            plain = isinstance(layer, torch.nn.Linear) and type(layer.weight) is torch.nn.Parameter
+            return plain and layer.in_features % size == 0
+
+        found = [name for name, layer in module.named_modules() if fits(layer, name)]
+        if found:
+            fitting += len(found)
+            quantize_(module, Int8DynamicActivationInt4WeightConfig(group_size=size), filter_fn=fits)
+    if not fitting:
+        raise InputError(
+            "int4 quantizes linear layers, and this model has none whose width is a multiple of 32",
+            "Use --dtype int8, which quantizes convolutions too.",
+        )
+    return unwrap_tensor_subclass(module)
 
 
 def _vary(leaf: Any, generator: torch.Generator) -> Any:

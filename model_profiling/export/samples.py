@@ -61,11 +61,17 @@ def describe(tensors: list[torch.Tensor], folder: str, prefix: str) -> list[Tens
     ]
 
 
-def not_finite(tensors: list[torch.Tensor]) -> list[str]:
-    """Say which outputs hold NaN or infinity: a model that computes nothing is not worth timing."""
+def odd(tensors: list[torch.Tensor]) -> list[str]:
+    """Say which outputs hold NaN or infinity or one value only: a model that computes nothing is not worth timing."""
     found = []
     for index, tensor in enumerate(tensors):
-        bad = int((~torch.isfinite(tensor)).sum()) if tensor.is_floating_point() else 0
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        bad = int((~torch.isfinite(tensor)).sum())
         if bad:
             found.append(f"output {index} of the eager model has {bad} of {tensor.numel()} values NaN or infinite")
+        elif tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
+            found.append(
+                f"output {index} of the eager model is constant: every value is {float(tensor.flatten()[0]):g}"
+            )
     return found

@@ -17,12 +17,18 @@ from model_profiling.errors import InputError
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A name and where its class is: the class itself, or `package.module:Class` to be imported when it is needed."""
+    """A name and where its class is: the class itself, or `package.module:Class` to be imported when it is needed.
+
+    `extra` is the pip extra that brings `requires`; `parameters` and `dtypes` are what tests hold the model to.
+    """
 
     name: str
     target: "type | str"
     description: str = ""
     requires: tuple[str, ...] = ()
+    extra: str = ""
+    parameters: str = ""
+    dtypes: tuple[str, ...] = ()
 
 
 _registered: dict[str, RegisteredModel] = {}
@@ -30,7 +36,15 @@ _folders_that_failed: dict[str, Exception] = {}
 _folders_seen: set[str] = set()
 
 
-def register_model(name: str, target: "type | str", description: str = "", requires: tuple[str, ...] = ()) -> None:
+def register_model(
+    name: str,
+    target: "type | str",
+    description: str = "",
+    requires: tuple[str, ...] = (),
+    extra: str = "",
+    parameters: str = "",
+    dtypes: tuple[str, ...] = (),
+) -> None:
     """Make `target` exportable as `name`; `requires` names packages beyond the kit's own that it imports."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(
@@ -43,7 +57,7 @@ def register_model(name: str, target: "type | str", description: str = "", requi
             "Register one of them under another name.",
         )
     if known is None or description:
-        _registered[name] = RegisteredModel(name, target, description, requires)
+        _registered[name] = RegisteredModel(name, target, description, requires, extra, parameters, dtypes)
 
 
 def _address(target: "type | str") -> str:

@@ -1,18 +1,23 @@
 """A name becomes a PyTorch model and its example inputs, or an error that says exactly what is missing."""
 
 import contextlib
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Iterator
+import re
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from model_profiling.errors import InputError, KitError, RunError, SetupError
 from model_profiling.models import failed_folders, registered_models
-from model_profiling.models.lookup import check_name
+from model_profiling.models.lookup import check_name, file_target
+from model_profiling.models.user_file import FileModel
 from model_profiling.models.zoo import zoo_models
 
 # Where the package on PyPI has another name than the module it brings.
@@ -35,15 +40,18 @@ class LoadedModel:
     dynamic_shapes: Any
 
 
-def load_model(name: str, seed: int = 0) -> LoadedModel:
-    """Build the model called `name`, ours or ExecuTorch's, with torch's random generator seeded for its weights."""
-    target, source = find_model(name)
+def load_model(name: str, seed: int = 0, shapes: tuple[tuple[int, ...], ...] = ()) -> LoadedModel:
+    """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it.
+
+    `shapes` replaces the example inputs of a model from a file.
+    """
+    target, source = find_model(name, shapes)
     with _explained(name), torch.random.fork_rng(devices=[]):
         if importlib.util.find_spec("torchvision") is not None:
             declare_torchvision_operators()
-        cls = _import_class(target) if isinstance(target, str) else target
+        make = _import_class(target) if isinstance(target, str) else target
         torch.manual_seed(seed)
-        model = cls()
+        model = make()
         module = model.get_eager_model()
         torch.manual_seed(seed)
         inputs = model.get_example_inputs()
@@ -58,8 +66,15 @@ def load_model(name: str, seed: int = 0) -> LoadedModel:
     return LoadedModel(name, source, str(weights), module.eval(), tuple(inputs), keywords, shapes)
 
 
-def find_model(name: str) -> tuple["type | str", str]:
+def find_model(name: str, shapes: tuple[tuple[int, ...], ...] = ()) -> tuple["Callable[[], Any] | str", str]:
     """Return where the model's class is and whose it is; a name nobody registered is an error with suggestions."""
+    target = file_target(name)
+    if target is not None:
+        return functools.partial(FileModel, target, shapes), f"{target.path.name}:{target.attribute}"
+    if shapes:
+        raise InputError(
+            f"{name} brings its own example inputs", "Leave --input-shape out; it is for models from a file."
+        )
     check_name(name)
     ours = registered_models()
     if name in ours:
@@ -103,9 +118,20 @@ def _explain(name: str, error: Exception) -> KitError:
                 "Check the network, or put the weights where the model looks for them and export again.",
             )
     return RunError(
-        f"{name} could not be built: {type(error).__name__}: {_first_line(error)}",
+        f"{name} could not be built{_own_line(error)}: {type(error).__name__}: {_first_line(error)}",
         "This comes from the model's own code; --debug shows the traceback.",
     )
+
+
+def _own_line(error: Exception) -> str:
+    """The innermost line that belongs neither to an installed package nor to the kit's own loading."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        f
+        for f in frames
+        if not re.search(r"/site-packages/|/lib/python3|/models/(loading|user_file)\.py$|^<", f.filename)
+    ]
+    return f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def missing_package(model: str, package: str) -> SetupError:

@@ -1,10 +1,32 @@
-"""Is there a model of that name? Answered before torch is imported, so that a typing error costs no waiting."""
+"""Is there such a model? Answered before torch is imported, so that a typing error costs no waiting."""
 
+import ast
 import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
+from model_profiling import files
 from model_profiling.errors import InputError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
+
+CONTRACT = (
+    "an nn.Module class, an EagerModelBase class, a function without arguments that returns a module, or a module"
+)
+
+
+@dataclass(frozen=True)
+class FileTarget:
+    """`path/to/file.py:ClassName`: a model that nobody registered."""
+
+    path: Path
+    attribute: str
+
+    @property
+    def name(self) -> str:
+        """The model's name in file names: `MyNet` is `my_net`."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.attribute).lower().strip("_") or "model"
 
 
 def check_name(name: str) -> None:
@@ -15,5 +37,58 @@ def check_name(name: str) -> None:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     raise InputError(
         f"there is no model called {name!r}",
-        f"Did you mean {' or '.join(close)}?" if close else "`sme2-kit models` lists what there is.",
+        f"Did you mean {' or '.join(close)}?"
+        if close
+        else "`sme2-kit models` lists what there is; path/to/file.py:ClassName takes one from a file.",
     )
+
+
+def model_name(text: str) -> str:
+    """Check what the user typed, a registered name or a file's class, and return the name its artifacts carry."""
+    target = file_target(text)
+    if target is not None:
+        return target.name
+    check_name(text)
+    return text
+
+
+def file_target(text: str) -> FileTarget | None:
+    """Read `file.py:ClassName`, or `file.py` alone where it holds one model; None if `text` is no Python file."""
+    path, colon, attribute = text.rpartition(":")
+    if not colon:
+        path, attribute = text, ""
+    if not path.endswith(".py"):
+        return None
+    names, modules = _names_in(Path(path))
+    if not attribute:
+        if len(modules) != 1:
+            found = f"has {len(modules)}: {', '.join(modules)}" if modules else "has none that is recognised as such"
+            raise InputError(f"{path} should name one model, and {found}", f"Say which: {path}:ClassName.")
+        attribute = modules[0]
+    if attribute not in names:
+        close = difflib.get_close_matches(attribute, sorted(names), n=2, cutoff=0.4)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Name {CONTRACT}."
+        raise InputError(f"{path} does not define {attribute!r} at its top level", hint)
+    return FileTarget(Path(path), attribute)
+
+
+def _names_in(path: Path) -> tuple[set[str], list[str]]:
+    """Read a file's top-level names and, among them, the classes that look like models; nothing is run."""
+    try:
+        tree = ast.parse(files.read_bytes(path, "the model's file", limit=16 << 20))
+    except (SyntaxError, ValueError) as error:
+        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise InputError(f"{path}{where} is not Python: {error.args[0]}", "Correct that line.") from None
+    names: set[str] = set()
+    modules: list[str] = []
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            names.add(node.name)
+            bases = [ast.unparse(base) for base in getattr(node, "bases", [])]
+            if any(base.split(".")[-1] in ("Module", "EagerModelBase") for base in bases):
+                modules.append(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        else:
+            names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names, modules

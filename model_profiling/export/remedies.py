@@ -1,0 +1,79 @@
+"""What usually helps when an export fails, by what torch and ExecuTorch say when it does."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A kind of failure: its name in plain words, how its messages read, and what to do."""
+
+    kind: str
+    pattern: str
+    advice: str
+
+
+# The first pattern that matches the error's type and text wins. The texts are those of torch 2.13 and ExecuTorch 1.5.
+REMEDIES = (
+    Remedy(
+        "a shape that depends on data",
+        r"specialized integer from data-dependent|DataDependentOutput|unbacked|Size-like symbols: u",
+        "A size is read out of a tensor (.item(), int(), boolean indexing, nonzero). Take it from a shape or a "
+        "constant, or keep the full shape and multiply by a mask.",
+    ),
+    Remedy(
+        "control flow that depends on data",
+        r"Could not guard on data-dependent expression|Dynamic control flow is not supported",
+        "An `if`, `while` or `assert` looks at a tensor's values, which a graph cannot do. Use torch.where or "
+        "torch.cond, or decide by something known beforehand (a shape, a constructor argument).",
+    ),
+    Remedy(
+        "a dynamic shape that does not hold",
+        r"ConstraintViolationError|Constraints violated|dynamic_shapes",
+        "What get_dynamic_shapes() promises is not true of the model. Narrow the range of the Dim it names, or leave "
+        "that dimension static.",
+    ),
+    Remedy(
+        "a custom operator without a fake implementation",
+        r"no fake impl registered|no meta|meta kernel",
+        "torch.export must know the operator's output shape: add `register_fake`, or write it with PyTorch's own "
+        "operators.",
+    ),
+    Remedy(
+        "an operator without a kernel in ExecuTorch",
+        r"Missing out variants",
+        "No kernel of ExecuTorch computes it. Write it with PyTorch's own operators, or move it out of the model.",
+    ),
+    Remedy(
+        "an operator outside ExecuTorch's set",
+        r"not in Core ATen opset|is not Aten Canonical|operator.*not supported",
+        "ExecuTorch knows only Core ATen operators. Write it with simpler ones, or move it before or after the model.",
+    ),
+    Remedy(
+        "dtypes that do not go together",
+        r"mismatched dtypes|must have the same dtype|expected scalar type|dtype.*but got|Half.*Float|Float.*Half",
+        "Some tensor has another dtype than the rest: often one made inside forward (torch.zeros, torch.arange) or a "
+        "complex one. Make it with dtype=x.dtype, or register it as a buffer.",
+    ),
+    Remedy(
+        "example inputs that do not fit",
+        r"shapes cannot be multiplied|size mismatch|expected input|must match the size|positional arg|\d+ channels",
+        "The model refuses its own example inputs: check their number, shapes and dtypes.",
+    ),
+    Remedy(
+        "NumPy inside the model",
+        r"\.numpy\(\) is not supported|numpy",
+        "forward leaves PyTorch for NumPy, where no graph can follow. Use the torch function of the same name.",
+    ),
+    Remedy(
+        "a quantizer that meets an operator it cannot handle",
+        r"prepare_pt2e|convert_pt2e|observer|quantiz",
+        "Export in fp32 or fp16 first; if that works, quantization is what fails. int8-dynamic asks less of a model.",
+    ),
+)
+
+
+def find_remedy(kind: str, text: str) -> Remedy | None:
+    """Return what is known of an error of this type with this text."""
+    said = f"{kind}: {text}"
+    return next((remedy for remedy in REMEDIES if re.search(remedy.pattern, said)), None)

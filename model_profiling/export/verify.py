@@ -1,0 +1,42 @@
+"""Does an exported program answer as the eager model does? Asked of ExecuTorch's own runtime, in this process."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from model_profiling.analysis.agreement import Agreement, agreement_of
+from model_profiling.artifacts import ExportPaths, ExportRecord
+from model_profiling.errors import GateError
+from model_profiling.export.exporter import ExportResult
+
+
+def run_program(paths: ExportPaths, record: ExportRecord) -> list[torch.Tensor]:
+    """Run a .pte on its sample inputs."""
+    from executorch.runtime import Runtime
+
+    inputs = [torch.from_numpy(np.load(paths.directory / entry.file)) for entry in record.inputs]
+    if record.memory_format == "channels_last":
+        inputs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
+    method = Runtime.get().load_program(Path(paths.pte)).load_method("forward")
+    assert method is not None
+    return list(method.execute(inputs))
+
+
+def verify(result: ExportResult) -> Agreement:
+    """Hold a program's outputs against the eager model's; outputs that are too far off are an error."""
+    paths, record = result.paths, result.record
+    ours = [tensor.contiguous().numpy() for tensor in run_program(paths, record)]
+    theirs = [np.load(paths.directory / entry.file) for entry in record.outputs]
+    agreement = agreement_of("program", ours, "eager", theirs, record.dtype)
+    if agreement is None:
+        raise GateError("the program's outputs have other shapes than the eager model's", "Export the model again.")
+    if agreement.verdict == "differs" or agreement.remarks:
+        sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else "none"
+        odd = "; ".join(agreement.remarks)
+        raise GateError(
+            f"{paths.pte.name} does not answer as the eager model does: max error {agreement.max_abs_error:.3g} of "
+            f"{agreement.max_abs_reference:.3g}, SQNR {sqnr}{f'; {odd}' if odd else ''}",
+            "Compare fp32 first: if it agrees, the rest is what the dtype costs.",
+        )
+    return agreement
