@@ -11,6 +11,7 @@ from model_profiling import __version__
 
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
+    "check",
     "export",
     "run",
     "kernels",
@@ -20,6 +21,7 @@ COMMANDS = (
     "validate",
     "quicktest",
     "models",
+    "new-model",
     "doctor",
     "build",
 )
@@ -36,12 +38,16 @@ def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     try:
         args = _parser().parse_args(argv)
-        command = cast(Command, importlib.import_module(f"model_profiling.cli.{args.command}"))
+        command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
         return _fail(
             f"the Python package {error.name} is missing", "Run `make setup`, then `source .venv/bin/activate`.", 3
         )
     return run_guarded(command.run, args)
+
+
+def _module(command: str) -> str:
+    return f"model_profiling.cli.{command.replace('-', '_')}"
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -91,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
-        module = cast(Command, importlib.import_module(f"model_profiling.cli.{name}"))
+        module = cast(Command, importlib.import_module(_module(name)))
         subparser = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.prepare_parser(subparser)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")

@@ -22,6 +22,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
     )
+    parser.add_argument(
+        "--inputs",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help=".npy or raw .bin, one per input, without a config; default: the export's samples, else ones",
+    )
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
@@ -73,7 +81,7 @@ def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", s
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
     if args.config is not None:
-        if args.output_root or args.runs or args.threads:
-            raise InputError("--output-root, --runs and --threads go with a .pte", "Set them in the config.")
+        if args.output_root or args.runs or args.threads or args.inputs:
+            raise InputError("--output-root, --runs, --threads and --inputs go with a .pte", "Set them in the config.")
         return load_config(args.config), ""
-    return default_config(args.model, platform, args.output_root, args.runs, args.threads)
+    return default_config(args.model, platform, args.output_root, args.runs, args.threads, inputs=args.inputs)

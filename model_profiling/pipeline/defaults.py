@@ -1,6 +1,7 @@
 """The config of a run without one: the model, this machine's headline accelerator on and off, sensible counts."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.artifacts import ExportPaths
@@ -22,6 +23,7 @@ def default_config(
     runs: int | None,
     threads: int | None,
     ladder: bool = False,
+    inputs: Sequence[Path] = (),
 ) -> tuple[Config, str]:
     """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason."""
     if not model.is_file():
@@ -34,6 +36,7 @@ def default_config(
     raw: dict[str, object] = {
         "model": str(model),
         "output_root": str(output_root or default_output_root(paths, platform.name)),
+        "inputs": [str(path) for path in inputs],
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
     if ladder or platform.timing != "measured":
