@@ -5,6 +5,7 @@ ready when the run has been read, and draws while the rest of a report is writte
 """
 
 import json
+import zlib
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from types import TracebackType
@@ -59,3 +60,20 @@ class Artist:
 
     def draw(self, spec: dict[str, Any], scale: float = SCREEN_SCALE) -> "Future[Drawing]":
         return self._pool.submit(draw, spec, scale)
+
+
+def squeezed(png_bytes: bytes) -> bytes:
+    """The same picture, packed harder: about a third of the size, for a while of work."""
+    chunks, at = [], 8
+    while at < len(png_bytes):
+        length = int.from_bytes(png_bytes[at : at + 4], "big")
+        chunks.append((png_bytes[at + 4 : at + 8], png_bytes[at + 8 : at + 8 + length]))
+        at += length + 12
+    pixels = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
+    packed = (b"IDAT", zlib.compress(pixels, 9))
+    kept = [chunk for chunk in chunks if chunk[0] not in (b"IDAT", b"IEND")]
+    return png_bytes[:8] + b"".join(_chunk(*chunk) for chunk in (*kept, packed, (b"IEND", b"")))
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")

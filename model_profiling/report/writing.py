@@ -11,7 +11,7 @@ from model_profiling import files
 from model_profiling.analysis.summary import Analysed
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto, results
-from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing
+from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, squeezed
 from model_profiling.report.run import Run, load
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.run_directory import RunDirectory
@@ -90,5 +90,5 @@ def write_picture(artist: Artist, path: Path, name: str, output: Path, theme: st
         known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
         raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
     drawing = artist.draw(specs[name], PAPER_SCALE).result()
-    files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else drawing.png)
+    files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else squeezed(drawing.png))
     return output

@@ -79,7 +79,7 @@ def _bars(
 ) -> list[Spec]:
     """Bars from start to end with labels on them, and each row's name above its bar."""
     x = {"type": "quantitative", "scale": {"domain": domain, "nice": False}}
-    axis = {"title": title, "format": format_, "tickCount": 6}
+    axis = {"title": title, "format": format_, "tickCount": 6, "grid": False}
     colour = {
         "field": "category",
         "type": "nominal",

@@ -13,7 +13,7 @@ def speedups(rows: Sequence[tuple[str, float, float, float]], width: int, theme:
     y = {"field": "run", "type": "nominal", "sort": [r[0] for r in rows], "axis": None}
     top = max([high for *_, high in rows] + [1.0]) * 1.15
     x = {"type": "quantitative", "scale": {"domain": [0, top], "nice": False}}
-    axis = {"title": "times faster (1: no difference)", "tickCount": 6}
+    axis = {"title": "times faster (1: no difference)", "tickCount": 6, "grid": False}
     bar = {"mark": {"type": "bar", "height": 12, "yOffset": 8, "color": theme.after}}
     spec: Spec = {
         "width": width - 40,

@@ -110,8 +110,7 @@ def reproduce(run: Run) -> Section:
         commands.append(
             f"sme2-kit export --model {shlex.quote(export.model)} --dtype {shlex.quote(export.dtype)}{layout}"
         )
-    command = str(manifest.config.get("command") or "")
-    commands.append(command or f"sme2-kit run {shlex.quote(model.path)}")
+    commands.append(_command(str(manifest.config.get("command") or "")) or f"sme2-kit run {shlex.quote(model.path)}")
     commands.append(f"sme2-kit report {shlex.quote(run.directory)} --html")
     rows: list[tuple[Cell, ...]] = [(model.stem + ".pte", model.sha256)]
     runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
@@ -121,3 +120,9 @@ def reproduce(run: Run) -> Section:
     return Section(
         "reproduce", "How to reproduce", [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
     )
+
+
+def _command(command: str) -> str:
+    """The command as one would type it: the program by its name, wherever it lay."""
+    program, space, rest = command.partition(" ")
+    return f"sme2-kit{space}{rest}" if program.endswith(("sme2-kit", "__main__.py")) else command

@@ -1,5 +1,6 @@
 """What the graph is like: operators outside the delegate, and data that is moved instead of computed with."""
 
+from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.movement import Chain, DataMovement
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
@@ -19,13 +20,24 @@ def portable(run: Run) -> Section | None:
         if not entries:
             blocks.append(Paragraph(f"{name}: every operator ran inside the delegate."))
             continue
-        rows: list[tuple[Cell, ...]] = []
-        for entry in sorted(entries, key=lambda entry: -entry.ms):
-            times = (Number(numbers.ms(entry.ms), entry.ms), Number(numbers.share(entry.share), entry.share))
-            rows.append((entry.name, *(times if run.measured else ()), _reason(run, entry.operator), source(entry)))
         timed = (name, "share") if run.measured else ()
-        blocks.append(Table("portable", ("operator", *timed, "why it is not delegated", "source"), rows, short=10))
+        columns = ("operator", "count", *timed, "why it is not delegated", "source")
+        groups: dict[str, list[InstanceTime]] = {}
+        for entry in sorted(entries, key=lambda entry: -entry.ms):
+            groups.setdefault(entry.operator, []).append(entry)
+        rows = [_portable_row(run, operator, members) for operator, members in groups.items()]
+        blocks.append(Table("portable", columns, rows, short=10))
     return Section("portable", "Portable operators", blocks)
+
+
+def _portable_row(run: Run, operator: str, members: list[InstanceTime]) -> tuple[Cell, ...]:
+    """All instances of one portable operator together, with the first places they come from."""
+    ms, part = sum(entry.ms for entry in members), sum(entry.share for entry in members)
+    times = (Number(numbers.ms(ms), ms), Number(numbers.share(part), part)) if run.measured else ()
+    places = list(dict.fromkeys(source(entry) for entry in members if source(entry)))
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    count = Number(str(len(members)), len(members))
+    return (operator, count, *times, _reason(run, operator), ", ".join(places[:2]) + more)
 
 
 def _reason(run: Run, operator: str) -> str:

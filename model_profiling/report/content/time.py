@@ -85,6 +85,9 @@ def operators(run: Run) -> Section | None:
             caption = "The costliest operators, and how many times faster each became."
             blocks.append(Picture(_numbered("operators", number), caption))
         blocks.append(_operator_changes(run, comparison))
+    if run.measured and run.summary.comparisons:
+        text = "Times are means over typical executions. How many times faster is from executions paired by turn, "
+        blocks.append(Paragraph(text + "so on an unsteady machine it need not be the quotient of the two times."))
     for name in run.alone:
         if run.measured and not run.summary.comparisons and name == run.alone[0]:
             blocks.append(Picture("operators", "The costliest operators."))
