@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup demo test lint format bench fuzz schema known-good clean
+.PHONY: help setup demo test lint format bench fuzz schema known-good gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
