@@ -24,6 +24,8 @@ COMMANDS = (
     "new-model",
     "doctor",
     "build",
+    "skills",
+    "validate-skill",
 )
 
 

@@ -1,0 +1,38 @@
+"""`sme2-kit skills`: lists the playbooks for assistants and CI, shows one, or installs them where assistants look."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "list, show or install the playbooks for assistants and CI"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="names and what they are for (the default)")
+    show = actions.add_parser("show", help="print one")
+    show.add_argument("name", metavar="NAME", help="for example 03_export_model")
+    install = actions.add_parser("install", help="write them in the open Agent Skills form, a folder each")
+    install.add_argument(
+        "--to",
+        type=Path,
+        metavar="DIR",
+        help="default: .agents/skills here, and .claude/skills where .claude exists",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.skills import folders
+    from model_profiling.skills.catalogue import find_skill, skills
+
+    if args.action == "show":
+        skill = find_skill(args.name)
+        sys.stdout.write(folders.skill_md(skill))
+    elif args.action == "install":
+        places = [args.to] if args.to else folders.default_places(Path())
+        for path in folders.install(places):
+            sys.stdout.write(f"{path}\n")
+    else:
+        for skill in skills():
+            sys.stdout.write(f"{skill.name:<22}{skill.description} ({skill.duration})\n")
+    return 0

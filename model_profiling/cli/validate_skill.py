@@ -1,0 +1,41 @@
+"""`sme2-kit validate-skill NAME`: the gate of one playbook; exit 0 if it left what it promises, else 1."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "check that a playbook left behind what it promises"
+_MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="for example 03_export_model")
+    parser.add_argument("--model", metavar="NAME", help="the model it worked on (default: toy_cnn, or the skill's own)")
+    parser.add_argument("--dtype", default="fp16", metavar="DTYPE", help="default: %(default)s")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: out_<model>, here or in model_profiling, whichever exists"
+    )
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default: <out>/runs/<this machine's platform>")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from model_profiling.platforms.local import local_name
+    from model_profiling.skills.catalogue import find_skill
+    from model_profiling.skills.checks import Place, check_skill
+
+    skill = find_skill(args.name)
+    model = args.model or _MODELS.get(skill.name, "toy_cnn")
+    candidates = [Path("model_profiling") / f"out_{model}", Path(f"out_{model}")]
+    out = args.out or next((path for path in candidates if path.is_dir()), candidates[0])
+    place = Place(model, args.dtype, out, args.run_dir or out / "runs" / local_name())
+    findings = check_skill(skill.name, place)
+    if args.json:
+        value = {"skill": skill.name, "ok": all(finding.ok for finding in findings), "findings": findings}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+    else:
+        for finding in findings:
+            sys.stdout.write(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
+    return 0 if all(finding.ok for finding in findings) else 1

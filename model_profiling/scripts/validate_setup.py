@@ -1,0 +1,11 @@
+"""`python model_profiling/scripts/validate_setup.py …`: the door to `sme2-kit validate-skill 01_setup_workspace …`."""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Run as a script, Python puts this folder first; the package is found from the repository's root.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from model_profiling.cli.main import main
+
+    sys.exit(main(["validate-skill", "01_setup_workspace", *sys.argv[1:]]))

@@ -1,0 +1,72 @@
+"""Reads the skills: Markdown with a front matter of one `key: value` a line."""
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.errors import InputError, SetupError
+
+# In a wheel the texts lie in the package; in a clone, at the repository's root.
+_PACKAGED = Path(__file__).parent / "texts"
+_CLONED = Path(__file__).resolve().parents[2] / "agent_skill_ml_profiling"
+_KEYS = ("name", "description", "when_to_use", "duration", "verify", "exit_code")
+
+
+class Skill(msgspec.Struct, frozen=True):
+    """One playbook. `name` is its file's name without `.md`; `verify` is the command that proves it was done."""
+
+    name: str
+    description: str
+    when_to_use: str
+    duration: str
+    verify: str
+    exit_code: int
+    body: str
+
+    @property
+    def folder(self) -> str:
+        """Its name in the open form, which allows small letters, digits and hyphens: `sme2-export-model`."""
+        return "sme2-" + self.name[3:].replace("_", "-")
+
+
+def skills() -> list[Skill]:
+    """All skills, in order."""
+    folder = _PACKAGED if _PACKAGED.is_dir() else _CLONED
+    paths = sorted(folder.glob("[0-9][0-9]_*.md"))
+    if not paths:
+        raise SetupError(f"there are no skills in {folder}", "Install the kit again.")
+    return [parse_skill(path.stem, path.read_text(encoding="utf-8")) for path in paths]
+
+
+def find_skill(text: str) -> Skill:
+    """The skill a person means by `03_export_model.md`, `export_model`, `sme2-export-model` or `03`."""
+    wanted = text.removesuffix(".md").replace("-", "_").removeprefix("sme2_")
+    known = skills()
+    for skill in known:
+        if wanted in (skill.name, skill.name[3:], skill.name[:2]):
+            return skill
+    raise InputError(f"there is no skill '{text}'", f"Skills: {', '.join(skill.name for skill in known)}.")
+
+
+def parse_skill(stem: str, text: str) -> Skill:
+    match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    if match is None:
+        raise InputError(f"skill {stem} has no front matter", "Begin it with `---`, keys, `---`.")
+    values = {}
+    for line in match[1].splitlines():
+        key, _, value = line.partition(":")
+        values[key.strip()] = value.strip()
+    missing = [key for key in _KEYS if not values.get(key)]
+    if missing or values["name"] != stem:
+        problem = f"lacks {', '.join(missing)}" if missing else f"is named {values['name']} inside"
+        raise InputError(f"skill {stem} {problem}", "Correct its front matter.")
+    return Skill(
+        name=stem,
+        description=values["description"],
+        when_to_use=values["when_to_use"],
+        duration=values["duration"],
+        verify=values["verify"],
+        exit_code=int(values["exit_code"]),
+        body=match[2].lstrip("\n"),
+    )
