@@ -4,7 +4,7 @@
 answers. Commands go to this machine's shell with the device's paths mapped into the root. More is in
 docs/android_test_device.md.
 
-    python -m tests.adb_device --root DIR [--port N] [--cpu sme2|host]
+    python -m tests.adb_device --root DIR [--port N] [--cpu host|sme2|x86_64]
 
 The transport is the one of AOSP's packages/modules/adb: messages of 24 bytes and a payload (protocol.txt), the shell's
 packets (SHELL protocol v2) and the file sync service (SYNC.TXT).
@@ -478,7 +478,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="An Android device for `adb connect`, on loopback.")
     parser.add_argument("--root", type=Path, help="its file system; default: a new folder, removed at the end")
     parser.add_argument("--port", type=int, default=0, help="default: any free one")
-    parser.add_argument("--cpu", choices=("sme2", "host"), default="host", help="what its /proc/cpuinfo says")
+    parser.add_argument("--cpu", choices=("host", "sme2", "x86_64"), default="host", help="what its /proc/cpuinfo says")
     args = parser.parse_args()
     root = args.root or Path(tempfile.mkdtemp(prefix="adb_device-"))
     device = TestDevice(Phone(root, cpu=args.cpu), args.port).start()

@@ -14,6 +14,7 @@ _SME2_FLAGS = (
     "svesha3 flagm2 frint svei8mm svebf16 i8mm bf16 dgh bti ecv afp mte wfxt sme smei16i64 smef64f64 smei8i32 "
     "smef16f32 smeb16f32 smef32f32 sme2 smei16i32 smebi32i32"
 )
+_X86_FLAGS = "fpu sse sse2 ssse3 fma sse4_1 sse4_2 f16c avx avx2"
 _SETTINGS = {
     "low_power": "1",
     "stay_on_while_plugged_in": "0",
@@ -61,7 +62,10 @@ esac""",
 
 @dataclass
 class Phone:
-    """A root directory made to look like a phone's; `cpu` is `sme2` for an SME2 phone, `host` for this machine's."""
+    """A root directory made to look like a phone's.
+
+    `cpu` says what its /proc/cpuinfo shows: `sme2` an SME2 phone, `x86_64` the desktop emulator, `host` this machine.
+    """
 
     root: Path
     cpu: str = "host"
@@ -69,11 +73,13 @@ class Phone:
     serial: str = "TEST0001"
 
     def __post_init__(self) -> None:
-        arm = self.cpu == "sme2" or platform.machine() in ("aarch64", "arm64")
+        arm = self.cpu == "sme2" or (self.cpu == "host" and platform.machine() in ("aarch64", "arm64"))
         self._write("properties", self._properties("arm64-v8a" if arm else "x86_64"))
         cpuinfo = Path("/proc/cpuinfo").read_text()
         if self.cpu == "sme2":
             cpuinfo = "".join(f"processor\t: {core}\nFeatures\t: {_SME2_FLAGS}\n\n" for core in range(8))
+        if self.cpu == "x86_64":
+            cpuinfo = "".join(f"processor\t: {core}\nflags\t\t: {_X86_FLAGS}\n\n" for core in range(8))
         self._write("proc/cpuinfo", cpuinfo)
         self._write("proc/meminfo", "MemTotal:       11534336 kB\nMemFree:         4194304 kB\n")
         for first, (cpus, khz) in _CLUSTERS.items():

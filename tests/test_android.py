@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import platform
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -187,6 +189,23 @@ def test_an_sme2_phone_runs_the_arm_bundle_under_qemu_with_a_kernel_trace(lab: L
     assert (device.phone.root / "taskset").read_text().split() == ["80"]
     assert "SME2 runs" in done.stdout
     assert " ms" not in done.stdout
+
+
+def test_the_desktop_emulators_architecture_works_the_same_way(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    native = platform.machine() == "x86_64"
+    qemu = shutil.which("qemu-x86_64")
+    needs(native or (qemu is not None and shutil.which("x86_64-linux-gnu-g++") is not None), "QEMU and g++ for x86_64")
+    device = lab.device("desktop", cpu="x86_64")
+    experiment = {"name": "x86", "mode": "trace", "num_runs": 1, "warmup": 0}
+    experiment["launch_prefix"] = [] if native else [str(qemu), "-cpu", "max"]
+    config = write_config(tmp_path / "c.json", toy("fp32"), tmp_path / "out", [experiment])
+    done = lab.kit(device, "--config", config)
+    lab.disconnect(device)
+    assert done.code == 0, done.stderr
+    manifest = RunDirectory(tmp_path / "out").manifest()
+    record = manifest.experiments["x86"]
+    assert (manifest.environment["abi"], record.runner.target) == ("x86_64", "linux-x86_64")
+    assert any("no kernel trace" in note for note in record.notes)
 
 
 def test_two_devices_at_once_each_get_their_own_run(lab: Lab, toy: Toy, tmp_path: Path) -> None:

@@ -262,8 +262,10 @@ def from_adb(line: str) -> bool:
 
 
 def _last(done: "subprocess.CompletedProcess[str]") -> str:
-    lines = (done.stderr + done.stdout).strip().splitlines()
-    return lines[-1].strip() if lines else f"exit code {done.returncode}"
+    """adb's own complaint, which push and pull bury among their progress on standard output; else the last word."""
+    lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
+    complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
+    return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"
 
 
 def _refusal(what: str, why: str) -> KitError:

@@ -58,16 +58,31 @@ class Connected:
         self.transport = TransportLog()
         self.held = contextlib.ExitStack()
         self._store: Store | None = None
+        self._refused: KitError | None = None
 
     @property
     def store(self) -> Store:
         """The folder on the device. Its first use takes the device for this run and sets its power mode."""
+        if self._refused is not None:
+            raise self._refused
         if self._store is None:
-            lock = files.locked(device_directory(self.device.serial), f"run on {self.device.serial}")
-            self.held.enter_context(lock)
-            self._store = Store(self.device)
-            self.power.apply()
+            try:
+                self._hold()
+                self._store = Store(self.device)
+                self.power.apply()
+            except KitError as error:
+                # Nothing may be measured in another power mode than was asked for.
+                self._refused = error
+                raise
         return self._store
+
+    def _hold(self) -> None:
+        try:
+            self.held.enter_context(files.locked(device_directory(self.device.serial), "run"))
+        except SetupError:
+            raise SetupError(
+                f"another run is using the device {self.device.serial}", "Wait for it to end, or choose another device."
+            ) from None
 
     @property
     def pushed(self) -> Store | None:

@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, str]] = {
 _UNSET = "null"
 # `svc power stayon true` sets all the ways to be plugged in that this Android knows: 7, or 15 since docks count.
 _STAY_ON = {"7", "15"}
-_WAIT_FOR_DEVICE_S = 20.0
+_WAIT_FOR_DEVICE_S = 10.0
 
 
 class Journal(msgspec.Struct, frozen=True):
