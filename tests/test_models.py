@@ -121,7 +121,7 @@ class Lying(Offline):
     ("cls", "error", "words"),
     [
         (Offline, SetupError, "weights of m could not be downloaded: weights.example is not reachable"),
-        (Faulty, RunError, "m could not be built: ValueError: first line$"),
+        (Faulty, RunError, r"m could not be built \(at test_models\.py:\d+\): ValueError: first line$"),
         (Lying, InputError, "m does not keep the contract"),
     ],
 )

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.cli.export import DTYPES, add_model, chosen_model, input_shapes, stage_progress
+from model_profiling.cli.export import DTYPES, add_model, chosen_model, load_options, stage_progress
 
 if TYPE_CHECKING:
     from model_profiling.export.forecast import Forecast
@@ -23,7 +23,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     target, name = chosen_model(args)
-    shapes = input_shapes(args.input_shape)
     loud = args.verbose or getattr(args, "debug", False)
     with stage_progress("check", plain=loud) as announce:
         announce("import torch and executorch")
@@ -33,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
             from model_profiling.export.exporter import ExportRequest
             from model_profiling.export.forecast import forecast
         log = Path(f"{name}_check.log")
-        request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, input_shapes=shapes)
+        options = load_options(args)
+        request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
         found = forecast(request, log, announce)
     sys.stdout.write(_as_json(found) if args.json else _as_text(target, args.dtype, found))
     return 0

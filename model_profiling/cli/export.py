@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from model_profiling.export.exporter import ExportResult
+    from model_profiling.models.loading import LoadOptions
 
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 HELP = "turn a PyTorch model into a .pte that can be profiled"
@@ -29,6 +30,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         metavar="N,C,H,W",
         help="random input of this shape, for a model from a file that brings no example inputs; once for each input",
     )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the model, e.g. resolution=512"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="FILE", help="weights: .safetensors, or a state dict saved by torch"
+    )
 
 
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
@@ -41,10 +48,31 @@ def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
             "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
         )
     text = str(args.target or args.model)
-    return text, model_name(text)
+    suffix = "".join(f"_{key}{value}" for key, value in _settings(args.set))
+    return text, model_name(text) + suffix
 
 
-def input_shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
+def load_options(args: argparse.Namespace) -> LoadOptions:
+    """The rest of what the user said about the model. Imports torch."""
+    from model_profiling.models.loading import LoadOptions
+
+    return LoadOptions(_shapes(args.input_shape), _settings(args.set), args.checkpoint)
+
+
+def _settings(texts: list[str]) -> tuple[tuple[str, int | str], ...]:
+    """Read KEY=VALUE; what looks like a whole number is one."""
+    from model_profiling.errors import InputError
+
+    pairs: dict[str, int | str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier() or not value.replace("-", "").replace(".", "").isalnum():
+            raise InputError(f"--set {text} is not KEY=VALUE", "For example: --set resolution=512.")
+        pairs[key] = int(value) if value.isdecimal() else value
+    return tuple(sorted(pairs.items()))
+
+
+def _shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
     from model_profiling.errors import InputError
 
     try:
@@ -111,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
                 save_graph=args.save_graph,
                 loud=loud,
                 target=target,
-                input_shapes=input_shapes(args.input_shape),
+                options=load_options(args),
             ),
             announce,
         )

@@ -30,6 +30,9 @@ def _rows() -> list[dict[str, Any]]:
             "source": "kit",
             "description": model.description,
             "missing": [package for package in model.requires if importlib.util.find_spec(package) is None],
+            "parameters": model.parameters,
+            "extra": model.extra,
+            "dtypes": list(model.dtypes),
         }
         for model in registered_models().values()
     ]
@@ -56,10 +59,20 @@ def _as_text(rows: list[dict[str, Any]]) -> str:
     ours = [row for row in rows if row["source"] == "kit"]
     theirs = [row for row in rows if row["source"] == "executorch"]
     zoo = [_line(row, width) for row in theirs] or ["  needs executorch: pip install 'executorch-sme2-kit[export]'"]
-    return "\n".join(["models of the kit", *(_line(row, width) for row in ours), "ExecuTorch's own examples", *zoo, ""])
+    kit = [line for row in ours for line in _kit_lines(row, width)]
+    return "\n".join(["models of the kit", *kit, "ExecuTorch's own examples", *zoo, ""])
+
+
+def _kit_lines(row: dict[str, Any], width: int) -> list[str]:
+    """A model in two lines: what it is; its size, the dtypes it is tested in, and the extra it needs."""
+    size = f"{row['parameters']} parameters" if row.get("parameters") else ""
+    extra = f"extra: {row['extra']}" if row.get("extra") else ""
+    facts = "; ".join(part for part in (size, ", ".join(row.get("dtypes", [])), extra) if part)
+    return [_line(row, width), *([f"  {'':<{width}}  {facts}"] if facts else [])]
 
 
 def _line(row: dict[str, Any], width: int) -> str:
-    needs = f"needs {', '.join(row['missing'])}" if row["missing"] else ""
+    extra = f" (pip install 'executorch-sme2-kit[{row['extra']}]')" if row.get("extra") else ""
+    needs = f"needs {', '.join(row['missing'])}{extra}" if row["missing"] else ""
     notes = "; ".join(part for part in (row["description"], needs) if part)
     return f"  {row['name']:<{width}}  {notes}".rstrip()

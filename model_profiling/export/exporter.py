@@ -23,7 +23,7 @@ from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
 from model_profiling.export.quantization import QUANTIZED, quantized
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ExportRequest:
     save_graph: bool = False
     loud: bool = False
     target: str = ""
-    input_shapes: tuple[tuple[int, ...], ...] = ()
+    options: LoadOptions = field(default_factory=LoadOptions)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
     with kept_off_terminal(request.loud) as said, writable(request.outdir):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
-            loaded = load_model(request.target or request.model, request.seed, request.input_shapes)
+            loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
         lowered, program = _lower(prepared.model, request, stages)

@@ -28,7 +28,7 @@ def forecast(request: ExportRequest, log: Path, announce: Callable[[str], None])
     with kept_off_terminal(request.loud) as said:
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
-            loaded = load_model(request.target or request.model, request.seed, request.input_shapes)
+            loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             model = prepare(loaded, request).model
         call = (model.inputs, model.keyword_inputs, model.dynamic_shapes)

@@ -29,6 +29,7 @@ class RegisteredModel:
     extra: str = ""
     parameters: str = ""
     dtypes: tuple[str, ...] = ()
+    weights: str = ""
 
 
 _registered: dict[str, RegisteredModel] = {}
@@ -44,6 +45,7 @@ def register_model(
     extra: str = "",
     parameters: str = "",
     dtypes: tuple[str, ...] = (),
+    weights: str = "",
 ) -> None:
     """Make `target` exportable as `name`; `requires` names packages beyond the kit's own that it imports."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
@@ -57,7 +59,7 @@ def register_model(
             "Register one of them under another name.",
         )
     if known is None or description:
-        _registered[name] = RegisteredModel(name, target, description, requires, extra, parameters, dtypes)
+        _registered[name] = RegisteredModel(name, target, description, requires, extra, parameters, dtypes, weights)
 
 
 def _address(target: "type | str") -> str:

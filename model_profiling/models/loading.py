@@ -5,6 +5,7 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import torch
 
 from model_profiling.errors import InputError, KitError, RunError, SetupError
 from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.user_file import FileModel
 from model_profiling.models.zoo import zoo_models
@@ -40,18 +42,29 @@ class LoadedModel:
     dynamic_shapes: Any
 
 
-def load_model(name: str, seed: int = 0, shapes: tuple[tuple[int, ...], ...] = ()) -> LoadedModel:
-    """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it.
+@dataclass(frozen=True)
+class LoadOptions:
+    """What the user may add to a model's name.
 
-    `shapes` replaces the example inputs of a model from a file.
+    `shapes` replaces the example inputs of a model from a file; `settings` are arguments of the model's class.
     """
-    target, source = find_model(name, shapes)
+
+    shapes: tuple[tuple[int, ...], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+    checkpoint: Path | None = None
+
+
+def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -> LoadedModel:  # noqa: B008 - frozen
+    """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it."""
+    target, source = find_model(name, options.shapes)
     with _explained(name), torch.random.fork_rng(devices=[]):
         if importlib.util.find_spec("torchvision") is not None:
             declare_torchvision_operators()
         make = _import_class(target) if isinstance(target, str) else target
+        settings = dict(options.settings)
+        _check_settings(name, make, settings)
         torch.manual_seed(seed)
-        model = make()
+        model = make(**settings)
         module = model.get_eager_model()
         torch.manual_seed(seed)
         inputs = model.get_example_inputs()
@@ -62,15 +75,22 @@ def load_model(name: str, seed: int = 0, shapes: tuple[tuple[int, ...], ...] = (
             f"{name} does not keep the contract of EagerModelBase",
             "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors.",
         )
-    weights = getattr(model, "weights", "as the model's own code loads them")
+    weights = getattr(model, "weights", _registered_weights(name))
+    if options.checkpoint is not None:
+        weights = load_checkpoint(module, options.checkpoint)
     return LoadedModel(name, source, str(weights), module.eval(), tuple(inputs), keywords, shapes)
+
+
+def _registered_weights(name: str) -> str:
+    known = registered_models().get(name)
+    return known.weights if known and known.weights else "as the model's own code loads them"
 
 
 def find_model(name: str, shapes: tuple[tuple[int, ...], ...] = ()) -> tuple["Callable[[], Any] | str", str]:
     """Return where the model's class is and whose it is; a name nobody registered is an error with suggestions."""
-    target = file_target(name)
-    if target is not None:
-        return functools.partial(FileModel, target, shapes), f"{target.path.name}:{target.attribute}"
+    from_file = file_target(name)
+    if from_file is not None:
+        return functools.partial(FileModel, from_file, shapes), f"{from_file.path.name}:{from_file.attribute}"
     if shapes:
         raise InputError(
             f"{name} brings its own example inputs", "Leave --input-shape out; it is for models from a file."
@@ -78,11 +98,25 @@ def find_model(name: str, shapes: tuple[tuple[int, ...], ...] = ()) -> tuple["Ca
     check_name(name)
     ours = registered_models()
     if name in ours:
-        return ours[name].target, "kit"
+        target = ours[name].target
+        return target, "executorch" if str(target).startswith("executorch.") else "kit"
     if name in failed_folders():
         with _explained(name):
             raise failed_folders()[name]
     return zoo_models()[name], "executorch"
+
+
+def _check_settings(name: str, make: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Refuse a setting that the model's class does not take, and say which it takes."""
+    if not settings:
+        return
+    known = [] if isinstance(make, functools.partial) else list(inspect.signature(make).parameters)
+    for key in settings:
+        if key not in known:
+            raise InputError(
+                f"{name} has no setting called {key!r}",
+                f"It takes: {', '.join(known)}." if known else "It takes none; leave --set out.",
+            )
 
 
 def _import_class(target: str) -> type:

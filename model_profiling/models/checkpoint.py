@@ -1,0 +1,70 @@
+"""Real weights for a model: a .safetensors file, or a state dict that torch loads without running code from it."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_profiling import files
+from model_profiling.errors import InputError, SetupError
+
+# Where training code likes to put the state dict inside what it saves.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
+
+
+def load_checkpoint(module: torch.nn.Module, path: Path) -> str:
+    """Put the weights of `path` into `module`, all of them or none, and say in words where they came from."""
+    if not path.is_file():
+        raise InputError(f"checkpoint {path} does not exist", "Check the path.")
+    state = _state_dict(path)
+    own = module.state_dict()
+    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    if missing or unknown:
+        parts = [f"lacks {len(missing)} ({', '.join(missing[:3])})"] if missing else []
+        parts += [f"has {len(unknown)} that the model does not know ({', '.join(unknown[:3])})"] if unknown else []
+        raise InputError(
+            f"checkpoint {path} does not fit the model: of {len(own)} tensors it {' and '.join(parts)}",
+            "Check that it was saved from this architecture; rename its keys if only a prefix differs.",
+        )
+    for name, tensor in state.items():
+        if tensor.shape != own[name].shape:
+            raise InputError(
+                f"checkpoint {path}: {name} is {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}",
+                "Check that it was saved from this size of the architecture.",
+            )
+    module.load_state_dict(state)
+    return f"checkpoint {path.name} (sha256 {files.sha256(path)[:12]})"
+
+
+def _state_dict(path: Path) -> dict[str, torch.Tensor]:
+    value = _read(path)
+    for name in _WRAPPERS:
+        if isinstance(value, dict) and isinstance(value.get(name), dict):
+            value = value[name]
+    if not isinstance(value, dict) or not value or not all(isinstance(leaf, torch.Tensor) for leaf in value.values()):
+        raise InputError(f"checkpoint {path} holds no state dict", "Save model.state_dict(), not the model.")
+    # DataParallel puts this before every name.
+    prefix = "module." if all(key.startswith("module.") for key in value) else ""
+    return {key.removeprefix(prefix): tensor for key, tensor in value.items()}
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        try:
+            from safetensors import SafetensorError
+            from safetensors.torch import load_file
+        except ModuleNotFoundError:
+            raise SetupError("safetensors is not installed", "pip install safetensors") from None
+        try:
+            return load_file(str(path))
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"checkpoint {path} cannot be read: {error}", "Download or save it again.") from None
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"checkpoint {path} cannot be loaded as plain weights: {first[:200]}",
+            "Save model.state_dict(): files that must run code to load are refused.",
+        ) from None
