@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate"
-_STAGES = ("set-up", "export", "run", "validate")
+_STAGES = ("set-up", "export", "pipeline", "validate")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,37 @@
+"""A workspace as a newcomer has it after cloning and setting up, and a shell to type commands into."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+_NOT_CLONED = shutil.ignore_patterns(".git", ".venv", "out_*", "__pycache__", ".*_cache", "site", "*.egg-info")
+
+
+def fresh_workspace(home: Path) -> Path:
+    """Copy what a clone holds to `home` and give it this Python's environment as its .venv, already set up."""
+    shutil.copytree(ROOT, home, ignore=_NOT_CLONED, symlinks=True)
+    venv = home / ".venv"
+    venv.mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        if not entry.name.startswith(".setup"):
+            (venv / entry.name).symlink_to(entry)
+    # Newer than pyproject.toml: make finds nothing to install.
+    (venv / ".setup").touch()
+    (venv / ".setup-dev").touch()
+    return home
+
+
+def shell(script: str, workspace: Path, timeout: float = 900) -> "subprocess.CompletedProcess[str]":
+    """Run lines as a person would type them in a shell that has the workspace's environment activated."""
+    path = f"{workspace / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    # The workspace's own code, wherever this environment's editable install points.
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(workspace), "VIRTUAL_ENV": str(workspace / ".venv")}
+    # Not interactive, so an activate script that touches unset variables must not end it: no -u.
+    command = ["bash", "-eo", "pipefail", "-c", script]
+    return subprocess.run(
+        command, cwd=workspace, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
