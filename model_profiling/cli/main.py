@@ -26,6 +26,7 @@ COMMANDS = (
     "build",
     "skills",
     "validate-skill",
+    "mcp",
 )
 
 

@@ -1,0 +1,25 @@
+"""`sme2-kit mcp`: serves the kit's verbs as typed tools to an assistant, over standard input and output."""
+
+import argparse
+from pathlib import Path
+
+HELP = "serve the kit's verbs as tools for assistants (Model Context Protocol, stdio)"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workspace", type=Path, default=Path(), metavar="DIR", help="paths stay inside it (default: here)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.errors import InputError, SetupError
+
+    if not args.workspace.is_dir():
+        raise InputError(f"workspace {args.workspace} is no directory", "Give one that exists.")
+    try:
+        from model_profiling.mcp_server.server import build_server
+    except ModuleNotFoundError as error:
+        raise SetupError(f"serving needs {error.name}, which is not installed", "pip install 'mcp>=2.0,<3'") from error
+    build_server(args.workspace).run("stdio")
+    return 0

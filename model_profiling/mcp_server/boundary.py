@@ -1,0 +1,36 @@
+"""Keeps an assistant's paths inside the workspace the server was started in, whatever they are made of."""
+
+from pathlib import Path
+
+from model_profiling.errors import InputError
+
+
+class Workspace:
+    """The directory tools may read and write. Symlinks are followed before the question is asked."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def inside(self, text: str) -> Path:
+        """The real path `text` means, seen from the workspace; an error if that is outside."""
+        try:
+            path = (self.root / text).resolve()
+        except (OSError, ValueError, RuntimeError):
+            raise InputError(f"{text!r} is no path", "Give a path relative to the workspace.") from None
+        if path != self.root and self.root not in path.parents:
+            raise InputError(f"{text} is outside the workspace", "Give a path inside the directory the server serves.")
+        return path
+
+    def relative(self, path: Path | str) -> str:
+        """How to name a path to the assistant: relative to the workspace where it is inside."""
+        real = (self.root / path).resolve()
+        return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
+
+    def model(self, text: str) -> str:
+        """A model to export: a registered name as it is, or `file.py:Class` with the file inside."""
+        file, colon, name = text.rpartition(":")
+        if not colon:
+            if "/" in text or text.endswith(".py"):
+                raise InputError(f"{text} names no class", "Write path/to/file.py:ClassName.")
+            return text
+        return f"{self.inside(file)}:{name}"

@@ -1,0 +1,176 @@
+"""The tools: each checks its paths, runs one command of the kit, and answers with the part an assistant acts on."""
+
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal, ParamSpec
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+from model_profiling import __version__
+from model_profiling.artifacts import ExportPaths
+from model_profiling.errors import KitError
+from model_profiling.mcp_server import results
+from model_profiling.mcp_server.boundary import Workspace
+from model_profiling.mcp_server.child import Ended, Progress, run_kit
+from model_profiling.pipeline.defaults import default_output_root
+from model_profiling.platforms.local import local_name
+
+P = ParamSpec("P")
+Answer = dict[str, Any]
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+INSTRUCTIONS = """Profiles ExecuTorch models. Usual order: doctor, export, run, analyze; then compare, what_if, report.
+All paths are relative to the workspace and must stay inside it. Quote a speedup only with its interval; times of the
+emulator are never latency; a what_if is a prediction, not a result."""
+
+
+def kit_errors(tool: Callable[P, Awaitable[Answer]]) -> Callable[P, Awaitable[Answer]]:
+    """What the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
+
+    @functools.wraps(tool)
+    async def guarded(*args: P.args, **kwargs: P.kwargs) -> Answer:
+        try:
+            return await tool(*args, **kwargs)
+        except KitError as error:
+            fix = f" Fix: {error.hint}" if error.hint else ""
+            raise ToolError(f"{error.message}.{fix} (exit code {error.exit_code})") from None
+
+    return guarded
+
+
+class Tools:
+    """The kit's verbs for one workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    async def _kit(self, context: Context, *arguments: str, accept: tuple[int, ...] = (0,)) -> Ended:
+        return await run_kit(list(arguments), self._workspace.root, _progress(context), accept)
+
+    @kit_errors
+    async def doctor(self, context: Context, essentials: bool = True) -> Answer:
+        """What this machine can do, what is missing, and the command that mends it."""
+        flags = ["--essentials"] if essentials else []
+        checks = (await self._kit(context, "doctor", "--json", *flags, accept=(0, 3))).data()
+        return {"ready": all(check["ok"] for check in checks if check["essential"]), "checks": checks}
+
+    @kit_errors
+    async def models(self, context: Context) -> Answer:
+        """The models that can be exported by name, and which packages each lacks here."""
+        return {"models": (await self._kit(context, "models", "--json")).data()}
+
+    @kit_errors
+    async def export(
+        self,
+        context: Context,
+        model: str,
+        dtype: Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"] = "fp16",
+        outdir: str | None = None,
+        input_shapes: list[str] | None = None,
+    ) -> Answer:
+        """Turn a PyTorch model into a .pte. `model` is a name of `models`, or path/to/file.py:ClassName; for a class
+        without example inputs give `input_shapes`, such as ["1,3,224,224"]."""
+        from model_profiling.models.lookup import model_name
+
+        target = self._workspace.model(model)
+        place = self._workspace.inside(outdir or f"out_{model_name(target)}/artifacts")
+        shapes = [f"--input-shape={shape}" for shape in input_shapes or []]
+        flags = [f"--model={target}", "--dtype", dtype, "--outdir", str(place), *shapes]
+        return results.export(self._workspace, (await self._kit(context, "export", "--json", *flags)).data())
+
+    @kit_errors
+    async def run(
+        self,
+        context: Context,
+        model: str,
+        runs: int = 60,
+        threads: int = 1,
+        output_root: str | None = None,
+    ) -> Answer:
+        """Measure a .pte on this machine with its accelerator on and off, side by side. What is finished is not run
+        again. Answers with latencies, the comparison with its 95 % interval, and output agreement."""
+        path = self._workspace.inside(model)
+        place = self._output(path, output_root, local_name())
+        flags = [str(path), "--runs", str(runs), "--threads", str(threads), "--output-root", str(place)]
+        summary = (await self._kit(context, "run", "--json", *flags)).data()
+        return {"run_dir": self._workspace.relative(place), **results.measured(summary)}
+
+    @kit_errors
+    async def kernels(self, context: Context, model: str, output_root: str | None = None) -> Answer:
+        """Which SME2 kernels a .pte uses, operator by operator, under emulation: evidence, never timing."""
+        path = self._workspace.inside(model)
+        place = self._output(path, output_root, "emulator")
+        data = (await self._kit(context, "kernels", str(path), "--output-root", str(place), "--json")).data()
+        return {"run_dir": self._workspace.relative(place), **results.kernels(data)}
+
+    @kit_errors
+    async def analyze(self, context: Context, run_dir: str, detail: bool = False) -> Answer:
+        """Where the time goes in a run directory or an .etdump: categories, top operators, bottleneck shift, advice.
+        `detail` answers with the whole analysis, which is long."""
+        path = self._workspace.inside(run_dir)
+        summary: Answer = (await self._kit(context, "analyze", str(path), "--json")).data()
+        return summary if detail else results.analysis(summary)
+
+    @kit_errors
+    async def what_if(self, context: Context, run_dir: str, speedups: dict[str, float]) -> Answer:
+        """Predict latency and next bottleneck if categories or operators became faster: {"CONV": 3}."""
+        path = self._workspace.inside(run_dir)
+        flags = [f"--what-if={name}={value}" for name, value in speedups.items()]
+        return {"predictions": (await self._kit(context, "analyze", str(path), "--json", *flags)).data()}
+
+    @kit_errors
+    async def compare(
+        self,
+        context: Context,
+        before: str,
+        after: str,
+        before_experiment: str | None = None,
+        after_experiment: str | None = None,
+        fail_if_slower: float | None = None,
+    ) -> Answer:
+        """Compare two run directories (experiments of equal name), two experiments, or two .etdump files. With
+        `fail_if_slower` (percent) the answer's `gate` says passed or failed; a wrong baseline is an error."""
+        sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
+        gate = [] if fail_if_slower is None else [f"--fail-if-slower={fail_if_slower}"]
+        ended = await self._kit(context, "compare", *sides, "--json", *gate, accept=(0, 1))
+        outcome = "none" if not gate else "failed" if ended.code else "passed"
+        return {"gate": outcome, "comparisons": [results.comparison(entry) for entry in ended.data()]}
+
+    @kit_errors
+    async def report(self, context: Context, run_dir: str, html: bool = True) -> Answer:
+        """Write the report of a run directory: Markdown with pictures and, if asked for, a self-contained page."""
+        path = self._workspace.inside(run_dir)
+        ended = await self._kit(context, "report", str(path), *(["--html"] if html else []))
+        return {"files": [self._workspace.relative(line) for line in ended.stdout.splitlines() if line]}
+
+    def _output(self, model: Path, given: str | None, platform: str) -> Path:
+        place = given or str(default_output_root(ExportPaths(model), platform))
+        return self._workspace.inside(place)
+
+    def _side(self, path: str, experiment: str | None) -> str:
+        real = self._workspace.inside(path)
+        if experiment is None:
+            return str(real)
+        self._workspace.inside(f"{path}/{experiment}")
+        return f"{real}:{experiment}"
+
+
+def _progress(context: Context) -> Progress:
+    async def report(done: float, total: float | None, message: str) -> None:
+        await context.report_progress(done, total, message)
+
+    return report
+
+
+def build_server(root: Path) -> MCPServer[Any]:
+    """A server whose tools work in `root` and nowhere else."""
+    server: MCPServer[Any] = MCPServer("sme2-kit", instructions=INSTRUCTIONS, version=__version__)
+    tools = Tools(Workspace(root))
+    for reads in (tools.doctor, tools.models, tools.what_if, tools.compare):
+        server.add_tool(reads, annotations=_READS)
+    for writes in (tools.export, tools.run, tools.kernels, tools.analyze, tools.report):
+        server.add_tool(writes, annotations=_WRITES)
+    return server
