@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from model_profiling.export.exporter import ExportResult
-    from model_profiling.models.loading import LoadOptions
+    from model_profiling.export.request import ExportRequest, ExportResult
+    from model_profiling.models.options import LoadOptions
 
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 HELP = "turn a PyTorch model into a .pte that can be profiled"
@@ -53,8 +53,8 @@ def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
-    """The rest of what the user said about the model. Imports torch."""
-    from model_profiling.models.loading import LoadOptions
+    """The rest of what the user said about the model."""
+    from model_profiling.models.options import LoadOptions
 
     return LoadOptions(_shapes(args.input_shape), _settings(args.set), args.checkpoint)
 
@@ -106,45 +106,70 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         default="contiguous",
         help="layout of the model and its 4-D inputs (default: %(default)s)",
     )
+    parser.add_argument(
+        "--rewrite",
+        action="append",
+        default=[],
+        choices=("keepdim",),
+        help="change the graph without changing its meaning; keepdim: mean and sum as XNNPACK takes them",
+    )
+    parser.add_argument(
+        "--delegation",
+        choices=("whole", "per-op"),
+        default="whole",
+        help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
+    )
+    parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.errors import SetupError
+    from model_profiling.export.cache import cached
+    from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
     outdir = args.outdir or Path(f"out_{name}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
-    with stage_progress("export", plain=loud) as announce:
+    request = ExportRequest(
+        name,
+        outdir,
+        args.dtype,
+        args.backend,
+        args.memory_format,
+        args.seed,
+        save_graph=args.save_graph,
+        loud=loud,
+        target=target,
+        options=load_options(args),
+        rewrites=tuple(sorted(set(args.rewrite))),
+        delegation=args.delegation,
+    )
+    earlier = None if args.force else cached(request)
+    if earlier is not None:
+        sys.stderr.write("export: nothing has changed since the last one; --force exports again\n")
+    result = earlier or export_with_progress(request)
+    sys.stdout.write(_as_json(result) if args.json else _as_text(result))
+    return 0
+
+
+def export_with_progress(request: ExportRequest, label: str = "export") -> ExportResult:
+    """Import torch, export, and say which stage runs."""
+    from model_profiling.errors import SetupError
+
+    with stage_progress(label, plain=request.loud) as announce:
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal
 
         try:
-            with kept_off_terminal(loud):
-                from model_profiling.export.exporter import ExportRequest, export
+            with kept_off_terminal(request.loud):
+                from model_profiling.export.exporter import export
         except ModuleNotFoundError as error:
             raise SetupError(
                 f"exporting needs {error.name}, which is not installed", "pip install 'executorch-sme2-kit[export]'"
             ) from error
-        result = export(
-            ExportRequest(
-                name,
-                outdir,
-                args.dtype,
-                args.backend,
-                args.memory_format,
-                args.seed,
-                save_graph=args.save_graph,
-                loud=loud,
-                target=target,
-                options=load_options(args),
-            ),
-            announce,
-        )
-    sys.stdout.write(_as_json(result) if args.json else _as_text(result))
-    return 0
+        return export(request, announce)
 
 
 @contextlib.contextmanager

@@ -17,37 +17,17 @@ from model_profiling import files
 from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import KitError
 from model_profiling.export import samples
+from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.failure import export_failed
 from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
 from model_profiling.export.quantization import QUANTIZED, quantized
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """What the user asked for. `target` is where the model comes from when that is not its name: `file.py:Class`."""
-
-    model: str
-    outdir: Path
-    dtype: str = "fp32"
-    backend: str = "xnnpack"
-    memory_format: str = "contiguous"
-    seed: int = 0
-    save_graph: bool = False
-    loud: bool = False
-    target: str = ""
-    options: LoadOptions = field(default_factory=LoadOptions)
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """What is now on disk."""
-
-    paths: ExportPaths
-    record: ExportRecord
+from model_profiling.export.request import ExportRequest as ExportRequest
+from model_profiling.export.request import ExportResult as ExportResult
+from model_profiling.export.rewrite import REWRITES
+from model_profiling.models.loading import LoadedModel, load_model
 
 
 @dataclass
@@ -87,7 +67,7 @@ class Prepared:
 
 def export(request: ExportRequest, announce: Callable[[str], None] = lambda stage: None) -> ExportResult:
     """Export one model; on any failure the directory keeps what it held before, plus a log of the failure."""
-    paths = ExportPaths.for_export(request.outdir, request.model, request.backend, request.dtype)
+    paths = request.paths
     log = request.outdir / f"{paths.stem}_export.log"
     with kept_off_terminal(request.loud) as said, writable(request.outdir):
         stages = Stages(log, said, announce)
@@ -107,6 +87,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
             graph = [paths.graph.name] if request.save_graph else []
             folders = [paths.inputs.name, paths.expected.name]
             publish(staged, request.outdir, [paths.pte.name, paths.etrecord.name, *folders, *graph, paths.meta.name])
+            write_stamp(request)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
 
@@ -141,8 +122,10 @@ def _lower(model: LoadedModel, request: ExportRequest, stages: Stages) -> tuple[
             module = quantized(module, *call, dtype=request.dtype, seed=request.seed)
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(module, *call)
+        for name in request.rewrites:
+            REWRITES[name](captured)
     with stages.stage("lower to the backend"):
-        lowered = lower(captured, request.backend)
+        lowered = lower(captured, request.backend, request.delegation)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
     return lowered, program

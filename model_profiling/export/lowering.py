@@ -26,20 +26,20 @@ def capture(
         return torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
 
 
-def lower(program: torch.export.ExportedProgram, backend: str) -> LoweredProgram:
+def lower(program: torch.export.ExportedProgram, backend: str, delegation: str = "whole") -> LoweredProgram:
     """Hand to the backend what it takes, and note what it does not take and why."""
     # Registers the out variants of quantize and dequantize, for those that no delegate takes.
     import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
-    chosen = [xnnpack_partitioner()] if backend == "xnnpack" else None
+    chosen = [xnnpack_partitioner(delegation == "per-op")] if backend == "xnnpack" else None
     with rejections() as rejected:
         edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons))
 
 
-def xnnpack_partitioner() -> Any:
+def xnnpack_partitioner(per_op: bool = False) -> Any:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    return XnnpackPartitioner()
+    return XnnpackPartitioner(per_op_mode=per_op)

@@ -19,6 +19,7 @@ from model_profiling.errors import InputError, KitError, RunError, SetupError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
+from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.user_file import FileModel
 from model_profiling.models.zoo import zoo_models
 
@@ -40,18 +41,6 @@ class LoadedModel:
     inputs: tuple[Any, ...]
     keyword_inputs: dict[str, Any]
     dynamic_shapes: Any
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """What the user may add to a model's name.
-
-    `shapes` replaces the example inputs of a model from a file; `settings` are arguments of the model's class.
-    """
-
-    shapes: tuple[tuple[int, ...], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
-    checkpoint: Path | None = None
 
 
 def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -> LoadedModel:  # noqa: B008 - frozen
