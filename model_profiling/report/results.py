@@ -29,6 +29,12 @@ def refresh(directory: RunDirectory, table: CategoryTable | None = None) -> Anal
         return None
     manifest = directory.manifest()
     analysed = analyse_run(directory, manifest, table or load_table())
+    write(directory, manifest, analysed)
+    return analysed
+
+
+def write(directory: RunDirectory, manifest: Manifest, analysed: Analysed) -> None:
+    """Write all that derives from a run that has been analysed."""
     metrics = analysed.summary.metrics
     assert metrics is not None
     for name in analysed.profiles:
@@ -42,7 +48,6 @@ def refresh(directory: RunDirectory, table: CategoryTable | None = None) -> Anal
     stem = manifest.model.stem
     files.write_json(directory.summary_path(stem, "json"), _pipeline_summary(manifest, analysed))
     files.write_text(directory.summary_path(stem, "md"), markdown.pipeline_summary(manifest, analysed.summary))
-    return analysed
 
 
 def refreshed(directory: RunDirectory, table: CategoryTable | None = None) -> Analysed:

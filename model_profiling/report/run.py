@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.latency import Comparison, latency_turns
-from model_profiling.analysis.summary import Analysed, AnalysisSummary
+from model_profiling.analysis.summary import Analysed, AnalysisSummary, has_times
 from model_profiling.report.spans import Span, typical_execution, typical_spans
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
 
@@ -53,7 +53,7 @@ class Run:
         """Experiments whose operators are shown: the timed ones; where nothing was, the one that uses SME2 most."""
         experiments = self.summary.experiments
         if self.measured:
-            return [name for name in experiments if self.manifest.experiments[name].mode != "trace"]
+            return [name for name in experiments if has_times(self.manifest, name)]
         covered = {name: e.coverage.on_sme2 for name, e in experiments.items() if e.coverage is not None}
         return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
 
@@ -78,6 +78,6 @@ def load(directory: RunDirectory, analysed: Analysed) -> Run:
     timelines = {
         name: Timeline(typical_execution(profile), typical_spans(profile))
         for name, profile in analysed.profiles.items()
-        if done[name].mode != "trace"
+        if has_times(manifest, name)
     }
     return Run(str(directory.path), manifest, analysed.summary, turns, timelines)

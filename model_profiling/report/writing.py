@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.analysis.summary import Analysed
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.summary import Analysed, analyse_run
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto, results
 from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, squeezed
@@ -22,17 +23,21 @@ TRACE = "trace.json"
 
 @dataclass(frozen=True)
 class Loaded:
-    """A run that is ready to be reported on."""
+    """A run that is ready to be reported on. What derives from it is not written yet."""
 
+    directory: RunDirectory
     run: Run
     analysed: Analysed
 
+    def write_derived(self) -> None:
+        results.write(self.directory, self.run.manifest, self.analysed)
+
 
 def read(path: Path) -> Loaded:
-    """Analyse a run directory, write what derives from it, and make it ready for reports."""
+    """Analyse a run directory and make it ready for reports."""
     directory = RunDirectory(path)
-    analysed = results.refreshed(directory)
-    return Loaded(load(directory, analysed), analysed)
+    analysed = analyse_run(directory, directory.manifest(), load_table())
+    return Loaded(directory, load(directory, analysed), analysed)
 
 
 def write_report(
@@ -44,6 +49,8 @@ def write_report(
     drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
     narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
     small = {name: artist.svg(spec) for name, spec in narrow.items()}
+    # All else is done while the artist draws.
+    loaded.write_derived()
     report = content.report(run, title)
     written = _write_trace(loaded, output.with_name(TRACE)) if markdown else []
     if markdown:
@@ -51,7 +58,6 @@ def write_report(
         files.write_text(output, markdown_report.render(report, pictures))
         written.insert(0, output)
     if page:
-        # jinja2 is loaded while the artist is busy.
         from model_profiling.report import html
 
         figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
