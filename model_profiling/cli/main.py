@@ -17,6 +17,7 @@ COMMANDS = (
     "kernels",
     "analyze",
     "compare",
+    "tune",
     "report",
     "validate",
     "quicktest",

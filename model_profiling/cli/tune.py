@@ -1,0 +1,96 @@
+"""`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and say which to keep."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.cli.export import DTYPES, add_model, chosen_model, export_with_progress, load_options
+from model_profiling.cli.progress import progress
+
+if TYPE_CHECKING:
+    from model_profiling.export.request import ExportRequest, ExportResult
+    from model_profiling.tune.tuning import Tried, TuneResult
+
+HELP = "try variants of a model that the advice recommends, side by side, and rank them"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="of the baseline (default: %(default)s)")
+    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="timed runs in each of 20 turns (default: 3)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+    parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.errors import InputError
+    from model_profiling.export.request import ExportRequest
+    from model_profiling.platforms.local import LocalPlatform
+    from model_profiling.report.printing import print_json
+    from model_profiling.tune.tuning import Tuner, TuneRequest
+
+    target, name = chosen_model(args)
+    if args.runs < 1 or args.threads < 1:
+        raise InputError("--runs and --threads are at least 1", "Leave them out for the defaults.")
+    outdir = args.outdir or Path(f"out_{name}") / "tune"
+    base = ExportRequest(name, outdir, args.dtype, seed=args.seed, target=target, options=load_options(args))
+    request = TuneRequest(base, _command(args, target), args.threads, args.runs, args.force)
+    with progress() as report:
+        result = Tuner(request, LocalPlatform(), _exporting(args.force), report).run()
+    if args.json:
+        print_json(result)
+    else:
+        sys.stdout.write(_as_text(result))
+    return 0
+
+
+def _exporting(force: bool) -> "Callable[[ExportRequest], ExportResult]":
+    """Export unless exactly that is on disk already."""
+
+    def export(request: "ExportRequest") -> "ExportResult":
+        from model_profiling.export.cache import cached
+
+        earlier = None if force else cached(request)
+        return earlier or export_with_progress(request, f"export {request.outdir.name}")
+
+    return export
+
+
+def _command(args: argparse.Namespace, target: str) -> list[str]:
+    """`sme2-kit export MODEL …` with what the user said about the model, before a variant's own flags."""
+    words = ["sme2-kit", "export", target]
+    for flag, values in (("--input-shape", args.input_shape), ("--set", args.set)):
+        words += [word for value in values for word in (flag, value)]
+    words += ["--checkpoint", str(args.checkpoint)] if args.checkpoint else []
+    return words + (["--seed", str(args.seed)] if args.seed else [])
+
+
+def _as_text(result: "TuneResult") -> str:
+    width = max(len(entry.name) for entry in result.tried)
+    lines = [f"{result.model} on {result.platform}, against {result.baseline}; fastest first", ""]
+    lines.append(f"  {'variant':<{width}}    median  speedup (95 % interval)  SQNR      outputs  why it was tried")
+    lines += [_row(entry, width, result.baseline) for entry in result.tried]
+    winner = next((entry for entry in result.tried if entry.name == result.winner), None)
+    if winner is None:
+        return "\n".join(
+            [*lines, "", "  nothing that was tried is surely faster and still right: keep the baseline", ""]
+        )
+    return "\n".join([*lines, "", f"  keep {winner.name}:  {winner.command}", ""])
+
+
+def _row(entry: "Tried", width: int, baseline: str) -> str:
+    if entry.failure or entry.median_ms is None:
+        return f"  {entry.name:<{width}}  could not be made: {entry.failure}"
+    speed = "baseline" if entry.name == baseline else "-"
+    if entry.comparison is not None:
+        mark = "" if entry.comparison.verdict != "no difference seen" else " ~"
+        speed = f"{entry.comparison.ratio:.2f}x ({entry.comparison.low:.2f} to {entry.comparison.high:.2f}){mark}"
+    agreement = entry.agreement
+    sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"
+    verdict = "; ".join([agreement.verdict, *agreement.remarks]) if agreement else "-"
+    return f"  {entry.name:<{width}}  {entry.median_ms:>8.3f}  {speed:<23}  {sqnr:<8}  {verdict:<7}  {entry.reason}"

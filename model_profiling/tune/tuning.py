@@ -1,0 +1,190 @@
+"""The experiment after the profile: profile the baseline, try what the advice names, combine what won, rank."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from model_profiling import files
+from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs
+from model_profiling.analysis.latency import Comparison, compare
+from model_profiling.analysis.summary import ExperimentAnalysis
+from model_profiling.errors import InputError, KitError
+from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.pipeline.config import parse_config
+from model_profiling.pipeline.pipeline import Pipeline
+from model_profiling.platforms.base import Platform
+from model_profiling.report import results
+from model_profiling.tune.measure import Lap, outputs_of, round_key, take_turns
+from model_profiling.tune.variants import Variant, first_round, second_round
+
+RESULT = "tune.json"
+Report = Callable[[str, int, int], None]
+Exporting = Callable[[ExportRequest], ExportResult]
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not."""
+
+    name: str
+    reason: str
+    command: str
+    median_ms: float | None = None
+    comparison: Comparison | None = None
+    agreement: Agreement | None = None
+    failure: str = ""
+
+
+class TuneResult(msgspec.Struct, frozen=True):
+    """All that was tried, fastest first, and which of it to keep: the fastest that is surely faster and still right."""
+
+    model: str
+    baseline: str
+    platform: str
+    tried: list[Tried]
+    winner: str = ""
+    schema: int = 1
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    base: ExportRequest
+    command: list[str]
+    threads: int = 1
+    runs: int = 3
+    force: bool = False
+
+
+class Tuner:
+    """Holds what the rounds share: where things lie, how to export, on what to measure."""
+
+    def __init__(self, request: TuneRequest, platform: Platform, exporting: Exporting, report: Report) -> None:
+        self._request = request
+        self._platform = platform
+        self._exporting = exporting
+        self._report = report
+        self._home = request.base.outdir
+        self._made: dict[str, ExportResult] = {}
+        self._failures: dict[str, str] = {}
+
+    def run(self) -> TuneResult:
+        """Two rounds: single changes, then what won together. Exports and finished rounds are taken from disk."""
+        with files.locked(self._home, "tune"):
+            base = Variant(self._request.base.dtype, reason="the baseline")
+            self._export(base, must=True)
+            analysis = self._profile(base)
+            rules: dict[str, str] = {}
+            for finding in analysis.advice:
+                rules.setdefault(finding.rule, finding.title)
+            has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
+            variants = first_round(base, rules, analysis.breakdown, has_fp16)
+            tried = self._round(1, base, variants)
+            faster = [v for v in variants if _won(tried.get(v.name))]
+            faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
+            combined = second_round(base, faster)
+            if combined:
+                # All of them again, so that every row of the table was measured side by side.
+                variants = [*variants, *combined]
+                tried = self._round(2, base, variants)
+            result = self._ranked(base, [*tried.values(), *self._failed([base, *variants])])
+            files.write_json(self._home / RESULT, result)
+            return result
+
+    def _export(self, variant: Variant, must: bool = False) -> None:
+        if variant.name in self._made or variant.name in self._failures:
+            return
+        request = replace(
+            self._request.base,
+            outdir=self._home / variant.name,
+            dtype=variant.dtype,
+            memory_format=variant.memory_format,
+            rewrites=variant.rewrites,
+            delegation=variant.delegation,
+        )
+        try:
+            self._made[variant.name] = self._exporting(request)
+        except KitError as error:
+            if must:
+                raise
+            self._failures[variant.name] = error.message
+
+    def _profile(self, base: Variant) -> ExperimentAnalysis:
+        """A short traced run of the baseline, for the advice."""
+        pte = self._made[base.name].paths.pte
+        name = "baseline"
+        raw = {
+            "model": str(pte),
+            "output_root": str(self._home / "profile"),
+            "experiments": [{"name": name, "num_runs": 20, "num_threads": self._request.threads}],
+        }
+        if self._request.force:
+            shutil.rmtree(self._home / "profile", ignore_errors=True)
+        directory = Pipeline(parse_config(raw, "(tune)"), self._platform, self._report).run().directory
+        return results.refreshed(directory).summary.experiments[name]
+
+    def _round(self, number: int, base: Variant, variants: list[Variant]) -> dict[str, Tried]:
+        """Export what is missing, measure it all side by side unless exactly that was measured before, and compare."""
+        for variant in variants:
+            self._export(variant)
+        usable = [variant for variant in [base, *variants] if variant.name in self._made]
+        lap = self._lap(number, [variant.name for variant in usable])
+        return {variant.name: self._tried(variant, base, lap) for variant in usable}
+
+    def _lap(self, number: int, names: list[str]) -> Lap:
+        """The round's measurements: those on disk if they are of exactly these programs, else new ones."""
+        path = self._home / f"round-{number}.json"
+        models = {name: (self._made[name].paths.pte, self._made[name].record) for name in names}
+        ptes = {name: pte for name, (pte, _) in models.items()}
+        runner = self._platform.runner(None).sha256
+        key = round_key(ptes, runner, self._request.threads, self._request.runs)
+        if path.is_file() and not self._request.force:
+            try:
+                earlier = files.read_json(path, Lap, "measurements")
+            except InputError:
+                earlier = None
+            if earlier is not None and earlier.key == key:
+                return earlier
+        outputs = self._home / "outputs"
+        outputs.mkdir(exist_ok=True)
+        turns = take_turns(self._platform, models, outputs, self._request.threads, self._request.runs, self._report)
+        lap = Lap(key, turns)
+        files.write_json(path, lap)
+        return lap
+
+    def _tried(self, variant: Variant, base: Variant, lap: Lap) -> Tried:
+        record, reference = self._made[variant.name].record, self._made[base.name]
+        ours = outputs_of(self._home / "outputs", variant.name, record)
+        # Every variant answers to the eager model of the baseline's dtype, not to its own.
+        theirs = expected_outputs(reference.paths.directory, reference.record)
+        agreement = agreement_of(variant.name, ours, "eager", theirs, variant.dtype) if ours and theirs else None
+        turns = lap.turns[variant.name]
+        same = variant.name == base.name
+        return Tried(
+            variant.name,
+            variant.reason,
+            " ".join([*self._request.command, *variant.flags]),
+            float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
+            None if same else compare((base.name, lap.turns[base.name]), (variant.name, turns), paired=True),
+            agreement,
+        )
+
+    def _failed(self, variants: list[Variant]) -> list[Tried]:
+        return [
+            Tried(v.name, v.reason, " ".join([*self._request.command, *v.flags]), failure=self._failures[v.name])
+            for v in variants
+            if v.name in self._failures
+        ]
+
+    def _ranked(self, base: Variant, tried: list[Tried]) -> TuneResult:
+        ranked = sorted(tried, key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
+        winner = next((entry.name for entry in ranked if _won(entry)), "")
+        return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
+
+
+def _won(entry: Tried | None) -> bool:
+    """Surely faster than the baseline, and its outputs still right as far as its dtype allows."""
+    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster":
+        return False
+    return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

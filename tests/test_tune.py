@@ -1,0 +1,78 @@
+"""tune tries what the advice names, finds a win on toy_cnn that an interval supports, and does nothing twice."""
+
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from model_profiling.analysis.breakdown import Breakdown, CategoryTime
+from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.profile import RUNTIME
+from model_profiling.tune.variants import Variant, first_round, second_round
+from tests.conftest import kit
+
+BASE = Variant("fp32")
+
+
+def breakdown(**shares: float) -> Breakdown:
+    rows = [CategoryTime(name, shares.get(name, 0.0), shares.get(name, 0.0), 1) for name in (*CATEGORIES, RUNTIME)]
+    return Breakdown(10, 1.0, rows, {}, [], [])
+
+
+def names(variants: list[Variant]) -> list[str]:
+    return [variant.name for variant in variants]
+
+
+def test_the_profile_decides_what_is_tried() -> None:
+    assert names(first_round(BASE, {}, breakdown(CONV=0.7, GEMM=0.2), True)) == ["fp16", "int8"]
+    assert names(first_round(BASE, {}, breakdown(CONV=0.7, GEMM=0.2), False)) == ["int8"]
+    assert names(first_round(BASE, {}, breakdown(GEMM=0.9), True)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, {}, breakdown(Other=1.0), True)) == []
+    moved = {"data movement": "data movement takes 40% of the time"}
+    assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+channels_last"]
+    mean = {"portable operator": "mean.out runs outside the delegate"}
+    assert names(first_round(BASE, mean, breakdown(), True)) == ["fp32+keepdim"]
+    assert names(first_round(Variant("int8"), {}, breakdown(CONV=0.9), True)) == []
+
+
+def test_what_won_alone_is_tried_together() -> None:
+    fp16, layout, mean = Variant("fp16"), Variant("fp32", "channels_last"), Variant("fp32", rewrites=("keepdim",))
+    assert names(second_round(BASE, [fp16, layout, mean])) == ["fp16+channels_last+keepdim"]
+    assert names(second_round(BASE, [layout, mean])) == ["fp32+channels_last+keepdim"]
+    assert names(second_round(BASE, [fp16])) == [] == names(second_round(BASE, []))
+
+
+def test_a_variants_flags_are_the_exports() -> None:
+    variant = Variant("fp16", "channels_last", ("keepdim",))
+    expected = ["--dtype", "fp16", "--memory-format", "channels_last", "--rewrite", "keepdim"]
+    assert variant.flags == expected
+
+
+def test_toy_cnn_has_a_real_win_and_a_second_tune_does_nothing_again(tmp_path: Path) -> None:
+    done = kit("tune", "toy_cnn", "--json", "--outdir", tmp_path / "tune", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    tried = {entry["name"]: entry for entry in result["tried"]}
+    assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
+    winner = tried[result["winner"]]
+    assert winner["comparison"]["low"] > 1 and winner["agreement"]["verdict"] == "agrees"
+    assert winner["median_ms"] == min(entry["median_ms"] for entry in result["tried"])
+    assert winner["command"].startswith("sme2-kit export toy_cnn --dtype ")
+
+    again = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
+    assert again.returncode == 0 and f"keep {result['winner']}:  {winner['command']}" in again.stdout
+    assert "export" not in again.stderr and "measuring" not in again.stderr
+
+    (tmp_path / "tune" / "round-1.json").write_text("{")
+    (tmp_path / "tune" / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
+    resumed = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
+    assert "export fp32+keepdim" in resumed.stderr and "export int8" not in resumed.stderr
+    assert "measuring" in resumed.stderr
+
+
+def test_an_unknown_model_or_count_is_refused(tmp_path: Path) -> None:
+    assert kit("tune", "toy_cn", cwd=tmp_path).returncode == 2
+    assert kit("tune", "toy_cnn", "--runs", 0, cwd=tmp_path).returncode == 2
