@@ -13,24 +13,21 @@ packets (SHELL protocol v2) and the file sync service (SYNC.TXT).
 import argparse
 import contextlib
 import os
-import queue
 import re
 import shutil
 import signal
 import socket
-import stat
 import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from tests.adb_phone import Phone
+from tests.adb_services import CutOffError, Faults, Opened, ShellService, Stream, SyncService
 
 CNXN, AUTH, OPEN, OKAY, WRTE, CLSE = (
     int.from_bytes(name, "little") for name in (b"CNXN", b"AUTH", b"OPEN", b"OKAY", b"WRTE", b"CLSE")
@@ -39,41 +36,11 @@ CNXN, AUTH, OPEN, OKAY, WRTE, CLSE = (
 _VERSION = 0x01000001
 _LARGEST_PAYLOAD = 256 * 1024
 _AUTH_TOKEN = 1
-_STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN = range(5)
 # The places of a phone that are the phone's and not this machine's.
 _MAPPED = re.compile(
     r"(?<![\w.-])(/data/local/tmp|/sys/devices/system/cpu/cpufreq|/proc/cpuinfo|/proc/meminfo"
     r"|/proc/sys/kernel/random/boot_id)"
 )
-
-
-@dataclass
-class Faults:
-    """Switches that make the device misbehave; tests set them before or during a run."""
-
-    # Cut the connection when this many more bytes have gone over it.
-    drop_after_bytes: int | None = None
-    # Refuse pushed files as a full disk does.
-    no_space: bool = False
-    # Let a process write files of at most so many blocks of 512 bytes.
-    file_blocks: int | None = None
-    # Take commands and never answer, with the connection open.
-    hang: bool = False
-    # Wait so long before every answer, as a slow cable does.
-    delay_s: float = 0.0
-    # Called with the number of `run N` lines seen so far, when one reaches a process: faults at an exact moment.
-    on_turn: Callable[[int], None] | None = None
-
-
-class _Cut(Exception):  # noqa: N818 - not an error: the other side is gone
-    """The connection is gone."""
-
-
-class Stream(Protocol):
-    """One service that adb opened on the device."""
-
-    def receive(self, data: bytes) -> None: ...
-    def hang_up(self) -> None: ...
 
 
 @dataclass
@@ -104,11 +71,7 @@ class TestDevice:
         return f"127.0.0.1:{self.port}"
 
     def stop(self) -> None:
-        self._accepting = False
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self.drop()
+        self.unplug()
         self.kill_processes()
 
     def drop(self) -> None:
@@ -118,7 +81,6 @@ class TestDevice:
 
     def unplug(self) -> None:
         """Cut the connection and let nobody connect again until `plug_in`."""
-        self.authorised, self._plugged = True, False
         self._accepting = False
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -135,13 +97,17 @@ class TestDevice:
         self.phone.new_boot_id()
         self.drop()
 
-    def kill_processes(self, holding: str = "") -> None:
-        """Kill what runs as the system does when memory is short; `holding` picks by a word of the command line."""
+    def kill_processes(self) -> None:
+        """Everything that runs on the device dies."""
         for process in list(self.processes):
             with contextlib.suppress(OSError):
-                line = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode(errors="replace")
-                if holding in line:
-                    os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def signal_runners(self, what: signal.Signals) -> None:
+        """Send a signal to the kit's runners alone: killed as for want of memory, or stopped as if they hung."""
+        for noted in self.phone.root.glob("data/local/tmp/sme2_kit/session-*/pid"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(noted.read_text()), what)
 
     def mapped(self, text: str) -> str:
         """A command with the phone's places where they really are."""
@@ -175,7 +141,7 @@ class _Connection:
         self.alive = True
 
     def serve(self) -> None:
-        with contextlib.suppress(_Cut, OSError):
+        with contextlib.suppress(CutOffError, OSError):
             while True:
                 command, first, second, size, _, _ = struct.unpack("<6I", self._take(24))
                 self._message(command, first, second, self._take(size))
@@ -227,7 +193,7 @@ class _Connection:
             for start in range(0, len(data), _LARGEST_PAYLOAD):
                 ready.acquire()
                 if not self.alive or number not in self._streams:
-                    raise _Cut
+                    raise CutOffError
                 if self.device.faults.delay_s:
                     time.sleep(self.device.faults.delay_s)
                 self.send(WRTE, number, remote, data[start : start + _LARGEST_PAYLOAD])
@@ -236,13 +202,13 @@ class _Connection:
             if self._streams.pop(number, None) is not None:
                 self.send(CLSE, number, remote)
 
-        opened = _Opened(self.device, write, close)
-        stream: Stream = _Sync(opened) if kind == "sync" else _Shell(opened)
+        opened = Opened(self.device, write, close)
+        stream: Stream = SyncService(opened) if kind == "sync" else ShellService(opened)
         self._streams[number] = (remote, stream, ready)
-        if isinstance(stream, _Shell):
+        if isinstance(stream, ShellService):
             stream.start(argument)
         else:
-            assert isinstance(stream, _Sync)
+            assert isinstance(stream, SyncService)
             stream.start()
 
     def send(self, command: int, first: int, second: int, data: bytes = b"") -> None:
@@ -254,7 +220,7 @@ class _Connection:
             try:
                 self._socket.sendall(head + data)
             except OSError:
-                raise _Cut from None
+                raise CutOffError from None
 
     def _take(self, size: int) -> bytes:
         data = b""
@@ -262,9 +228,9 @@ class _Connection:
             try:
                 more = self._socket.recv(size - len(data))
             except OSError:
-                raise _Cut from None
+                raise CutOffError from None
             if not more:
-                raise _Cut
+                raise CutOffError
             data += more
         self._count(size)
         return data
@@ -276,202 +242,7 @@ class _Connection:
             if faults.drop_after_bytes <= 0:
                 faults.drop_after_bytes = None
                 threading.Thread(target=self.cut, daemon=True).start()
-                raise _Cut
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """What a stream needs of the world: its device, a way to write, a way to end."""
-
-    device: TestDevice
-    write: Callable[[bytes], None]
-    close: Callable[[], None]
-
-
-class _Shell:
-    """`shell,v2,raw:COMMAND`: a process whose output, errors and exit code travel apart."""
-
-    def __init__(self, opened: _Opened) -> None:
-        self._opened = opened
-        self._buffer = b""
-        self._sending = threading.Lock()
-
-    def start(self, command: str) -> None:
-        device = self._opened.device
-        device.commands.append(command)
-        limit = device.faults.file_blocks
-        guard = f"trap '' XFSZ; ulimit -f {limit}; " if limit is not None else ""
-        self._process = subprocess.Popen(
-            ["/bin/sh", "-c", guard + device.mapped(command)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            cwd=device.phone.root,
-            env=device.phone.environment(),
-        )
-        device.processes.add(self._process)
-        threading.Thread(target=self._attend, daemon=True).start()
-
-    def receive(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= 5:
-            kind, size = struct.unpack_from("<BI", self._buffer)
-            if len(self._buffer) < 5 + size:
-                return
-            body, self._buffer = self._buffer[5 : 5 + size], self._buffer[5 + size :]
-            if kind == _STDIN:
-                self._feed(body)
-            elif kind == _CLOSE_STDIN:
-                self._close_stdin()
-
-    def hang_up(self) -> None:
-        self._close_stdin()
-
-    def _feed(self, body: bytes) -> None:
-        device = self._opened.device
-        if body.startswith(b"run "):
-            device.turns += 1
-            if device.faults.on_turn is not None:
-                # Another thread, because what it does may end this one's connection.
-                threading.Thread(target=device.faults.on_turn, args=(device.turns,), daemon=True).start()
-                time.sleep(0.05)
-        with contextlib.suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.write(body)
-            self._process.stdin.flush()
-
-    def _close_stdin(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-
-    def _attend(self) -> None:
-        """Pass both outputs on until the process is over, then its exit code."""
-        pumps = [
-            threading.Thread(target=self._pump, args=(kind, pipe), daemon=True)
-            for kind, pipe in ((_STDOUT, self._process.stdout), (_STDERR, self._process.stderr))
-        ]
-        for pump in pumps:
-            pump.start()
-        code = self._process.wait()
-        for pump in pumps:
-            pump.join()
-        self._opened.device.processes.discard(self._process)
-        with contextlib.suppress(_Cut, OSError):
-            self._packet(_EXIT, bytes([0x80 | -code if code < 0 else code & 0xFF]))
-            self._opened.close()
-
-    def _pump(self, kind: int, pipe: "object") -> None:
-        descriptor = pipe.fileno()  # type: ignore[attr-defined]
-        with contextlib.suppress(_Cut, OSError):
-            while chunk := os.read(descriptor, 1 << 16):
-                self._packet(kind, chunk)
-
-    def _packet(self, kind: int, body: bytes) -> None:
-        with self._sending:
-            self._opened.write(struct.pack("<BI", kind, len(body)) + body)
-
-
-class _Sync:
-    """`sync:`: stat, list, send and receive files."""
-
-    def __init__(self, opened: _Opened) -> None:
-        self._opened = opened
-        self._incoming: queue.Queue[bytes | None] = queue.Queue()
-        self._buffer = b""
-
-    def start(self) -> None:
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def receive(self, data: bytes) -> None:
-        self._incoming.put(data)
-
-    def hang_up(self) -> None:
-        self._incoming.put(None)
-
-    def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            more = self._incoming.get()
-            if more is None:
-                raise _Cut
-            self._buffer += more
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
-        return data
-
-    def _serve(self) -> None:
-        answers: dict[bytes, Callable[[bytes, str], None]]
-        answers = {b"STAT": self._stat, b"LST2": self._stat2, b"STA2": self._stat2, b"LIST": self._list}
-        answers |= {b"SEND": self._send, b"RECV": self._recv}
-        with contextlib.suppress(_Cut, OSError):
-            while True:
-                name, size = struct.unpack("<4sI", self._take(8))
-                if name == b"QUIT":
-                    break
-                answers[name](name, self._take(size).decode(errors="surrogateescape"))
-            self._opened.close()
-
-    def _place(self, path: str) -> Path:
-        return Path(self._opened.device.mapped(path)) if path.startswith("/data/") else self._opened.device.phone.root
-
-    def _stat(self, name: bytes, path: str) -> None:
-        mode, size, at = _facts(self._place(path), follow=False)
-        self._opened.write(struct.pack("<4sIII", name, mode, size & 0xFFFFFFFF, at))
-
-    def _stat2(self, name: bytes, path: str) -> None:
-        mode, size, at = _facts(self._place(path), follow=name == b"STA2")
-        error = 0 if mode else 2  # ENOENT
-        self._opened.write(struct.pack("<4sIQQIIIIQqqq", name, error, 0, 0, mode, 1, 2000, 2000, size, at, at, at))
-
-    def _list(self, _: bytes, path: str) -> None:
-        for entry in sorted(self._place(path).iterdir()):
-            mode, size, at = _facts(entry, follow=False)
-            name = entry.name.encode(errors="surrogateescape")
-            self._opened.write(struct.pack("<4sIIII", b"DENT", mode, size, at, len(name)) + name)
-        self._opened.write(struct.pack("<4sIIII", b"DONE", 0, 0, 0, 0))
-
-    def _send(self, _: bytes, where: str) -> None:
-        path, mode = where.rsplit(",", 1)
-        place, device = self._place(path), self._opened.device
-        device.pushed.append(path)
-        data = bytearray()
-        while True:
-            name, size = struct.unpack("<4sI", self._take(8))
-            if name == b"DONE":
-                break
-            data += self._take(size)
-        try:
-            if device.faults.no_space:
-                raise OSError(28, "No space left on device")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-            place.chmod(stat.S_IMODE(int(mode)) or 0o644)
-        except OSError as error:
-            message = f"couldn't create file: {error.strerror}".encode()
-            self._opened.write(struct.pack("<4sI", b"FAIL", len(message)) + message)
-            return
-        self._opened.write(struct.pack("<4sI", b"OKAY", 0))
-
-    def _recv(self, _: bytes, path: str) -> None:
-        try:
-            data = self._place(path).read_bytes()
-        except OSError as error:
-            message = (error.strerror or "unreadable").encode()
-            self._opened.write(struct.pack("<4sI", b"FAIL", len(message)) + message)
-            return
-        for start in range(0, len(data), 1 << 16):
-            chunk = data[start : start + (1 << 16)]
-            self._opened.write(struct.pack("<4sI", b"DATA", len(chunk)) + chunk)
-        self._opened.write(struct.pack("<4sI", b"DONE", 0))
-
-
-def _facts(path: Path, follow: bool) -> tuple[int, int, int]:
-    """Mode, size and time of a file; zeros if there is none."""
-    try:
-        found = path.stat() if follow else path.lstat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_mode, found.st_size, int(found.st_mtime)
+                raise CutOffError
 
 
 def main() -> int:

@@ -11,8 +11,9 @@ import pytest
 
 from model_profiling.platforms.android_power import journal_path
 from model_profiling.run_directory import RunDirectory
-from tests.adb_device import Faults, TestDevice
+from tests.adb_device import TestDevice
 from tests.adb_lab import Finished, Lab, at_turn, short, write_config
+from tests.adb_services import Faults
 
 Toy = Callable[[str], Path]
 # The turns of the first experiment: six timed, one traced; faults come in the middle of the second.
@@ -63,6 +64,12 @@ class Bench:
     def restored(self) -> None:
         assert self.device.phone.settings() == self.settings
         assert not journal_path(self.device.serial).exists()
+
+    def nothing_runs(self) -> None:
+        until = time.monotonic() + 10
+        while self.device.processes and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not self.device.processes
 
     def first_is_kept_and_the_rest_continues(self) -> None:
         """The same command again finishes what is missing, and only that."""
@@ -136,7 +143,7 @@ def test_the_devices_disk_is_full_when_the_runner_writes(bench: Bench) -> None:
 
 
 def test_the_runner_is_killed_by_the_system(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, lambda: bench.device.kill_processes("sme2_runner"))
+    bench.at(IN_THE_SECOND, lambda: bench.device.signal_runners(signal.SIGKILL))
     done = bench.run()
     bench.ended_well(done, "SIGKILL")
     assert "want of memory" in done.stderr
@@ -152,6 +159,15 @@ def test_the_devices_shell_hangs(bench: Bench) -> None:
     bench.device.unplug()
     bench.device.plug_in()
     bench.first_is_kept_and_the_rest_continues()
+
+
+def test_a_runner_that_hangs_is_ended_on_the_device_too(bench: Bench, toy: Toy, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "hang.json", toy("fp16"), bench.root, [short("x")], timeout_s=3)
+    bench.at(2, lambda: bench.device.signal_runners(signal.SIGSTOP))
+    done = bench.lab.kit(bench.device, "--config", config, "--power-mode", "boost")
+    bench.ended_well(done, "said nothing for 3 s")
+    bench.restored()
+    bench.nothing_runs()
 
 
 def test_settings_that_the_device_refuses(bench: Bench) -> None:
@@ -182,7 +198,4 @@ def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> Non
     else:
         assert bench.device.phone.settings() != bench.settings
     bench.first_is_kept_and_the_rest_continues()
-    until = time.monotonic() + 10
-    while bench.device.processes and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not bench.device.processes
+    bench.nothing_runs()

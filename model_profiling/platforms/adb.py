@@ -188,9 +188,21 @@ class Device:
     def boot_id(self) -> str:
         return self.shell("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
 
+    def require_exit_codes(self) -> None:
+        """Older devices do not tell how a command ended, nor keep its two outputs apart."""
+        if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
+            raise SetupError(
+                f"the Android of the device {self.serial} is too old for the kit",
+                "Use a device with Android 7 or newer.",
+            )
+
     def present(self) -> bool:
         """Whether adb's server has a working connection to the device, as far as it knows."""
-        return _attempt([self._adb, "-s", self.serial, "get-state"], ANSWER_S)
+        try:
+            said = _call([self._adb, "-s", self.serial, "get-state"], ANSWER_S, "adb")
+        except KitError:
+            return False
+        return said.returncode == 0 and said.stdout.strip() == "device"
 
     def answers(self, within_s: float) -> bool:
         """Whether the device's shell still does something."""

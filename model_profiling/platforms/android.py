@@ -52,6 +52,7 @@ class Connected:
         adb = find_adb()
         serial = choose_device(adb, options.device, options.remote_device)
         self.device = Device(adb, serial, remote=options.remote_device is not None)
+        self.device.require_exit_codes()
         self.facts: Facts = examine(self.device)
         self.power = PowerSettings(self.device, options.power_mode)
         self.heat = HeatLog(self.device, options.cool_down)
@@ -182,10 +183,9 @@ class AndroidPlatform:
             heat, throttled = list(at.heat.samples), ""
         transport = at.transport.summary()
         if at.pushed is not None:
-            transport |= {"pushed_bytes": at.pushed.pushed_bytes, "push_s": round(at.pushed.push_s, 3)}
-            transport |= {"already_there_bytes": at.pushed.skipped_bytes}
-        at.transport = TransportLog()
-        return Conditions(at.power.record, heat, throttled, round(at.heat.waited_s, 3), transport)
+            transport |= at.pushed.counts()
+        at.transport.clear()
+        return Conditions(at.power.record, heat, throttled, at.heat.cooled_down_s(), transport)
 
     def close(self) -> None:
         """Give the device its settings back, or say how the user can, and let go of it."""
@@ -215,8 +215,10 @@ class AndroidPlatform:
         return self._built
 
     def _bundle(self, request: Request) -> Bundle:
-        build, bundle = self._build()
-        return bundle if request.runner.path == str(build.path) else own_bundle(Path(request.runner.path))
+        # Only the kit's own runner has a target; a user's needs no compiler here.
+        if request.runner.target:
+            return self._build()[1]
+        return own_bundle(Path(request.runner.path))
 
     def _start(self, request: Request, bundle: Bundle, variables: dict[str, str], preload: str | None) -> list[str]:
         """The words before the runner's flags: variables, cores, the user's prefix, loader."""

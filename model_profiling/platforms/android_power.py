@@ -49,10 +49,13 @@ class PowerSettings:
         """Put back what an earlier run left changed, then set this mode and make sure that it took."""
         self.restore()
         wanted = MODES[self._mode]
+        if not wanted:
+            # Nothing is changed; what there is goes into the manifest as far as it can be read.
+            with contextlib.suppress(KitError):
+                self.record |= {"found": {name: self._get(name) for name in MODES["boost"]}}
+            return
         earlier = {name: self._get(name) for name in wanted}
         self.record = {"mode": self._mode, "earlier": earlier}
-        if not wanted:
-            return
         files.write_json(self._journal, Journal(self._device.serial, earlier))
         for name, value in wanted.items():
             self._set(name, value)

@@ -49,6 +49,10 @@ class TransportLog:
         self.measured_s += measured
         self.overheads_s.append(max(0.0, elapsed_s - measured))
 
+    def clear(self) -> None:
+        self.overheads_s.clear()
+        self.measured_s = 0.0
+
     def summary(self) -> dict[str, float]:
         if not self.overheads_s:
             return {}

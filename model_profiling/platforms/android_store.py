@@ -73,6 +73,16 @@ class Store:
     def remove(self, home: str) -> None:
         self._device.shell("rm", "-rf", home)
 
+    def counts(self) -> dict[str, float]:
+        """What was pushed and what was there already, since the last call."""
+        counted = {
+            "pushed_bytes": self.pushed_bytes,
+            "push_s": round(self.push_s, 3),
+            "already_there_bytes": self.skipped_bytes,
+        }
+        self.pushed_bytes, self.push_s, self.skipped_bytes = 0, 0.0, 0
+        return counted
+
     def _push(self, source: Path, remote: str, digest: str) -> None:
         """Push beside the place, prove the content, then move it there: nobody ever meets half a file."""
         start = time.monotonic()

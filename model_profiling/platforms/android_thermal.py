@@ -94,6 +94,11 @@ class HeatLog:
             heat = self._look()
         self.waited_s += self.clock() - begin
 
+    def cooled_down_s(self) -> float:
+        """How long turns waited for the device to cool, since the last call."""
+        waited, self.waited_s = self.waited_s, 0.0
+        return round(waited, 3)
+
     def finish(self) -> tuple[list[HeatSample], str]:
         """All samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
         self._look()
