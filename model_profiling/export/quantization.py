@@ -76,7 +76,8 @@ def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
 
     A layer whose width no group size divides stays fp32; a model without any that fits is refused.
     """
-    from torchao.quantization import Int8DynamicActivationInt4WeightConfig, quantize_
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
     from torchao.utils import unwrap_tensor_subclass
 
     fitting = 0
@@ -89,7 +90,8 @@ def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
         found = [name for name, layer in module.named_modules() if fits(layer, name)]
         if found:
             fitting += len(found)
-            quantize_(module, Int8DynamicActivationInt4WeightConfig(group_size=size), filter_fn=fits)
+            config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(size))
+            quantize_(module, config, filter_fn=fits)
     if not fitting:
         raise InputError(
             "int4 quantizes linear layers, and this model has none whose width is a multiple of 32",

@@ -1,0 +1,125 @@
+"""Every model has a card and says what it is; weights and settings come from the user, whole or not at all."""
+# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+torch = pytest.importorskip("torch")
+
+from model_profiling.cli import models as models_command
+from model_profiling.cli.export import DTYPES
+from model_profiling.errors import InputError
+from model_profiling.export.exporter import ExportRequest, export
+from model_profiling.export.quantization import quantized
+from model_profiling.export.verify import verify
+from model_profiling.models import registered_models
+from model_profiling.models.loading import LoadOptions, load_model
+from tests.conftest import ROOT
+
+FOLDERS = sorted(path.parent for path in (ROOT / "model_profiling" / "models").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.name))
+def test_every_model_has_a_card_with_source_licence_inputs_and_what_it_shows(folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    for word in ("| source |", "| licence |", "| inputs |", "| weights |", "What it shows:"):
+        assert word in card
+
+
+def test_the_list_says_size_extra_and_dtypes(capsys: pytest.CaptureFixture[str]) -> None:
+    models_command.run(argparse.Namespace(json=True))
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["mobilenet_v3_small"]["extra"] == "vision"
+    for name in registered_models():
+        assert rows[name]["parameters"] and set(rows[name]["dtypes"]) <= set(DTYPES), name
+    models_command.run(argparse.Namespace(json=False))
+    assert "69 k parameters; fp32, fp16, int8, int8-dynamic, int4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["toy_cnn", "resnet8", "llm_block_decode"])
+def test_the_size_is_what_the_list_says(name: str) -> None:
+    count = sum(parameter.numel() for parameter in load_model(name).module.parameters())
+    assert registered_models()[name].parameters == (f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k")
+
+
+def test_prefill_and_decode_are_the_same_model_in_two_shapes() -> None:
+    """The last token of a prefill is what decode gives after the tokens before it."""
+    prefill = load_model("llm_block_prefill", options=LoadOptions(settings=(("tokens", 8), ("width", 256))))
+    decode = load_model("llm_block_decode", options=LoadOptions(settings=(("tokens", 8), ("width", 256))))
+    decode.module.load_state_dict(prefill.module.state_dict())
+    (hidden,) = prefill.inputs
+    with torch.no_grad():
+        whole, keys, values = prefill.module(hidden)
+        last, _, _ = decode.module(hidden[:, -1:], keys[:, :, :-1], values[:, :, :-1])
+    torch.testing.assert_close(last, whole[:, -1:], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int8-dynamic", "int4"])
+def test_language_model_dtypes_shrink_linear_layers_and_keep_their_answer(dtype: str, tmp_path: Path) -> None:
+    options = LoadOptions(settings=(("tokens", 16), ("width", 256)))
+    result = export(ExportRequest("llm_block_decode", tmp_path, dtype, options=options))
+    agreement = verify(result)
+    assert agreement.sqnr_db is not None and agreement.sqnr_db > 20
+    weights = sum(p.numel() for p in load_model("llm_block_decode", options=options).module.parameters())
+    assert result.paths.pte.stat().st_size < weights * (2 if dtype == "int8-dynamic" else 1)
+    assert result.record.reference == "eager PyTorch, fp32, before quantization"
+
+
+def test_int4_refuses_a_model_it_would_not_change() -> None:
+    with pytest.raises(InputError, match="int4 quantizes linear layers"):
+        quantized(torch.nn.Linear(7, 7), (torch.ones(1, 7),), {}, None, dtype="int4", seed=0)
+
+
+def test_a_setting_reaches_the_model_and_an_unknown_one_is_refused() -> None:
+    loaded = load_model("llm_block_prefill", options=LoadOptions(settings=(("tokens", 4),)))
+    assert loaded.inputs[0].shape == (1, 4, 768)
+    with pytest.raises(InputError, match="has no setting called 'tokns'") as caught:
+        load_model("llm_block_prefill", options=LoadOptions(settings=(("tokns", 4),)))
+    assert "tokens, width" in caught.value.hint
+
+
+def state() -> dict[str, Any]:
+    return {name: torch.full_like(tensor, 0.5) for name, tensor in load_model("toy_cnn").module.state_dict().items()}
+
+
+def with_checkpoint(path: Path) -> LoadOptions:
+    return LoadOptions(checkpoint=path)
+
+
+def test_a_checkpoint_replaces_the_weights_however_it_is_wrapped(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    for saved in (state(), {"state_dict": state(), "epoch": 3}, {f"module.{k}": v for k, v in state().items()}):
+        torch.save(saved, path)
+        loaded = load_model("toy_cnn", options=with_checkpoint(path))
+        assert bool((loaded.module.stem.weight == 0.5).all())
+        assert loaded.weights.startswith("checkpoint weights.pt (sha256 ")
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    wrong = state()
+    wrong["strange"] = wrong.pop("stem.weight")
+    torch.save(wrong, path)
+    with pytest.raises(InputError, match=r"lacks 1 \(stem.weight\) and has 1 that the model does not know \(strange\)"):
+        load_model("toy_cnn", options=with_checkpoint(path))
+    torch.save({**state(), "stem.weight": torch.ones(2)}, path)
+    with pytest.raises(InputError, match=r"stem.weight is \(2,\), the model's is \(32, 3, 3, 3\)"):
+        load_model("toy_cnn", options=with_checkpoint(path))
+    with pytest.raises(InputError, match="does not exist"):
+        load_model("toy_cnn", options=with_checkpoint(tmp_path / "none.pt"))
+
+
+def test_a_checkpoint_that_must_run_code_or_is_garbage_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save(load_model("toy_cnn").module, path)
+    with pytest.raises(InputError, match="cannot be loaded as plain weights") as caught:
+        load_model("toy_cnn", options=with_checkpoint(path))
+    assert "state_dict" in caught.value.hint
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match="cannot be loaded as plain weights"):
+        load_model("toy_cnn", options=with_checkpoint(path))
