@@ -3,20 +3,23 @@
 Where the documents say mac, Linux is meant here; where they leave a placeholder, toy_cnn is filled in.
 """
 
+import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from model_profiling.platforms.android_power import MODES
 from model_profiling.platforms.local import local_name
-from tests.workspace import fresh_workspace, shell
+from tests.conftest import ROOT
+from tests.workspace import shared_workspace, shell
 
 # What is written, and what has to be there or be said afterwards (an empty path: only that it succeeds).
 _RUN = "model_profiling/out_toy_cnn/runs/mac"
+# The first experiment that has acceleration on, whatever this CPU calls it.
+_ETDUMP = f"$(ls {_RUN}/*_on/*.etdump | head -n 1)"
 COMMANDS: list[tuple[str, str]] = [
     # Overview and quickstart
     ("bash model_profiling/scripts/setup_repo.sh", ""),
@@ -67,11 +70,11 @@ COMMANDS: list[tuple[str, str]] = [
         "out_<model>/runs/mac",
     ),
     # The tools the plan names, without flags
-    (f"python model_profiling/tools/etdump_to_csv.py {_RUN}/*_on/*.etdump", ""),
-    (f"python model_profiling/tools/etdump_to_ops_json.py {_RUN}/*_on/*.etdump", ""),
+    (f"python model_profiling/tools/etdump_to_csv.py {_ETDUMP}", ""),
+    (f"python model_profiling/tools/etdump_to_ops_json.py {_ETDUMP}", ""),
     (f"python model_profiling/tools/robust_latency_analysis.py {_RUN}", ""),
-    (f"python model_profiling/tools/categorize_operators.py {_RUN}/*_on/*.etdump", ""),
-    (f"python model_profiling/tools/analyze_transpose_patterns.py {_RUN}/*_on/*.etdump", ""),
+    (f"python model_profiling/tools/categorize_operators.py {_ETDUMP}", ""),
+    (f"python model_profiling/tools/analyze_transpose_patterns.py {_ETDUMP}", ""),
     ("python model_profiling/tools/xnntrace_to_kernels.py trace.log", ""),
     ("python model_profiling/tools/generate_kernel_view.py trace.log", ""),
     # The skills' gates
@@ -106,28 +109,29 @@ ON_A_PHONE = [
 def here(text: str) -> str:
     """The documents' text with this platform's name and toy_cnn in its placeholders."""
     text = text.replace("<model_name>", "toy_cnn").replace("<model>", "toy_cnn")
-    text = text.replace("<experiment_off>", "*_off").replace("<experiment>", "*_on")
+    template = ROOT / "model_profiling" / "configs" / "templates" / f"{local_name()}_template.json"
+    on, off = (experiment["name"] for experiment in json.loads(template.read_text())["experiments"])
+    text = text.replace("<experiment_off>", off).replace("<experiment>", on)
     return re.sub(r"(?<![a-z])mac(?![a-z])", local_name(), text)
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone after the quickstart's third step, which is itself a documented command."""
-    home = fresh_workspace(tmp_path_factory.mktemp("spec") / "executorch_sme2_kit")
+    home = shared_workspace(tmp_path_factory)
     done = shell("python model_profiling/scripts/run_quick_test.py", home)
     assert done.returncode == 0, done.stderr
     # "1 command prints: export ok, pipeline ok"
     assert {"export ok", "pipeline ok"} <= set(done.stdout.splitlines())
     # The pipeline takes any .pte: toy_cnn's stands for MobileNet's, which needs torchvision and a minute.
     artifacts = home / "model_profiling" / "out_mobilenet_v3_small" / "artifacts"
-    artifacts.mkdir(parents=True)
+    artifacts.mkdir(parents=True, exist_ok=True)
     shutil.copy(
         home / "model_profiling/out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         artifacts / "mobilenet_v3_small_xnnpack_fp16.pte",
     )
     (home / "trace.log").write_text("Using GEMM microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'\n")
-    yield home
-    shutil.rmtree(home)
+    return home
 
 
 @pytest.mark.parametrize(("documented", "leaves"), COMMANDS, ids=lambda text: text.split("\\")[0].strip()[-60:])

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import ROOT
 
 _NOT_CLONED = shutil.ignore_patterns(".git", ".venv", "out_*", "__pycache__", ".*_cache", "site", "*.egg-info")
@@ -23,6 +25,16 @@ def fresh_workspace(home: Path) -> Path:
     (venv / ".setup").touch()
     (venv / ".setup-dev").touch()
     return home
+
+
+_shared: list[Path] = []
+
+
+def shared_workspace(factory: pytest.TempPathFactory) -> Path:
+    """One workspace for all tests of a session that type documented commands: what one exported, another need not."""
+    if not _shared:
+        _shared.append(fresh_workspace(factory.mktemp("clone") / "executorch_sme2_kit"))
+    return _shared[0]
 
 
 def shell(script: str, workspace: Path, timeout: float = 900) -> "subprocess.CompletedProcess[str]":

@@ -1,0 +1,105 @@
+"""The documentation is executed: every command block that can run here, in order, in a fresh workspace.
+
+`make test` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from model_profiling.platforms.local import local_name
+from tests.conftest import ROOT, needs
+from tests.doc_blocks import DOCUMENTS, WORDS, Block, blocks
+from tests.workspace import shared_workspace, shell
+
+ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
+
+
+def test_every_block_is_marked_with_a_word_that_means_something() -> None:
+    for block in blocks():
+        assert block.word in ("", *WORDS), f"{block.name}: {block.word}"
+    assert len([block for block in blocks() if not block.word]) > 30
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.word], ids=lambda block: block.name)
+def test_a_block_that_cannot_run_here_parses(block: Block) -> None:
+    subprocess.run(["bash", "-n"], input=block.script, text=True, check=True)
+
+
+def test_no_document_hides_commands_from_us() -> None:
+    """Shell written under another name would not be run."""
+    for document in DOCUMENTS:
+        assert not re.search(r"^ *```(sh|shell|console|zsh)\b", document.read_text(), re.MULTILINE), document
+
+
+def test_all_documents_are_listed() -> None:
+    written = {*(ROOT / "docs").glob("*.md"), *(ROOT / "agent_skill_ml_profiling").glob("*.md"), ROOT / "README.md"}
+    assert written <= set(DOCUMENTS)
+
+
+def test_the_blocks_run_in_order_in_a_fresh_workspace(tmp_path_factory: pytest.TempPathFactory) -> None:
+    workspace = shared_workspace(tmp_path_factory)
+    seen: set[str] = set()
+    for block in blocks():
+        wanted = not block.word or (ALL and block.word == "slow")
+        if not wanted or (not ALL and block.script in seen):
+            continue
+        seen.add(block.script)
+        began = time.monotonic()
+        done = shell(block.script.replace("runs/linux", f"runs/{local_name()}"), workspace)
+        assert done.returncode == 0, f"{block.name}\n{block.script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {block.name}\n")
+
+
+def test_links_between_files_of_the_repository_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+            assert "://" in target or (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    needs(_has_mkdocs(), "mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "04-agent-skills.html").read_text()
+    assert "skills/01_setup_workspace.html" in page
+    assert "```" not in re.sub(r"<[^>]+>", "", page), "a block was not recognised"
+
+
+def _has_mkdocs() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("mkdocs") is not None
+
+
+def test_no_page_of_ours_names_a_machine_or_a_host() -> None:
+    for document in DOCUMENTS:
+        text = document.read_text()
+        assert not re.search(r"(?<![\w.~$])/(home|work|root|Users)/", text), document
+        assert "http" not in text, document
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    """Each message is words the code says, up to its first placeholder."""
+    source = "\n".join(
+        path.read_text()
+        for pattern in ("*.py", "*.cpp", "*.h")
+        for path in (ROOT / "model_profiling").rglob(pattern)
+        if "out_" not in str(path)
+    )
+    flat = re.sub(r'"\s*\n\s*f?"', "", source)
+    table = (ROOT / "docs" / "troubleshooting.md").read_text()
+    # Said by torch, and put together from what msgspec says.
+    others = {"operator torchvision::nms does not exist", "config …: there is an unknown field"}
+    for message in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE):
+        if message in others:
+            continue
+        words = max((part.strip(" '") for part in message.split("…")), key=len)
+        assert words in flat, f"no error says {words!r}"
