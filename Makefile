@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup demo test lint format bench fuzz schema known-good gallery clean
+.PHONY: help setup demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
 	@echo "make test    run all tests"
+	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
 	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   long fuzzing of the reader"
 	@echo "make clean   remove what make made (not your results)"
@@ -36,6 +37,14 @@ demo: $(VENV)/.setup
 test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest
 
+# torch is named so that pip keeps the build that is there.
+$(VENV)/.setup-models: $(VENV)/.setup-dev
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export,dev,models]' $(TORCH)
+	@touch $@
+
+test-models: $(VENV)/.setup-models
+	$(BIN)/python -m pytest -m models --durations=0
+
 lint: $(VENV)/.setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -53,6 +62,14 @@ fuzz: $(VENV)/.setup-dev
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
+
+# The site, in site/; a broken link is an error.
+docs: $(VENV)/.setup-dev
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+# Every command block of README, docs and skills that can run here, slow ones too.
+test-docs: $(VENV)/.setup-dev
+	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py -s
 
 # A small run of the real pipeline for tests of gates; measure it on a quiet machine.
 known-good: $(VENV)/.setup-dev
