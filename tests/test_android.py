@@ -59,7 +59,7 @@ def native_run(lab: Lab, phone: TestDevice, toy: Toy, tmp_path_factory: pytest.T
     """On and off on the phone, nothing else said but the power mode."""
     root = tmp_path_factory.mktemp("android") / "out"
     before = phone.phone.settings()
-    done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost", "--runs", 20)
+    done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost")
     assert done.code == 0, done.stderr
     assert phone.phone.settings() == before
     return RunDirectory(root)

@@ -170,6 +170,26 @@ def test_a_runner_that_hangs_is_ended_on_the_device_too(bench: Bench, toy: Toy, 
     bench.nothing_runs()
 
 
+def test_a_second_run_on_the_same_device_is_refused_and_disturbs_nothing(
+    bench: Bench, toy: Toy, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path / "other.json", toy("fp16"), tmp_path / "other", [short("x")])
+    second: list[Finished] = []
+    seen: list[dict[str, str]] = []
+
+    def intrude() -> None:
+        bench.device.signal_runners(signal.SIGSTOP)  # the first run waits for us
+        second.append(bench.lab.kit(bench.device, "--config", config, "--power-mode", "app"))
+        seen.append(bench.device.phone.settings())
+        bench.device.signal_runners(signal.SIGCONT)
+
+    bench.at(2, intrude)
+    assert bench.run().code == 0
+    assert (second[0].code, "another run is using the device" in second[0].stderr) == (3, True)
+    assert seen[0]["low_power"] == "0"
+    bench.restored()
+
+
 def test_settings_that_the_device_refuses(bench: Bench) -> None:
     refuse = bench.device.phone.root / "settings/.refuse"
     refuse.touch()

@@ -60,6 +60,7 @@ class Connected:
         self.held = contextlib.ExitStack()
         self._store: Store | None = None
         self._refused: KitError | None = None
+        self._holding = False
 
     @property
     def store(self) -> Store:
@@ -68,7 +69,7 @@ class Connected:
             raise self._refused
         if self._store is None:
             try:
-                self._hold()
+                self.hold()
                 self._store = Store(self.device)
                 self.power.apply()
             except KitError as error:
@@ -77,13 +78,26 @@ class Connected:
                 raise
         return self._store
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Take the device for this run; whoever does not hold it changes nothing on it."""
+        if self._holding:
+            return
         try:
             self.held.enter_context(files.locked(device_directory(self.device.serial), "run"))
         except SetupError:
             raise SetupError(
                 f"another run is using the device {self.device.serial}", "Wait for it to end, or choose another device."
             ) from None
+        self._holding = True
+
+    def let_go(self) -> str:
+        """Put the settings back, also those that an earlier run could not; returns what the user has to be told."""
+        with self.held:
+            try:
+                self.hold()
+            except SetupError:
+                return ""  # they are the other run's
+            return self.power.restore_whatever_happened()
 
     @property
     def pushed(self) -> Store | None:
@@ -127,11 +141,10 @@ class AndroidPlatform:
 
     def open(self, request: Request) -> AndroidSession:
         at, bundle = self._device(), self._bundle(request)
-        home = at.store.session()
-        fetch: list[tuple[str, Path]] = []
         words = [f"--model_path={at.store.file(request.model)}", f"--cpu_threads={request.threads}"]
         words += [f"--warmup={request.warmup}", "--paced"]
         words += [f"--inputs={at.store.file(path)}" for path in request.inputs]
+        home, fetch = at.store.session(), list[tuple[str, Path]]()
         if request.disable_features:
             words.append(f"--disable_features={','.join(request.disable_features)}")
         if request.etdump is not None:
@@ -150,9 +163,9 @@ class AndroidPlatform:
 
     def launch(self, request: Request, executions: int) -> None:
         at, bundle = self._device(), self._bundle(request)
-        home = at.store.session()
         at.heat.before_turn()
         words = [f"--model_path={at.store.file(request.model)}", f"--num_executions={executions}"]
+        home = at.store.session()
         words += [f"--cpu_threads={request.threads}", f"--etdump_path={home}/etdump"]
         command = start_command(home, [*self._start(request, bundle, {}, None), *words])
         start = request.log.stat().st_size if request.log.exists() else 0
@@ -192,12 +205,10 @@ class AndroidPlatform:
         at, self._connected = self._connected, None
         if at is None:
             return
-        with at.held:
-            trouble = at.power.restore_whatever_happened()
-            if self._options.remove_pushed and at.pushed is not None:
-                with contextlib.suppress(KitError):
-                    at.device.shell("rm", "-rf", ROOT)
-        if trouble:
+        if self._options.remove_pushed and at.pushed is not None:
+            with contextlib.suppress(KitError):
+                at.device.shell("rm", "-rf", ROOT)
+        if trouble := at.let_go():
             sys.stderr.write(f"warning: {trouble}\n")
 
     def _device(self) -> Connected:

@@ -112,8 +112,8 @@ class AndroidSession(ProcessSession):
         for remote, local in self._place.fetch:
             self._place.device.pull(remote, local)
         if self._place.output_base is not None:
-            for index in range(len(done.outputs)):
-                base = self._place.output_base
+            base = self._place.output_base
+            for index in (i for i, output in enumerate(done.outputs) if output.dtype != "scalar"):
                 local = base.with_name(f"{base.name}-{index}.bin")
                 self._place.device.pull(f"{self._place.home}/output-{index}.bin", local)
 
