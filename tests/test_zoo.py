@@ -83,6 +83,14 @@ def test_a_setting_reaches_the_model_and_an_unknown_one_is_refused() -> None:
     assert "tokens, width" in caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["resnet8", "mobilenet_v1_025"])
+def test_random_weights_answer_differently_to_different_inputs(name: str) -> None:
+    loaded = load_model(name)
+    with torch.no_grad():
+        first, second = (loaded.module(x) for x in (loaded.inputs[0], -loaded.inputs[0]))
+    assert float((first - second).abs().max()) > 1e-3
+
+
 def state() -> dict[str, Any]:
     return {name: torch.full_like(tensor, 0.5) for name, tensor in load_model("toy_cnn").module.state_dict().items()}
 

@@ -20,6 +20,7 @@ from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.options import LoadOptions as LoadOptions
+from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.user_file import FileModel
 from model_profiling.models.zoo import zoo_models
 
@@ -67,6 +68,9 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     weights = getattr(model, "weights", _registered_weights(name))
     if options.checkpoint is not None:
         weights = load_checkpoint(module, options.checkpoint)
+    elif weights == "random":
+        with _explained(name):
+            settle_batch_norms(module, tuple(inputs), keywords)
     return LoadedModel(name, source, str(weights), module.eval(), tuple(inputs), keywords, shapes)
 
 

@@ -1,0 +1,87 @@
+"""Every model in every dtype it lists: exported, held against eager, run with acceleration on and off.
+
+`make test-models` runs these. Two worker processes share the work, because an export keeps one core busy and a CI
+machine has two or more.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from model_profiling.models import registered_models
+from tests.conftest import kit
+
+pytestmark = pytest.mark.models
+
+# Full size takes minutes of emulation or of eager fp16; the graph is the same.
+SMALLER = {"edgetam_image_encoder": (("resolution", 128),)}
+SLOW_TO_EXPORT = ("efficient_sam", "deit_tiny", "edgetam_image_encoder", "mobilenet_v3_small")
+CASES = sorted(
+    ((name, dtype) for name, model in registered_models().items() for dtype in model.dtypes),
+    key=lambda case: (SLOW_TO_EXPORT.index(case[0]) if case[0] in SLOW_TO_EXPORT else len(SLOW_TO_EXPORT), case),
+)
+EMULATED = (("mobilenet_v3_small", "fp32"), ("resnet8", "int8"))
+
+
+def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
+    """Export, verify, run on and off; return each agreement's verdict. Raises what goes wrong."""
+    import torch
+
+    from model_profiling.export.exporter import ExportRequest, export
+    from model_profiling.export.verify import verify
+    from model_profiling.models.loading import LoadOptions
+    from model_profiling.pipeline.defaults import default_config
+    from model_profiling.pipeline.pipeline import Pipeline
+    from model_profiling.platforms.local import LocalPlatform
+    from model_profiling.report import results
+
+    torch.set_num_threads(1)
+    options = LoadOptions(settings=SMALLER.get(name, ()))
+    result = export(ExportRequest(name, home / name / "artifacts", dtype, options=options))
+    verify(result)
+    platform = LocalPlatform()
+    config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, 3, None)
+    directory = Pipeline(config, platform, lambda label, done, total: None).run().directory
+    metrics = results.refreshed(directory).summary.metrics
+    assert metrics is not None
+    return {f"{entry.left} vs {entry.right}": entry.verdict for entry in metrics.agreements}
+
+
+Outcomes = dict[tuple[str, str], "Future[dict[str, str]]"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("zoo")
+
+
+@pytest.fixture(scope="module")
+def outcomes(home: Path, request: pytest.FixtureRequest) -> Iterator[Outcomes]:
+    """Start what the selected tests ask for, all of it at once."""
+    wanted = {item.callspec.id for item in request.session.items if hasattr(item, "callspec")}
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        yield {case: pool.submit(profile, *case, home) for case in CASES if f"{case[0]}-{case[1]}" in wanted}
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_a_model_exports_and_answers_alike_with_acceleration_on_and_off(
+    name: str, dtype: str, outcomes: Outcomes
+) -> None:
+    verdicts = outcomes[name, dtype].result(timeout=900)
+    assert verdicts and set(verdicts.values()) == {"agrees"}, verdicts
+
+
+@pytest.mark.parametrize(("name", "dtype"), EMULATED)
+def test_sme2_coverage_under_the_emulator(
+    name: str, dtype: str, outcomes: Outcomes, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outcomes[name, dtype].result(timeout=900)
+    done = kit("kernels", home / name / "artifacts" / f"{name}_xnnpack_{dtype}.pte", "--output-root", home / "emulated")
+    assert done.returncode == 0, done.stderr
+    assert "SME2" in done.stdout
+    with capfd.disabled():
+        os.write(1, done.stdout.encode())
