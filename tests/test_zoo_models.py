@@ -19,10 +19,11 @@ pytestmark = pytest.mark.models
 
 # Full size takes minutes of emulation or of eager fp16; the graph is the same.
 SMALLER = {"edgetam_image_encoder": (("resolution", 128),)}
-SLOW_TO_EXPORT = ("efficient_sam", "deit_tiny", "edgetam_image_encoder", "mobilenet_v3_small")
+# The quick ones first, so that what is broken for all shows soon.
+SLOW_TO_EXPORT = ("mobilenet_v3_small", "edgetam_image_encoder", "deit_tiny", "efficient_sam")
 CASES = sorted(
     ((name, dtype) for name, model in registered_models().items() for dtype in model.dtypes),
-    key=lambda case: (SLOW_TO_EXPORT.index(case[0]) if case[0] in SLOW_TO_EXPORT else len(SLOW_TO_EXPORT), case),
+    key=lambda case: (SLOW_TO_EXPORT.index(case[0]) if case[0] in SLOW_TO_EXPORT else -1, case),
 )
 EMULATED = (("mobilenet_v3_small", "fp32"), ("resnet8", "int8"))
 
