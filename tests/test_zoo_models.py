@@ -42,7 +42,7 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
 
     torch.set_num_threads(1)
     options = LoadOptions(settings=SMALLER.get(name, ()))
-    result = export(ExportRequest(name, home / name / "artifacts", dtype, options=options))
+    result = export(ExportRequest(name, home / name / dtype, dtype, options=options))
     verify(result)
     platform = LocalPlatform()
     config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, 3, None)
@@ -81,7 +81,8 @@ def test_sme2_coverage_under_the_emulator(
     name: str, dtype: str, outcomes: Outcomes, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     outcomes[name, dtype].result(timeout=900)
-    done = kit("kernels", home / name / "artifacts" / f"{name}_xnnpack_{dtype}.pte", "--output-root", home / "emulated")
+    pte = home / name / dtype / f"{name}_xnnpack_{dtype}.pte"
+    done = kit("kernels", pte, "--output-root", home / "emulated" / name)
     assert done.returncode == 0, done.stderr
     assert "SME2" in done.stdout
     with capfd.disabled():
