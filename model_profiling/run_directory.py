@@ -25,6 +25,8 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn: int
     at_s: float
     ns: list[int]
+    # In how many of them other work took the processor away.
+    preempted: int = 0
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

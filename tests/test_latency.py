@@ -59,3 +59,12 @@ def test_outliers_are_counted_and_kept() -> None:
     latency = summarise([Turn(0, 0.0, ns)])
     assert (latency.runs, latency.outliers, latency.max_ms) == (51, 1, 9.0)
     assert 1.0 <= latency.median_ms < 1.01
+
+
+def test_a_busy_machine_is_said_and_its_ratio_not_relied_on() -> None:
+    generator = np.random.default_rng(5)
+    quiet = turns(generator, 1, np.ones(20))
+    busy = [Turn(turn.turn, turn.at_s, turn.ns, preempted=2) for turn in turns(generator, 3, np.ones(20))]
+    assert compare(("a", quiet), ("b", busy), paired=True).contended
+    assert not compare(("a", quiet), ("b", quiet), paired=True).contended
+    assert any("took the processor away" in warning for warning in summarise(busy).warnings)

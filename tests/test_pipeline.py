@@ -131,6 +131,21 @@ def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, tmp_path: Path) -> N
     assert 0.85 < result.ratio < 0.99
 
 
+def test_other_work_on_the_machine_is_noticed(toy: Toy, tmp_path: Path) -> None:
+    """A busy machine stretches long executions more than short ones: such a ratio must carry its warning."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
+    try:
+        done = kit("run", toy("fp16"), "--output-root", tmp_path / "out", "--json")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    metrics = json.loads(done.stdout)["metrics"]
+    assert all(comparison["contended"] for comparison in metrics["comparisons"])
+    for experiment in metrics["experiments"].values():
+        assert any("took the processor away" in warning for warning in experiment["latency"]["warnings"])
+
+
 def test_int8_and_fp32_run_too(toy: Toy, tmp_path: Path, runner: Path) -> None:
     for dtype in ("int8", "fp32"):
         done = kit("run", toy(dtype), "--output-root", tmp_path / dtype, "--runs", 8)

@@ -17,6 +17,9 @@ _LEAST_TURNS = 4
 # Two processes of the same program differ by as much, for as long as they live, because their memory lies elsewhere.
 # No number of turns shows that, so a smaller difference is never claimed.
 _BETWEEN_PROCESSES = 0.005
+# A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through. Past
+# this share of interrupted executions no interval can be believed, however narrow.
+_MOST_PREEMPTED = 0.1
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -54,6 +57,8 @@ class Comparison(msgspec.Struct, frozen=True):
     resolution_percent: float
     paired: bool
     turns: int
+    # Whether other work kept taking the processor away: then neither ratio nor interval can be relied on.
+    contended: bool = False
     # What the device went through that the verdict has to be read with, in words.
     caveats: list[str] = []
 
@@ -117,6 +122,8 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock unsteady")
+    if _preempted(turns) > _MOST_PREEMPTED:
+        found.append(f"other work took the processor away in {_preempted(turns):.0%} of the executions: run it alone")
     if len(ms) < 10:
         found.append(f"only {len(ms)} executions: take at least 10")
     return found
@@ -149,7 +156,15 @@ def compare(
     sure = 1 + _BETWEEN_PROCESSES
     verdict: Verdict = "faster" if low > sure else "slower" if high < 1 / sure else "no difference seen"
     width = max((high - low) / 2 / ratio, _BETWEEN_PROCESSES) * 100 if math.isfinite(high) else math.inf
-    return Comparison(before_name, after_name, ratio, low, high, confidence, verdict, width, paired, turns)
+    contended = any(_preempted(side) > _MOST_PREEMPTED for side in (before_turns, after_turns))
+    return Comparison(
+        before_name, after_name, ratio, low, high, confidence, verdict, width, paired, turns, contended=contended
+    )
+
+
+def _preempted(turns: list[Turn]) -> float:
+    """The share of executions in which other work took the processor away."""
+    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))
 
 
 def _matrix(turns: list[Turn]) -> npt.NDArray[np.float64]:

@@ -31,6 +31,9 @@ def _judge(comparison: Comparison, limit_percent: float, strict: bool) -> Judgem
         raise InputError(
             f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides with more runs (--runs 60)."
         )
+    if comparison.contended:
+        sentence = f"{name}: measured on a busy machine, which says nothing; measure again alone"
+        return Judgement(comparison, limit_percent, "unsure", strict, sentence)
     if comparison.high < allowed:
         return Judgement(
             comparison, limit_percent, "failed", True, f"{name} is slower by more than {limit_percent:g} %"

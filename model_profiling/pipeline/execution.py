@@ -142,7 +142,8 @@ class GroupRun:
         at_s = round(time.monotonic() - start, 6)
         settle = self.settle_runs if lane.kind is Kind.TIMED else 0
         times = self._sessions[lane.label].run(settle + count)[settle:]
-        (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(Turn(turn, at_s, times))
+        taken = Turn(turn, at_s, times, min(self._sessions[lane.label].preempted, count))
+        (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(taken)
 
     def _finish(self, lane: Lane) -> None:
         done = self._sessions[lane.label].finish()

@@ -16,6 +16,7 @@ class LaunchedSession:
 
     features = Features("", "", [], [], [], [])
     ready = Ready("", 0, 0, [], [], [], [])
+    preempted = 0
 
     def __init__(self, platform: Platform, request: Request) -> None:
         assert request.etdump is not None

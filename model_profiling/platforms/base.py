@@ -34,6 +34,8 @@ class Session(Protocol):
 
     features: Features
     ready: Ready
+    # In how many executions of the last turn other work took the processor away.
+    preempted: int
 
     def run(self, count: int) -> list[int]:
         """Execute `count` times and return each execution's nanoseconds."""

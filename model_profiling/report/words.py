@@ -25,7 +25,9 @@ def _verdict(comparison: Comparison) -> str:
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
-    return sentence if comparison.paired else sentence + "; not measured side by side"
+    if not comparison.paired:
+        sentence += "; not measured side by side"
+    return sentence + "; measured on a busy machine, do not rely on it" if comparison.contended else sentence
 
 
 def agreement_sentence(agreement: Agreement) -> str:

@@ -60,10 +60,11 @@ class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):
 
 
 class Turn(msgspec.Struct, frozen=True, tag_field="event", tag="turn"):
-    """The end of one `run N`; `nonfinite` counts NaN and Inf in the last outputs."""
+    """The end of one `run N`: NaN and Inf in the last outputs, and the runs in which others took the processor."""
 
     runs: int
     nonfinite: int
+    preempted: int = 0
 
 
 class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):

@@ -37,6 +37,7 @@ class ProcessSession:
 
     features: Features
     ready: Ready
+    preempted = 0
 
     def __init__(self, command: list[str], log: Path, timeout_s: float, env: dict[str, str] | None = None) -> None:
         self._timeout_s = timeout_s
@@ -71,7 +72,7 @@ class ProcessSession:
     def run(self, count: int) -> list[int]:
         self._say(f"run {count}\n")
         times = [self._expect(Ran).ns for _ in range(count)]
-        self._expect(Turn)
+        self.preempted = self._expect(Turn).preempted
         return times
 
     def finish(self) -> Done:

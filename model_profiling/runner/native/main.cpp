@@ -1,4 +1,6 @@
 // The kit's runner: parse, mask features, load, warm up, serve. See options.h for its flags.
+#include <sys/resource.h>
+
 #include <iostream>
 #include <string>
 #include <vector>
@@ -28,20 +30,32 @@ int64_t total_nonfinite(const std::vector<Description>& outputs) {
   return total;
 }
 
+// How often the system has taken the processor away from this process because others wanted it.
+long involuntary_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
+}
+
 // Runs `count` times and says each. Lines are held back while runs are short: whoever reads them would wake on
 // another core and disturb the next run.
 long take_turn(Model& model, long count, long first_index) {
   constexpr int64_t kSilence = 200000000;
   int64_t last_flush = now_ns();
+  int64_t preempted = 0;
   for (long i = 0; i < count; ++i) {
-    Line("run").add("index", static_cast<int64_t>(first_index + i)).add("ns", model.run()).print();
+    const long switches = involuntary_switches();
+    const int64_t ns = model.run();
+    preempted += involuntary_switches() != switches;
+    Line("run").add("index", static_cast<int64_t>(first_index + i)).add("ns", ns).print();
     if (now_ns() - last_flush > kSilence) {
       std::fflush(stdout);
       last_flush = now_ns();
     }
   }
   const auto outputs = describe_outputs(model.outputs());
-  Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs)).print();
+  Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs))
+      .add("preempted", preempted).print();
   std::fflush(stdout);
   return first_index + count;
 }
