@@ -65,7 +65,7 @@ def test_links_between_files_of_the_repository_lead_somewhere() -> None:
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     needs(_has_mkdocs(), "mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "site" / "04-agent-skills.html").read_text()
