@@ -1,6 +1,5 @@
 """tune tries what the advice names, finds a win on toy_cnn that an interval supports, and does nothing twice."""
 
-
 import json
 from pathlib import Path
 
