@@ -75,3 +75,12 @@ def kit(
     command = [sys.executable, "-m", "model_profiling", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)
+
+
+@pytest.fixture
+def register(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Register models for one test only: what it adds is gone afterwards."""
+    from model_profiling import models
+
+    monkeypatch.setattr(models, "_registered", dict(models.registered_models()))
+    return models.register_model

@@ -135,11 +135,12 @@ class EveryKind(EagerModelBase):
         return torch.randn(1, 8, 16, 16), torch.randn(2, 12, 32), torch.randn(2, 24, 20)
 
 
-def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(tmp_path: Path) -> None:
+def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(
+    register: Callable[..., None], tmp_path: Path
+) -> None:
     from model_profiling.export.exporter import ExportRequest, export
-    from model_profiling.models import register_model
 
-    register_model("every_kind", EveryKind)
+    register("every_kind", EveryKind)
     model = export(ExportRequest("every_kind", tmp_path, "fp32")).paths.pte
     done = kit("kernels", model, "--output-root", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr

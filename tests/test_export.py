@@ -80,12 +80,6 @@ class Nested(Tiny):
         return (torch.arange(3), (torch.ones(3), torch.zeros(3)))
 
 
-@pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(registry, "_registered", dict(registry.registered_models()))
-    return registry.register_model
-
-
 def run_pte(paths: ExportPaths, record: ExportRecord) -> list[Any]:
     """Run a .pte with ExecuTorch's own runtime on the sample inputs."""
     from executorch.runtime import Runtime

@@ -122,7 +122,7 @@ def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Pa
     assert result.high > 0.98
 
 
-def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, tmp_path: Path) -> None:
+def test_a_real_slowdown_of_five_percent_is_found(register: Callable[..., None], toy: Toy, tmp_path: Path) -> None:
     from benchmarks.slowdown import alternate, export_slower
 
     before, after = alternate([toy("fp16"), export_slower(tmp_path, "fp16")], tmp_path / "log", turns=40)
