@@ -21,7 +21,7 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.whatif import predict
 from model_profiling.errors import InputError
-from model_profiling.files import read_json
+from model_profiling.files import read_json, sha256
 from model_profiling.report.tables import csv_text, timeline_csv
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import kit, needs
@@ -311,11 +311,15 @@ def quiet_run(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Ru
     """The same run as if nothing else had wanted the processor: gates do not judge what a busy machine measured."""
     copy = tmp_path_factory.mktemp("quiet") / "out"
     subprocess.run(["cp", "-r", str(run.path), str(copy)], check=True)
+    manifest = json.loads((copy / "manifest.json").read_text())
     for path in copy.glob("*/*_samples.json"):
         samples: dict[str, Any] = json.loads(path.read_text())
         for turn in samples["timed"]:
             turn["preempted"] = 0
         path.write_text(json.dumps(samples))
+        # A baseline that was changed is refused, so the manifest must know of it.
+        manifest["experiments"][path.parent.name]["files"][path.name] = sha256(path)
+    (copy / "manifest.json").write_text(json.dumps(manifest))
     return RunDirectory(copy)
 
 
