@@ -24,7 +24,7 @@ from model_profiling.errors import InputError
 from model_profiling.files import read_json, sha256
 from model_profiling.report.tables import csv_text, timeline_csv
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import kit, needs
+from tests.conftest import kit, needs_hardware
 
 Toy = Callable[[str], Path]
 DATA = Path(__file__).parent / "data" / "etdump"
@@ -326,7 +326,7 @@ def quiet_run(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Ru
 def test_compare_is_one_line_and_a_gate(quiet_run: RunDirectory, tmp_path: Path) -> None:
     run = quiet_run
     names = list(run.manifest().experiments)
-    needs(len(names) == 2, "an accelerator for fp16")
+    needs_hardware(len(names) == 2, "no accelerator for fp16 to switch off")
     on, off = sorted(names, key=lambda name: name.endswith("off"))
     done = kit("compare", f"{run.path}:{off}", f"{run.path}:{on}", "--fail-if-slower", 1)
     assert done.returncode == 0
