@@ -35,6 +35,15 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_delegated: list[LeftOut]
 
 
+class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a dtype alone costs: eager PyTorch in that dtype, quantization simulated, against eager PyTorch in fp32."""
+
+    max_abs_error: float
+    cosine: float
+    # None: no error at all.
+    sqnr_db: float | None
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -57,6 +66,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created: str
     reference: str = ""
     warnings: list[str] = []
+    # None for fp32, and where the model of that dtype gives no finite numbers.
+    dtype_cost: DtypeCost | None = None
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):

@@ -7,31 +7,43 @@ import numpy.typing as npt
 import pytest
 
 from model_profiling.analysis.agreement import Agreement, agreement_of
+from model_profiling.artifacts import DtypeCost
 from model_profiling.report.words import agreement_sentence
 
 REFERENCE = np.linspace(-1, 1, 1000).astype(np.float32)
 
 
-def judged(ours: npt.NDArray[Any], dtype: str, right: str = "eager") -> Agreement:
-    agreement = agreement_of("on", [ours], right, [REFERENCE], dtype)
+def judged(ours: npt.NDArray[Any], dtype: str, right: str = "eager", cost: DtypeCost | None = None) -> Agreement:
+    agreement = agreement_of("on", [ours], right, [REFERENCE], dtype, cost)
     assert agreement is not None
     return agreement
 
 
+def off_by(noise: float, seed: int = 0) -> npt.NDArray[Any]:
+    return REFERENCE + noise * np.random.default_rng(seed).choice([-1, 1], 1000).astype(np.float32)
+
+
 @pytest.mark.parametrize(
     ("noise", "agreeing"),
-    [
-        (1e-6, {"fp32", "fp16", "int8-dynamic", "int8", "int4"}),
-        (1e-2, {"fp16", "int8-dynamic", "int8", "int4"}),
-        (0.1, {"int8-dynamic", "int8", "int4"}),
-        (0.2, {"int8", "int4"}),
-        (1.0, set()),
-    ],
+    [(1e-6, {"fp32", "fp16", "unknown"}), (1e-2, {"fp16", "unknown"}), (0.2, {"unknown"}), (1.0, set())],
 )
-def test_an_error_agrees_with_some_dtypes_and_not_with_others(noise: float, agreeing: set[str]) -> None:
-    ours = REFERENCE + noise * np.random.default_rng(0).choice([-1, 1], 1000).astype(np.float32)
-    seen = {d for d in ("fp32", "fp16", "int8-dynamic", "int8", "int4") if judged(ours, d).verdict == "agrees"}
+def test_rounding_agrees_and_a_program_of_unknown_origin_has_more_room(noise: float, agreeing: set[str]) -> None:
+    seen = {dtype for dtype in ("fp32", "fp16", "unknown") if judged(off_by(noise), dtype).verdict == "agrees"}
     assert seen == agreeing
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int8", "int8-dynamic", "int4"])
+def test_a_program_may_be_as_far_off_as_its_dtype_alone_and_no_further(dtype: str) -> None:
+    alone = judged(off_by(0.2), dtype)
+    cost = DtypeCost(alone.max_abs_error, alone.cosine, alone.sqnr_db)
+    assert judged(off_by(0.2, seed=1), dtype, cost=cost).verdict == "agrees"
+    wrong = judged(off_by(2.0 if dtype == "fp16" else 0.5), dtype, cost=cost)
+    assert wrong.verdict == "differs"
+    assert f"(the dtype alone: {alone.sqnr_db:.1f} dB); more than the dtype explains" in agreement_sentence(wrong)
+    # A dtype that costs nothing gives no room beyond rounding.
+    exact = DtypeCost(0.0, 1.0, None)
+    assert judged(off_by(0.2), dtype, cost=exact).verdict == "differs"
+    assert judged(off_by(1e-2), dtype, cost=exact).verdict == "agrees"
 
 
 def test_nan_and_constant_outputs_are_named() -> None:

@@ -123,9 +123,12 @@ def test_samples_have_the_dtype_of_the_export_and_say_what_computed_them(exporte
     seen = {dtype: (result.record.inputs[0].dtype, result.record.reference) for dtype, result in exported.items()}
     assert seen == {
         "fp32": ("float32", "eager PyTorch, fp32"),
-        "fp16": ("float16", "eager PyTorch, fp16"),
-        "int8": ("float32", "eager PyTorch, fp32, before quantization"),
+        "fp16": ("float16", "eager PyTorch, fp32"),
+        "int8": ("float32", "eager PyTorch, fp32"),
     }
+    costs = {dtype: result.record.dtype_cost for dtype, result in exported.items()}
+    assert costs["fp32"] is None
+    assert all(cost and cost.sqnr_db and 15 < cost.sqnr_db < 90 for dtype, cost in costs.items() if dtype != "fp32")
     result = exported["fp16"]
     sample = np.load(result.paths.directory / result.record.inputs[0].file)
     assert sample.dtype == np.float16 and sample.flags.c_contiguous and sample.shape == (1, 3, 96, 96)

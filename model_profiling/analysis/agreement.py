@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.correctness import judge, suspicious
-from model_profiling.artifacts import ExportRecord
+from model_profiling.artifacts import DtypeCost, ExportRecord
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 
 Array = npt.NDArray[np.generic]
@@ -25,6 +25,8 @@ class Agreement(msgspec.Struct, frozen=True):
     max_abs_reference: float = 0.0
     # 'agrees' or 'differs', as far as the dtype allows; '' if nothing can be said.
     verdict: str = ""
+    # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
+    dtype_sqnr_db: float | None = None
     # What is odd about the outputs of `left`: NaN, infinite, constant.
     remarks: list[str] = []
 
@@ -35,13 +37,14 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
         name: outputs_of(directory, manifest, name) for name, r in manifest.experiments.items() if r.status == "ok"
     }
     found = []
+    cost = manifest.model.export.dtype_cost if manifest.model.export else None
     eager = expected_outputs(Path(manifest.model.path).parent, manifest.model.export)
     for name, arrays in outputs.items():
         if eager and arrays:
-            found.append(agreement_of(name, arrays, "eager", eager, manifest.model.dtype))
+            found.append(agreement_of(name, arrays, "eager", eager, manifest.model.dtype, cost))
     for before, after in manifest.compare_pairs:
         if outputs.get(before) and outputs.get(after):
-            found.append(agreement_of(before, outputs[before], after, outputs[after], manifest.model.dtype))
+            found.append(agreement_of(before, outputs[before], after, outputs[after], manifest.model.dtype, cost))
     return [agreement for agreement in found if agreement is not None]
 
 
@@ -69,8 +72,10 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
     return [np.load(path, allow_pickle=False) for path in paths]
 
 
-def agreement_of(left: str, ours: list[Array], right: str, theirs: list[Array], dtype: str) -> Agreement | None:
-    """Compare two sets of outputs of a model of `dtype`; None if they are not of the same shapes."""
+def agreement_of(
+    left: str, ours: list[Array], right: str, theirs: list[Array], dtype: str, cost: DtypeCost | None = None
+) -> Agreement | None:
+    """Compare two sets of outputs of a model of `dtype`, which alone costs `cost`; None unless shapes are the same."""
     if [a.shape for a in ours] != [b.shape for b in theirs]:
         return None
     a = np.concatenate([array.ravel().astype(np.float64) for array in ours])
@@ -87,6 +92,7 @@ def agreement_of(left: str, ours: list[Array], right: str, theirs: list[Array], 
         cosine=float(np.dot(a, b) / norm) if norm else 1.0,
         sqnr_db=sqnr,
         max_abs_reference=reference,
-        verdict=judge(error, reference, sqnr, dtype, eager=right == "eager"),
+        verdict=judge(error, reference, sqnr, dtype, cost),
+        dtype_sqnr_db=cost.sqnr_db if cost else None,
         remarks=suspicious(ours),
     )

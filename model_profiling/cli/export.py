@@ -110,8 +110,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--rewrite",
         action="append",
         default=[],
-        choices=("keepdim",),
-        help="change the graph without changing its meaning; keepdim: mean and sum as XNNPACK takes them",
+        choices=("keepdim", "per-pixel"),
+        help="change the graph without changing its meaning; keepdim: mean and sum as XNNPACK takes them; per-pixel: "
+        "linear layers between permutes become 1x1 convolutions without them",
     )
     parser.add_argument(
         "--delegation",

@@ -14,19 +14,20 @@ from typing import Any
 import torch
 
 from model_profiling import files
-from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
-from model_profiling.errors import KitError
+from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.errors import InputError, KitError
 from model_profiling.export import samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
+from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import export_failed
 from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
-from model_profiling.export.quantization import QUANTIZED, quantized
+from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.rewrite import REWRITES
+from model_profiling.export.rewrites import REWRITES
 from model_profiling.models.loading import LoadedModel, load_model
 
 
@@ -57,12 +58,13 @@ class Stages:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The model in the dtype and layout asked for, and what the eager model of that dtype answers."""
+    """The model in the dtype and layout asked for, and what the fp32 model answers to the same inputs."""
 
     model: LoadedModel
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
     warnings: list[str]
+    cost: DtypeCost | None = None
 
 
 def export(request: ExportRequest, announce: Callable[[str], None] = lambda stage: None) -> ExportResult:
@@ -75,6 +77,9 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
+        if request.dtype in QUANTIZED:
+            with stages.stage("quantize"):
+                prepared = _quantize(prepared, request)
         lowered, program = _lower(prepared.model, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
@@ -93,18 +98,22 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
 
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
-    """Bring model and inputs to the dtype and layout asked for, and compute the outputs a correct run must give."""
+    """Bring model and inputs to the dtype and layout asked for, and compute the outputs to hold a run against."""
     module, inputs, keywords = loaded.module, loaded.inputs, loaded.keyword_inputs
-    if request.dtype == "fp16":
-        module = module.half()
+    half = request.dtype == "fp16"
+    if half:
         inputs, keywords = samples.as_dtype((inputs, keywords), torch.float16)
     if request.memory_format == "channels_last":
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
-    # A model may write into its inputs; the samples on disk are what it was given.
-    given = [tensor.clone() for tensor in samples.tensors_of((inputs, keywords))]
+    call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
     with torch.no_grad():
-        outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
+        outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
+    cost = None
+    if half:
+        module = module.half()
+        cost = dtype_cost(module, (inputs, keywords), outputs)
+        outputs = samples.as_dtype(outputs, torch.float16)
     warnings = []
     if others := samples.other_leaves((inputs, keywords)):
         warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
@@ -112,23 +121,42 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     warnings += samples.odd(outputs)
-    return Prepared(replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords), given, outputs, warnings)
+    model = replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords)
+    return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost)
+
+
+def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
+    model = prepared.model
+    module, call = model.module, (model.inputs, model.keyword_inputs, model.dynamic_shapes)
+    if request.rewrites and request.dtype in QUANTIZED_AS_GRAPH:
+        # Before quantization splits each layer into several nodes.
+        rewritten = capture(module, *call)
+        _rewrite(rewritten, request)
+        module = rewritten.module()
+    module = quantized(module, *call, dtype=request.dtype, seed=request.seed)
+    cost = dtype_cost(module, (model.inputs, model.keyword_inputs), prepared.outputs)
+    return replace(prepared, model=replace(model, module=module), cost=cost)
 
 
 def _lower(model: LoadedModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any]:
-    module, call = model.module, (model.inputs, model.keyword_inputs, model.dynamic_shapes)
-    if request.dtype in QUANTIZED:
-        with stages.stage("quantize"):
-            module = quantized(module, *call, dtype=request.dtype, seed=request.seed)
     with stages.stage("capture the graph"):
-        captured = stages.captured = capture(module, *call)
-        for name in request.rewrites:
-            REWRITES[name](captured)
+        captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
+        if request.dtype not in QUANTIZED_AS_GRAPH:
+            _rewrite(captured, request)
     with stages.stage("lower to the backend"):
         lowered = lower(captured, request.backend, request.delegation)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
     return lowered, program
+
+
+def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> None:
+    for name in request.rewrites:
+        if not REWRITES[name](program):
+            raise InputError(
+                f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})",
+                f"Leave --rewrite {name} out.",
+            )
 
 
 def _write_program(program: Any, paths: ExportPaths) -> None:
@@ -169,8 +197,9 @@ def _record(
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
         stage_seconds=dict(seconds),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        reference=f"eager PyTorch, {'fp32, before quantization' if request.dtype in QUANTIZED else request.dtype}",
-        warnings=prepared.warnings,
+        reference="eager PyTorch, fp32",
+        warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
+        dtype_cost=prepared.cost,
     )
 
 

@@ -14,6 +14,8 @@ CALIBRATION_NOISE = 0.05
 Inputs = tuple[Any, ...]
 
 QUANTIZED = ("int8", "int8-dynamic", "int4")
+# These quantize a captured graph; int4 wants the model's own layers.
+QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic")
 # How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
 INT4_GROUPS = (128, 64, 32)
 

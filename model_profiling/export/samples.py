@@ -30,6 +30,11 @@ def as_channels_last(value: Any) -> Any:
     return pytree.tree_map(convert, value)
 
 
+def copied(value: Any) -> Any:
+    """Nested inputs with tensors of their own: a model may write into what it is given."""
+    return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Flatten nested values to their tensors, in pytree order."""
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]

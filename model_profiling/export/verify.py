@@ -28,7 +28,7 @@ def verify(result: ExportResult) -> Agreement:
     paths, record = result.paths, result.record
     ours = [tensor.contiguous().numpy() for tensor in run_program(paths, record)]
     theirs = [np.load(paths.directory / entry.file) for entry in record.outputs]
-    agreement = agreement_of("program", ours, "eager", theirs, record.dtype)
+    agreement = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
     if agreement is None:
         raise GateError("the program's outputs have other shapes than the eager model's", "Export the model again.")
     if agreement.verdict == "differs" or agreement.remarks:

@@ -158,7 +158,11 @@ class Tuner:
         ours = outputs_of(self._home / "outputs", variant.name, record)
         # Every variant answers to the eager model of the baseline's dtype, not to its own.
         theirs = expected_outputs(reference.paths.directory, reference.record)
-        agreement = agreement_of(variant.name, ours, "eager", theirs, variant.dtype) if ours and theirs else None
+        agreement = (
+            agreement_of(variant.name, ours, "eager", theirs, variant.dtype, record.dtype_cost)
+            if ours and theirs
+            else None
+        )
         turns = lap.turns[variant.name]
         same = variant.name == base.name
         return Tried(

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from model_profiling.analysis.breakdown import Breakdown
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
-# Findings that an input stored channels last may do away with.
-_LAYOUT_RULES = ("input layout", "data movement", "transposes in a row")
+# Findings of layout changes in the middle of a model.
+_LAYOUT_INSIDE = ("transposes in a row", "data movement")
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,9 @@ def first_round(base: Variant, rules: dict[str, str], breakdown: Breakdown, has_
         found.append(replace(base, dtype="int8", reason=why))
         if gemm > conv:
             found += [replace(base, dtype=dtype, reason=f"GEMM takes {gemm:.0%}") for dtype in LINEAR_DTYPES]
-    layout = next(
-        (rules[name] for name in ("input layout", "data movement", "transposes in a row") if name in rules), ""
-    )
-    if layout:
+    if inside := next((rules[name] for name in _LAYOUT_INSIDE if name in rules), ""):
+        found.append(replace(base, rewrites=("per-pixel",), reason=inside))
+    if layout := next((rules[name] for name in ("input layout", *_LAYOUT_INSIDE) if name in rules), ""):
         found.append(replace(base, memory_format="channels_last", reason=layout))
     if "portable operator" in rules and any(name in rules["portable operator"] for name in ("mean", "sum")):
         found.append(replace(base, rewrites=("keepdim",), reason=rules["portable operator"]))

@@ -1,4 +1,4 @@
-"""Rewrites that the advice recommends, done to the captured graph: same meaning, more of it delegated."""
+"""Reductions that XNNPACK does not take become ones that it takes."""
 
 import math
 from collections.abc import Callable
@@ -45,6 +45,3 @@ def _rename_outputs(program: torch.export.ExportedProgram, old: str, new: str) -
     for spec in program.graph_signature.output_specs:
         if getattr(spec.arg, "name", None) == old:
             spec.arg.name = new
-
-
-REWRITES: dict[str, Callable[[torch.export.ExportedProgram], int]] = {"keepdim": keepdim}

@@ -1,0 +1,40 @@
+"""How much of a model's accuracy its dtype costs, before any export: so that the program is not blamed for it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from model_profiling.analysis.agreement import Array, agreement_of
+from model_profiling.artifacts import DtypeCost
+from model_profiling.export import samples
+
+# Below this a dtype does something to the outputs that a user should hear of.
+_LEAST_SQNR_DB = {"fp16": 30.0, "int8": 15.0, "int8-dynamic": 15.0, "int4": 10.0}
+
+
+def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]) -> DtypeCost | None:
+    """Run the model of another dtype eagerly and hold it against the fp32 outputs; None if it gives NaN or infinity."""
+    inputs, keywords = samples.copied(call)
+    with torch.no_grad():
+        outputs = samples.tensors_of(module(*inputs, **keywords))
+    found = agreement_of("dtype", _arrays(outputs), "eager", _arrays(reference), "fp32")
+    if found is None or not np.isfinite(found.max_abs_error):
+        return None
+    return DtypeCost(found.max_abs_error, found.cosine, found.sqnr_db)
+
+
+def _arrays(tensors: list[torch.Tensor]) -> list[Array]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+
+
+def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
+    """What the user should know of it, if anything."""
+    if dtype not in _LEAST_SQNR_DB:
+        return []
+    if cost is None:
+        return [f"in {dtype} eager PyTorch itself gives NaN or infinite values"]
+    if cost.sqnr_db is None or cost.sqnr_db >= _LEAST_SQNR_DB[dtype]:
+        return []
+    random = "; its weights are random, trained ones usually lose less" if weights == "random" else ""
+    return [f"{dtype} alone keeps {cost.sqnr_db:.1f} dB of the fp32 outputs' signal{random}"]

@@ -1,0 +1,105 @@
+"""A rewrite keeps what a model computes, does what it is for, and leaves alone what does not qualify."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+import torch
+
+from model_profiling.errors import InputError
+from model_profiling.export.rewrites import REWRITES
+from model_profiling.export.rewrites.per_pixel import LAYOUT
+from model_profiling.models.toy_cnn.model import ToyCNN
+from tests.conftest import kit
+
+Forward = Callable[[Any, Any], Any]
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """An image, a forward over it, and layers for it to use."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(4, 4, 1)
+        self.up, self.down = torch.nn.Linear(4, 6), torch.nn.Linear(6, 4)
+        self.norm = torch.nn.LayerNorm(4)
+        self.body = forward
+
+    def forward(self, image: Any) -> Any:
+        return self.body(self, self.conv(image))
+
+
+def rewritten(name: str, module: Any, image: Any) -> tuple[int, Any, set[Any]]:
+    """How many places changed, the largest error, and the operators that are left."""
+    program = torch.export.export(module.eval(), (image,))
+    changed = REWRITES[name](program)
+    with torch.no_grad():
+        error = (program.module()(image) - module(image)).abs().max()
+    # Lowering starts with this; a graph that does not fit its signature would fail here.
+    program.run_decompositions({})
+    return changed, error, {node.target for node in program.graph.nodes}
+
+
+def mlp(net: Any, tokens: Any) -> Any:
+    return net.down(torch.nn.functional.gelu(net.up(tokens)))
+
+
+QUALIFY: dict[str, Forward] = {
+    "channels last and back": lambda net, x: mlp(net, x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
+    "tokens and back": lambda net, x: mlp(net, x.flatten(2).transpose(1, 2)).transpose(1, 2).reshape(x.shape),
+    "a residual inside": lambda net, x: (x.movedim(1, -1) + mlp(net, x.movedim(1, -1))).movedim(-1, 1),
+    "two after each other": lambda net, x: net.conv(
+        QUALIFY["nothing but a transpose and back"](net, QUALIFY["tokens and back"](net, x))
+    ),
+    "nothing but a transpose and back": lambda net, x: x.transpose(2, 3).relu().transpose(2, 3),
+}
+DISQUALIFY: dict[str, Forward] = {
+    "another order afterwards": lambda net, x: mlp(net, x.permute(0, 2, 3, 1)).permute(0, 3, 2, 1),
+    "linear over the width": mlp,
+    "tokens that leave": lambda net, x: mlp(net, x.permute(0, 2, 3, 1)),
+    "a layer that needs channels last": lambda net, x: net.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
+    "a mixture of two orders": lambda net, x: (x.permute(0, 1, 3, 2) + x).permute(0, 1, 3, 2),
+    "weights used elsewhere": lambda net, x: (
+        QUALIFY["channels last and back"](net, x) * net.up.weight.mean() * net.down.weight.mean()
+    ),
+}
+
+
+@pytest.mark.parametrize("case", QUALIFY)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_layout_changes_around_per_pixel_layers_go(case: str, batch: int) -> None:
+    changed, error, left = rewritten("per-pixel", Net(QUALIFY[case]), torch.randn(batch, 4, 4, 4))
+    assert changed >= 2 and error < 1e-5
+    assert not left & (LAYOUT | {torch.ops.aten.linear.default})
+
+
+@pytest.mark.parametrize("case", DISQUALIFY)
+def test_what_does_not_qualify_stays(case: str) -> None:
+    # Width, height and channels are alike, so that shapes alone tell nothing.
+    changed, error, _ = rewritten("per-pixel", Net(DISQUALIFY[case]), torch.randn(1, 4, 4, 4))
+    assert changed == 0 and error == 0
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_toy_cnn_answers_the_same(name: str) -> None:
+    changed, error, _ = rewritten(name, ToyCNN(), torch.randn(1, 3, 96, 96))
+    assert changed and error < 1e-6
+
+
+def test_a_rewrite_that_finds_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
+    )
+    done = kit("export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "per-pixel", cwd=tmp_path)
+    assert done.returncode == InputError.exit_code and "finds nothing to change in net" in done.stderr
+
+
+def test_int8_is_quantized_after_the_rewrite(tmp_path: Path) -> None:
+    done = kit("export", "toy_cnn", "--dtype", "int8", "--rewrite", "per-pixel", "--save-graph", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    graph = (tmp_path / "out_toy_cnn" / "artifacts" / "graph.json").read_text()
+    assert "permute" not in graph and "convolution" in graph
