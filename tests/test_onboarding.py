@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch")
 import numpy as np
 
 from model_profiling.errors import InputError, RunError
+from model_profiling.export.cache import cached
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
@@ -63,35 +65,58 @@ def stranger(tmp_path: Path) -> Path:
     return path
 
 
-def test_two_commands_from_a_file_to_an_analysis(stranger: Path, tmp_path: Path) -> None:
+def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) -> None:
     done = kit("export", "strange.py:StrangeNet", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     pte = tmp_path / "out_strange_net" / "artifacts" / "strange_net_xnnpack_fp32.pte"
     assert str(pte.relative_to(tmp_path)) in done.stdout and "aten.mean.dim" in done.stdout
-    done = kit("run", pte, "--runs", 10, cwd=tmp_path)
+    done = kit("run", pte, "--runs", 10, "--html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "mean" in done.stdout and "vs eager" in done.stdout
+    assert "mean" in done.stdout and "vs eager" in done.stdout and "report.html" in done.stdout
     runs = next((tmp_path / "out_strange_net" / "runs").iterdir())
     metrics = json.loads((runs / "metrics.json").read_text())
     assert {agreement["verdict"] for agreement in metrics["agreements"]} == {"agrees"}
     assert "strange.py" in (runs / "analysis_summary.json").read_text()
+    assert "strange_net" in (runs / "report.html").read_text() and (runs / "report.md").is_file()
 
 
 def test_any_pte_runs_on_the_inputs_it_is_given(stranger: Path, tmp_path: Path) -> None:
     pte = export(ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")).paths.pte
     foreign = Path(shutil.copy(pte, tmp_path / "from_elsewhere.pte"))
     outputs = []
-    for value in (0.0, 1.0):
-        np.save(tmp_path / "x.npy", np.full((1, 3, 16, 16), value, dtype=np.float32))
+    for value in (0.0, 1.0, 2.0):
+        given = np.full((1, 3, 16, 16), value, dtype=np.float32)
+        file = tmp_path / ("x.npy" if value < 2 else "x.bin")
+        np.save(file, given) if file.suffix == ".npy" else given.tofile(file)
         home = tmp_path / f"run{value}"
-        done = kit("run", foreign, "--runs", 4, "--inputs", tmp_path / "x.npy", "--output-root", home, cwd=tmp_path)
+        done = kit("run", foreign, "--runs", 4, "--inputs", file, "--output-root", home, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         directory = RunDirectory(home)
         name = next(iter(directory.manifest().experiments))
         outputs.append(next(directory.experiment(name).glob("*_output-0.bin")).read_bytes())
-    assert outputs[0] != outputs[1]
+    assert len(set(outputs)) == 3
+    (tmp_path / "x.bin").write_bytes(bytes(10))
+    done = kit("run", foreign, "--inputs", tmp_path / "x.bin", cwd=tmp_path)
+    assert done.returncode != 0 and "x.bin" in done.stderr and "Traceback" not in done.stderr
     done = kit("run", foreign, "--inputs", tmp_path / "nowhere.npy", cwd=tmp_path)
     assert done.returncode == 2 and "nowhere.npy" in done.stderr
+
+
+def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_path: Path) -> None:
+    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")
+    assert cached(request) is None
+    made = export(request)
+    assert cached(request) == made
+    helper, before = tmp_path / "parts.py", made.paths.pte.read_bytes()
+    for file, changed in ((helper, b"def double(x):\n    return x * 3\n"), (made.paths.pte, before[:-1])):
+        content = file.read_bytes()
+        file.write_bytes(changed)
+        assert cached(request) is None, file
+        file.write_bytes(content)
+        assert cached(request) == made
+    assert cached(replace(request, seed=1)) is None and cached(replace(request, dtype="fp16")) is None
+    done = kit("export", f"{stranger}:StrangeNet", "--outdir", tmp_path / "made", cwd=tmp_path)
+    assert "nothing has changed since the last one" in done.stderr and str(made.paths.pte) in done.stdout
 
 
 def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path) -> None:

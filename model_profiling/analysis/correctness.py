@@ -33,7 +33,7 @@ class Room:
 
 
 # The same dtype rounded in another order is a second sample of the same noise. fp16 has more room: eager PyTorch adds
-# up in fp32, the kernels of CPUs with fp16 arithmetic in fp16 (MobileNetV3-Small keeps 40.6 dB of one and 27.0 of both).
+# up in fp32, CPUs with fp16 arithmetic in fp16 (MobileNetV3-Small keeps 40.6 dB in one and 27.0 in the other).
 ROOM = {"fp16": Room(8.0, 15.0)}
 ROOM_ELSE = Room(3.0, 6.0)
 # A program of unknown origin, perhaps quantized, whose dtype's cost nobody measured.

@@ -177,14 +177,17 @@ def export_with_progress(request: ExportRequest, label: str = "export") -> Expor
 def stage_progress(what: str, plain: bool) -> Iterator[Callable[[str], None]]:
     """Show the current stage on stderr: one live line on a terminal, a line a stage elsewhere."""
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     # Bound to stderr as it is now, because stderr is redirected while torch talks.
     console = Console(file=sys.stderr, highlight=False, markup=False)
     if plain or not console.is_terminal:
         yield lambda stage: console.print(f"{what}: {stage}")
         return
-    with console.status(what) as status:
-        yield lambda stage: status.update(f"{what}: {stage}")
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda stage: progress.update(task, description=f"{what}: {stage}")
 
 
 def _as_json(result: ExportResult) -> str:

@@ -1,11 +1,11 @@
-"""`sme2-kit quicktest`: does everything work here, end to end? Export, run, validate, on the smallest model."""
+"""`sme2-kit quicktest`: does everything work here, end to end? Export, run, validate, report, on the smallest model."""
 
 import argparse
 import sys
 from pathlib import Path
 
-HELP = "smoke test: set-up check, build, export toy_cnn, run, validate"
-_STAGES = ("set-up", "export", "pipeline", "validate")
+HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
+_STAGES = ("set-up", "export", "pipeline", "validate", "report")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
         ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],
         ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs), "--quiet"],
         ["validate", "--results", str(runs)],
+        ["report", str(runs), "--html"],
     )
     for stage, command in zip(_STAGES, commands, strict=True):
         code = main(command)

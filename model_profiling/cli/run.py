@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
@@ -36,6 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
+    parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
@@ -66,7 +67,18 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"note: {remark}\n")
     if not args.quiet:
         show_run(directory, as_json=args.json)
+    if args.html:
+        _write_report(directory.path, sys.stderr if args.json else sys.stdout)
     return 0
+
+
+def _write_report(directory: Path, say: TextIO) -> None:
+    from model_profiling.report import writing
+    from model_profiling.report.drawing import Artist
+
+    with Artist() as artist:
+        written = writing.write_report(artist, directory, directory / writing.MARKDOWN, "", markdown=True, page=True)
+    say.write("".join(f"{path}\n" for path in written))
 
 
 def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:
