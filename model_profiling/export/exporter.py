@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import gc
 import importlib.metadata
 import io
 import platform
@@ -71,7 +72,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
     """Export one model; on any failure the directory keeps what it held before, plus a log of the failure."""
     paths = request.paths
     log = request.outdir / f"{paths.stem}_export.log"
-    with kept_off_terminal(request.loud) as said, writable(request.outdir):
+    with kept_off_terminal(request.loud) as said, writable(request.outdir), _collecting_rarely():
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
             loaded = load_model(request.target or request.model, request.seed, request.options)
@@ -95,6 +96,19 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
             write_stamp(request)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
+
+
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Lowering makes millions of objects that stay: looking for garbage among them is a fourteenth of an export."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:

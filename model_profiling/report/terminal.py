@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ MOST_OPERATORS = 6
 _MOST_ADVICE = 3
 _BAR = 24
 _SHORT_BAR = 10
+_WIDTH = 118
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,27 @@ def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSum
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(directory, manifest, summary, style)]) + "\n"
     lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
-    lines += ["", *(f"  {style.verdict(c.verdict, comparison_sentence(c))}" for c in metrics.comparisons)]
-    lines += [f"  {style.dim('outputs')}  {agreement_sentence(agreement)}" for agreement in metrics.agreements]
+    lines += ["", *(f"  {style.verdict(c.verdict, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
+    lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
     lines += ["", *_analysis(summary, style), f"  {style.dim('files')}  {directory.path}"]
     return "\n".join(lines) + "\n"
+
+
+def _agreement_lines(metrics: Metrics, style: Style) -> list[str]:
+    return [f"  {style.dim('outputs')}  {_wrapped(agreement_sentence(a), 11)}" for a in metrics.agreements]
+
+
+def _wrapped(sentence: str, indent: int = 4) -> str:
+    """A long sentence on several lines, those after the first indented."""
+    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, _WIDTH - indent, break_long_words=False))
 
 
 def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> list[str]:
     """A run without times: what ran, and whether it computed the same."""
     metrics = summary.metrics
     assert metrics is not None
-    lines = [f"  {style.dim('outputs')}  {agreement_sentence(agreement)}" for agreement in metrics.agreements]
+    lines = _agreement_lines(metrics, style)
     lines += [*_remarks(manifest, metrics, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
     best = max(covered, key=lambda name: covered[name].on_sme2, default="")
