@@ -84,7 +84,17 @@ def test_what_does_not_qualify_stays(case: str) -> None:
     assert changed == 0 and error == 0
 
 
-@pytest.mark.parametrize("name", REWRITES)
+def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
+    x = torch.linspace(-400, 400, 4001).half()
+    changed, _, left = rewritten("gelu-tanh", torch.nn.GELU(), x)
+    assert changed == 1 and torch.ops.aten.gelu.default not in left
+    program = torch.export.export(torch.nn.GELU(), (x,))
+    REWRITES["gelu-tanh"](program)
+    torch.testing.assert_close(program.module()(x).float(), torch.nn.functional.gelu(x.float()), atol=3e-3, rtol=1e-3)
+    assert rewritten("gelu-tanh", torch.nn.GELU(), x.float())[0] == 0
+
+
+@pytest.mark.parametrize("name", ["keepdim", "per-pixel"])
 def test_toy_cnn_answers_the_same(name: str) -> None:
     changed, error, _ = rewritten(name, ToyCNN(), torch.randn(1, 3, 96, 96))
     assert changed and error < 1e-6

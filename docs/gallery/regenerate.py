@@ -1,6 +1,6 @@
-"""`make gallery`: measures two models on this machine and puts what the kit made of them into this folder.
+"""`make gallery`: measures models on this machine and puts what the kit made of them into this folder.
 
-Nothing here is edited by hand. The screenshots need a Chromium.
+Nothing here is edited by hand. The screenshots need a Chromium. It takes a quarter of an hour on a quiet machine.
 """
 
 import json
@@ -19,8 +19,18 @@ sys.path.insert(0, str(ROOT))
 from model_profiling.platforms.local import local_name  # noqa: E402
 from model_profiling.report.drawing import squeezed  # noqa: E402
 
-# Name of the folder, model, dtype.
-MODELS = (("toy_cnn", "toy_cnn", "fp16"), ("mobilenet_v3_small", "mobilenet_v3_small", "fp16"))
+# Name of the folder, model, dtype, timed runs.
+MODELS = (
+    ("toy_cnn", "toy_cnn", "fp16", 100),
+    ("mobilenet_v3_small", "mobilenet_v3_small", "fp16", 100),
+    ("edgetam_fp16", "edgetam_image_encoder", "fp16", 24),
+    ("edgetam_fp32", "edgetam_image_encoder", "fp32", 24),
+)
+# What is also run under the emulator, where there is one: folder, model, dtype, arguments of the export.
+EMULATED = (
+    ("toy_cnn_emulated", "toy_cnn", "int8", ()),
+    ("edgetam_emulated", "edgetam_image_encoder", "fp32", ("--set", "resolution=128")),
+)
 # Name, width, height and colours of each screenshot.
 SCREENS = (("page_light.png", 1100, 2350, "light"), ("page_dark_phone.png", 500, 2350, "dark"))
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.
@@ -35,13 +45,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         work, made = Path(scratch), Path(scratch) / "gallery"
         runs = [_measure(work, *model) for model in MODELS]
-        for (name, _, _), run in zip(MODELS, runs, strict=True):
+        for (name, *_), run in zip(MODELS, runs, strict=True):
             _publish(work / run, made / name)
             _screenshots(work / run / "report.html", made / name)
-        kernels = _kernels(work, made / "toy_cnn_emulated")
+        emulated = [entry for entry in EMULATED if _kernels(work, made / entry[0], *entry)]
         _kit(work, "report", *runs, "--output", "combined/report.md")
         _publish(work / "combined", made / "combined")
-        (made / "README.md").write_text(_index(kernels))
+        (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn").stdout)
+        (made / "README.md").write_text(_index(emulated))
         # Only now that all of it is there does the old one go.
         for old in HERE.iterdir():
             if old.is_dir():
@@ -56,11 +67,12 @@ def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=work, env=environment, check=True, text=True, capture_output=True)
 
 
-def _measure(work: Path, name: str, model: str, dtype: str) -> str:
+def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
     _kit(work, "export", "--model", model, "--dtype", dtype)
-    run = f"out_{model}/runs/{local_name()}"
+    run = f"out_{name}/runs/{local_name()}"
+    pte = f"out_{model}/artifacts/{model}_xnnpack_{dtype}.pte"
     for attempt in range(_ATTEMPTS):
-        _kit(work, "run", f"out_{model}/artifacts/{model}_xnnpack_{dtype}.pte", "--runs", "100", "--quiet")
+        _kit(work, "run", pte, "--runs", str(runs), "--output-root", run, "--quiet")
         if _steady(work / run):
             break
         sys.stderr.write(f"{name}: the machine is busy; measuring again ({attempt + 1} of {_ATTEMPTS})\n")
@@ -78,15 +90,17 @@ def _steady(run: Path) -> bool:
     return all(experiment["latency"]["cv_percent"] < _STEADY_PERCENT for experiment in experiments)
 
 
-def _kernels(work: Path, home: Path) -> bool:
+def _kernels(work: Path, home: Path, name: str, model: str, dtype: str, arguments: tuple[str, ...]) -> bool:
     """An emulated run for SME2's kernels, where there is an emulator."""
-    _kit(work, "export", "--model", "toy_cnn", "--dtype", "int8")
+    _kit(work, "export", "--model", model, "--dtype", dtype, *arguments, "--outdir", f"out_{name}/artifacts")
+    (pte,) = (work / f"out_{name}/artifacts").glob("*.pte")
+    run = f"out_{name}/runs/emulator"
     try:
-        _kit(work, "kernels", "out_toy_cnn/artifacts/toy_cnn_xnnpack_int8.pte")
+        _kit(work, "kernels", str(pte.relative_to(work)), "--output-root", run)
     except subprocess.CalledProcessError:
         return False
-    _kit(work, "report", "out_toy_cnn/runs/emulator")
-    _publish(work / "out_toy_cnn/runs/emulator", home)
+    _kit(work, "report", run)
+    _publish(work / run, home)
     return True
 
 
@@ -114,16 +128,23 @@ def _screenshots(page: Path, home: Path) -> None:
             (home / name).write_bytes(squeezed(target.read_bytes()))
 
 
-def _index(kernels: bool) -> str:
+def _index(emulated: "list[tuple[str, str, str, tuple[str, ...]]]") -> str:
     lines = ["# Gallery", "", "What the kit makes of a run, as it makes it: `make gallery` writes this folder.", ""]
-    for name, model, dtype in MODELS:
+    for name, model, dtype, _ in MODELS:
         lines += [f"## {model} in {dtype}", ""]
         lines += [f"[Report as Markdown]({name}/report.md). The page, wide and light, on a phone and dark:", ""]
         lines += [f"![The page]({name}/page_light.png)", "", f"![On a phone]({name}/page_dark_phone.png)", ""]
-    lines += ["## Side by side", "", "[Both runs in one report](combined/report.md)", ""]
-    if kernels:
-        lines += ["## SME2 without SME2", ""]
-        lines += ["[An emulated run](toy_cnn_emulated/report.md): kernels and coverage, and no times.", ""]
+    lines += ["## Side by side", "", "[All runs in one report](combined/report.md)", ""]
+    lines += [
+        "## Try the fix",
+        "",
+        "`sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt).",
+        "",
+    ]
+    if emulated:
+        lines += ["## SME2 without SME2", "", "Emulated runs: kernels and coverage, and no times.", ""]
+        lines += [f"- [{' '.join((model, dtype, *rest))}]({name}/report.md)" for name, model, dtype, rest in emulated]
+        lines.append("")
     return "\n".join(lines)
 
 

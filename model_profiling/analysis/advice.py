@@ -22,8 +22,9 @@ _MOST_FINDINGS = 8
 
 # What is known to bring a portable operator into the delegate, by the base of its name.
 _REMEDIES = {
-    "mean": "call mean with keepdim=True over the spatial dimensions and squeeze afterwards: XNNPACK takes that",
-    "sum": "call sum with keepdim=True and squeeze afterwards: XNNPACK takes that",
+    "mean": "export with --rewrite keepdim, or call mean with keepdim=True and squeeze afterwards: XNNPACK takes that",
+    "sum": "export with --rewrite keepdim, or call sum with keepdim=True and squeeze afterwards: XNNPACK takes that",
+    "gelu": "export with --rewrite gelu-tanh (fp16), which XNNPACK takes, or use another activation",
     "_to_dim_order_copy": "avoid the dtype or layout change (.to, .float, .half, channels_last) inside forward",
     "clone": "avoid .clone() and .contiguous() inside forward where the layout is already right",
     "permute_copy": "keep one layout through the model, or move the permute to where it cancels another",
@@ -112,7 +113,8 @@ def _inverse_pairs(e: Evidence) -> Iterator[Finding]:
             f"{pair.first} and {pair.second} may undo each other",
             pair.ms,
             [f"{pair.first} and {pair.second}{between}: {pair.ms:.3f} ms ({pair.share:.1%})", *_places(pair.at)],
-            "Look for permute, view or channels_last in the model there; keep one layout across them.",
+            "Look for permute or view in the model there and keep one layout across them; --rewrite per-pixel does it "
+            "around linear layers.",
         )
 
 

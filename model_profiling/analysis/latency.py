@@ -19,7 +19,7 @@ _LEAST_TURNS = 4
 _BETWEEN_PROCESSES = 0.005
 # A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through. Past
 # this share of interrupted executions no interval can be believed, however narrow.
-# A median shrugs off a few; the system itself interrupts some on any machine.
+# Counted are those that lost over a fiftieth of their time; a median shrugs off a few of them.
 _MOST_PREEMPTED = 0.3
 
 

@@ -110,9 +110,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--rewrite",
         action="append",
         default=[],
-        choices=("keepdim", "per-pixel"),
-        help="change the graph without changing its meaning; keepdim: mean and sum as XNNPACK takes them; per-pixel: "
-        "linear layers between permutes become 1x1 convolutions without them",
+        choices=("gelu-tanh", "keepdim", "per-pixel"),
+        help="change the graph and not what it computes; keepdim: mean and sum as XNNPACK takes them; per-pixel: "
+        "linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its tanh form",
     )
     parser.add_argument(
         "--delegation",

@@ -39,6 +39,10 @@ def agreement_sentence(agreement: Agreement) -> str:
     sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
     alone = agreement.dtype_sqnr_db
     # Worth its place where the dtype's own noise is what one sees.
-    sqnr += f" (the dtype alone: {alone:.1f} dB)" if sqnr and alone is not None and alone < 40 else ""
+    sqnr += (
+        f" (the dtype alone: {alone:.1f} dB)"
+        if sqnr and agreement.right == "eager" and alone is not None and alone < 40
+        else ""
+    )
     differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
     return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}{differs}{odd}"

@@ -75,9 +75,9 @@ class Tuner:
             base = Variant(self._request.base.dtype, reason="the baseline")
             self._export(base, must=True)
             analysis = self._profile(base)
-            rules: dict[str, str] = {}
+            rules: dict[str, list[str]] = {}
             for finding in analysis.advice:
-                rules.setdefault(finding.rule, finding.title)
+                rules.setdefault(finding.rule, []).append(finding.title)
             has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
             variants = first_round(base, rules, analysis.breakdown, has_fp16)
             tried = self._round(1, base, variants)

@@ -7,6 +7,8 @@ from model_profiling.analysis.breakdown import Breakdown
 LINEAR_DTYPES = ("int8-dynamic", "int4")
 # Findings of layout changes in the middle of a model.
 _LAYOUT_INSIDE = ("transposes in a row", "data movement")
+# Which rewrite brings a portable operator into the delegate.
+_PORTABLE = {"keepdim": ("mean.", "sum."), "gelu-tanh": ("gelu.",)}
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Variant:
         return words + (["--delegation", self.delegation] if self.delegation != "whole" else [])
 
 
-def first_round(base: Variant, rules: dict[str, str], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
-    """One change each, for what the advice (rule to title) and the breakdown name."""
+def first_round(base: Variant, rules: dict[str, list[str]], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
+    """One change each, for what the advice (rule to titles) and the breakdown name."""
     conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
     found: list[Variant] = []
     if base.dtype == "fp32" and conv + gemm > 0.25:
@@ -44,14 +46,15 @@ def first_round(base: Variant, rules: dict[str, str], breakdown: Breakdown, has_
         found.append(replace(base, dtype="int8", reason=why))
         if gemm > conv:
             found += [replace(base, dtype=dtype, reason=f"GEMM takes {gemm:.0%}") for dtype in LINEAR_DTYPES]
-    if inside := next((rules[name] for name in _LAYOUT_INSIDE if name in rules), ""):
-        found.append(replace(base, rewrites=("per-pixel",), reason=inside))
-    if layout := next((rules[name] for name in ("input layout", *_LAYOUT_INSIDE) if name in rules), ""):
-        found.append(replace(base, memory_format="channels_last", reason=layout))
-    if "portable operator" in rules and any(name in rules["portable operator"] for name in ("mean", "sum")):
-        found.append(replace(base, rewrites=("keepdim",), reason=rules["portable operator"]))
+    if inside := [title for name in _LAYOUT_INSIDE for title in rules.get(name, [])]:
+        found.append(replace(base, rewrites=("per-pixel",), reason=inside[0]))
+    if layout := [title for name in ("input layout", *_LAYOUT_INSIDE) for title in rules.get(name, [])]:
+        found.append(replace(base, memory_format="channels_last", reason=layout[0]))
+    for rewrite, operators in _PORTABLE.items():
+        if reason := next((t for t in rules.get("portable operator", []) if t.startswith(operators)), ""):
+            found.append(replace(base, rewrites=(rewrite,), reason=reason))
     if "runtime overhead" in rules and not breakdown.category("CONV").share:
-        found.append(replace(base, delegation="per-op", reason=rules["runtime overhead"]))
+        found.append(replace(base, delegation="per-op", reason=rules["runtime overhead"][0]))
     return found
 
 
