@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
+.PHONY: help setup setup-models demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -42,7 +42,9 @@ $(VENV)/.setup-models: $(VENV)/.setup-dev
 	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export,dev,models]' $(TORCH)
 	@touch $@
 
-test-models: $(VENV)/.setup-models
+setup-models: $(VENV)/.setup-models
+
+test-models: setup-models
 	$(BIN)/python -m pytest -m models --durations=0
 
 lint: $(VENV)/.setup-dev

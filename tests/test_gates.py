@@ -1,6 +1,7 @@
 """Gates for CI users: what passes, what fails, what is an error, and what CI systems are told."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, kit
+from tests.workspace import fresh_workspace
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Change = Callable[[dict[str, Any]], None]
@@ -141,3 +143,24 @@ def test_the_workflow_is_valid_and_its_shell_parses() -> None:
                 if "run" in step:
                     script = re.sub(r"\$\{\{.*?\}\}", "x", step["run"])
                     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
+    """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""
+    pytest.importorskip("executorch.exir")
+    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
+    content = yaml.safe_load(workflow.read_text())
+    environment = {**os.environ, **content["env"], "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    for side in ("base", "change"):
+        fresh_workspace(tmp_path / side)
+    steps = {step["name"]: step["run"] for step in content["jobs"]["gate"]["steps"] if "run" in step}
+    for name in ("Export both", "Measure both", "Gate"):
+        command = ["bash", "-eo", "pipefail", "-c", steps[name]]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        if name != "Gate":
+            assert done.returncode == 0, done.stderr
+    # The two are measured one after the other, so a machine that changes its pace may call them different.
+    assert done.returncode == (1 if "is slower by more than" in done.stdout else 0), done.stdout + done.stderr
+    suite = ET.parse(tmp_path / "runs" / "performance.xml").getroot()
+    assert len(list(suite.iter("testcase"))) == 2
+    assert "fp16" in (tmp_path / "summary.md").read_text()

@@ -10,12 +10,16 @@ import pytest
 
 from tests.conftest import ROOT
 
-_NOT_CLONED = shutil.ignore_patterns(".git", ".venv", "out_*", "__pycache__", ".*_cache", "site", "*.egg-info")
-
 
 def fresh_workspace(home: Path) -> Path:
-    """Copy what a clone holds to `home` and give it this Python's environment as its .venv, already set up."""
-    shutil.copytree(ROOT, home, ignore=_NOT_CLONED, symlinks=True)
+    """Copy what a clone would hold to `home` and give it this Python's environment as its .venv, already set up."""
+    # Uncommitted work too, which a `git clone` would leave behind; whatever git ignores stays behind.
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, home / name, follow_symlinks=False)
     venv = home / ".venv"
     venv.mkdir()
     for entry in Path(sys.prefix).iterdir():
