@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from model_profiling.errors import InputError
+from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import Config, compare_pairs, json_schema, load_config
 from model_profiling.pipeline.schedule import Kind, groups, interleave
+from model_profiling.platforms.base import Probe
+from model_profiling.platforms.local import LocalPlatform
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "model_profiling" / "configs"
@@ -107,6 +110,48 @@ def test_compared_experiments_share_a_group_and_take_turns(write: Any) -> None:
     assert len(set(schedule.order)) > 3
     assert interleave(groups(config)[0], set(), seed=1) == schedule
     assert interleave(groups(config)[0], set(), seed=2).order != schedule.order
+
+
+@pytest.mark.parametrize(
+    ("arch", "present", "dtype", "name"),
+    [
+        ("aarch64", ("fp16arith", "dot", "sme", "sme2"), "fp16", "sme2"),
+        ("aarch64", ("fp16arith", "dot"), "fp16", "fp16arith"),
+        ("x86_64", ("avx2", "avx512f", "avx512fp16"), "fp16", "avx512fp16"),
+        ("x86_64", ("avx2", "avx512f", "avx512vnni"), "int8", "avx512vnni"),
+    ],
+)
+def test_a_config_may_leave_the_accelerator_to_the_cpu(
+    write: Any, arch: str, present: tuple[str, ...], dtype: str, name: str
+) -> None:
+    experiments = [
+        {"name": "linux_{accelerator}_on"},
+        {"name": "linux_{accelerator}_off", "disable_features": ["{accelerator}"]},
+    ]
+    pairs = {"compare_pairs": [["linux_{accelerator}_off", "linux_{accelerator}_on"]]}
+    config = fill_in(load_config(write(experiments=experiments, analysis=pairs)), Cpu(arch, present), dtype)
+    assert [e.name for e in config.experiments] == [f"linux_{name}_on", f"linux_{name}_off"]
+    assert config.experiments[1].disable_features == [name]
+    assert compare_pairs(config) == [(f"linux_{name}_off", f"linux_{name}_on")]
+
+
+def test_a_cpu_without_such_an_accelerator_says_so(write: Any) -> None:
+    config = load_config(write(experiments=[{"name": "off", "disable_features": ["{accelerator}"]}]))
+    with pytest.raises(InputError, match="no accelerator for fp32 that can be switched off"):
+        fill_in(config, Cpu("aarch64", ("fp16arith",)), "fp32")
+    named = load_config(write())
+    assert fill_in(named, Cpu("aarch64", ()), "fp32") is named
+
+
+class Cpu(LocalPlatform):
+    """This machine with another CPU."""
+
+    def __init__(self, arch: str, present: tuple[str, ...]) -> None:
+        super().__init__()
+        self._probe_of = Probe(arch, present, "stated")
+
+    def probe(self) -> Probe:
+        return self._probe_of
 
 
 def test_the_schema_knows_every_key_and_is_the_one_that_ships() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.cli.main import COMMANDS
 from model_profiling.platforms.local import local_name
 from tests.conftest import ROOT, needs
 from tests.doc_blocks import DOCUMENTS, WORDS, Block, blocks
@@ -54,6 +55,14 @@ def test_the_blocks_run_in_order_in_a_fresh_workspace(tmp_path_factory: pytest.T
         done = shell(block.script.replace("runs/linux", f"runs/{local_name()}"), workspace)
         assert done.returncode == 0, f"{block.name}\n{block.script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
         sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {block.name}\n")
+
+
+def test_the_page_of_all_commands_has_all() -> None:
+    page = (ROOT / "model_profiling" / "pipeline_commands.md").read_text()
+    for name in COMMANDS:
+        assert f"| `sme2-kit {name}` |" in page
+    for script in re.findall(r"`((?:scripts|export)/[a-z_]+\.(?:py|sh))`", page):
+        assert (ROOT / "model_profiling" / script).is_file(), script
 
 
 def test_links_between_files_of_the_repository_lead_somewhere() -> None:

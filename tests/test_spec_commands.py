@@ -3,7 +3,6 @@
 Where the documents say mac, Linux is meant here; where they leave a placeholder, toy_cnn is filled in.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 
 from model_profiling.platforms.android_power import MODES
 from model_profiling.platforms.local import local_name
-from tests.conftest import ROOT
 from tests.workspace import shared_workspace, shell
 
 # What is written, and what has to be there or be said afterwards (an empty path: only that it succeeds).
@@ -109,9 +107,7 @@ ON_A_PHONE = [
 def here(text: str) -> str:
     """The documents' text with this platform's name and toy_cnn in its placeholders."""
     text = text.replace("<model_name>", "toy_cnn").replace("<model>", "toy_cnn")
-    template = ROOT / "model_profiling" / "configs" / "templates" / f"{local_name()}_template.json"
-    on, off = (experiment["name"] for experiment in json.loads(template.read_text())["experiments"])
-    text = text.replace("<experiment_off>", off).replace("<experiment>", on)
+    text = text.replace("<experiment_off>", "*_off").replace("<experiment>", "*_on")
     return re.sub(r"(?<![a-z])mac(?![a-z])", local_name(), text)
 
 

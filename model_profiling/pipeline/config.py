@@ -13,7 +13,9 @@ from model_profiling import files
 from model_profiling.errors import InputError
 
 # What may become a folder name and part of a file name on any device.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$"
+# Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
+ACCELERATOR = "{accelerator}"
 MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 

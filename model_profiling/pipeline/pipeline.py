@@ -13,6 +13,7 @@ import msgspec
 from model_profiling import __version__, files
 from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError, RunError
+from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 from model_profiling.pipeline.execution import Group, GroupRun, Outcome, Report, clear_scratch, keep
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
@@ -41,13 +42,13 @@ class Pipeline:
     """One run of a config on a platform, into the config's run directory."""
 
     def __init__(self, config: Config, platform: Platform, report: Report, only: list[str] | None = None) -> None:
-        self._config = config
+        self._paths = ExportPaths(Path(config.model).resolve())
+        self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
         self._platform = platform
         self._report = report
-        self._only = _checked_only(config, only)
+        self._only = _checked_only(self._config, only)
         self._directory = RunDirectory(Path(config.output_root))
         self._scratch = self._directory.path / ".partial"
-        self._paths = ExportPaths(Path(config.model).resolve())
         self._runners: dict[str | None, RunnerRecord] = {}
 
     def run(self) -> PipelineResult:

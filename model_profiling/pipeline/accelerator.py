@@ -1,0 +1,32 @@
+"""A config that says `{accelerator}` fits any CPU: its best feature for the model's dtype is filled in."""
+
+import msgspec
+
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import ACCELERATOR, Analysis, Config, Experiment
+from model_profiling.platforms.base import Platform
+from model_profiling.runner import features
+
+
+def fill_in(config: Config, platform: Platform, dtype: str) -> Config:
+    """Put the accelerator's name wherever the config leaves its place open; a config that leaves none is as it was."""
+    if not any(ACCELERATOR in text for e in config.experiments for text in (e.name, *e.disable_features)):
+        return config
+    probe = platform.probe()
+    name = features.headline(probe.arch, set(probe.features), dtype)
+    if name is None:
+        raise InputError(
+            f"this CPU has no accelerator for {dtype} that can be switched off, and the config asks for it",
+            f"Name a feature instead of {ACCELERATOR} (sme2-kit doctor lists them), or give another dtype's export.",
+        )
+
+    def filled(text: str) -> str:
+        return text.replace(ACCELERATOR, name)
+
+    def with_name(experiment: Experiment) -> Experiment:
+        off = [filled(feature) for feature in experiment.disable_features]
+        return msgspec.structs.replace(experiment, name=filled(experiment.name), disable_features=off)
+
+    pairs = [(filled(before), filled(after)) for before, after in config.analysis.compare_pairs]
+    experiments = [with_name(experiment) for experiment in config.experiments]
+    return msgspec.structs.replace(config, experiments=experiments, analysis=Analysis(pairs))
