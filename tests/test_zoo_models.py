@@ -66,7 +66,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(home: Path, request: pytest.FixtureRequest) -> Iterator[Outcomes]:
     """Start what the selected tests ask for, all of it at once."""
     wanted = {item.callspec.id for item in request.session.items if hasattr(item, "callspec")}
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ProcessPoolExecutor(min(2, cores), mp_context=get_context("spawn")) as pool:
         yield {case: pool.submit(profile, *case, home) for case in CASES if f"{case[0]}-{case[1]}" in wanted}
 
 

@@ -106,17 +106,19 @@ def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSumm
 
 
 def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
-    lines = []
+    found: list[tuple[str, str]] = []
     for name, record in manifest.experiments.items():
         measured = metrics.experiments[name]
         if record.failure:
-            lines.append(f"  {style.paint(31, 'failed')}   {name}: {record.failure}")
+            found.append((style.paint(31, "failed") + "   ", f"{name}: {record.failure}"))
         if measured.nonfinite_outputs:
-            lines.append(f"  {style.paint(31, 'warning')}  {name}: {measured.nonfinite_outputs} outputs are NaN or Inf")
+            found.append(
+                (style.paint(31, "warning") + "  ", f"{name}: {measured.nonfinite_outputs} outputs are NaN or Inf")
+            )
         warnings = measured.latency.warnings if measured.latency else []
-        lines += [f"  {style.paint(33, 'warning')}  {name}: {warning}" for warning in warnings]
-        lines += [f"  {style.dim('note')}     {name}: {note}" for note in record.notes]
-    return lines
+        found += [(style.paint(33, "warning") + "  ", f"{name}: {warning}") for warning in warnings]
+        found += [(style.dim("note") + "     ", f"{name}: {note}") for note in record.notes]
+    return [f"  {label}{_wrapped(sentence, 11)}" for label, sentence in found]
 
 
 _HEADER = ("experiment", "switched off", "median", "MAD", "p95", "runs", "tracer cost")
@@ -216,8 +218,8 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {finding.title} (predicted gain {finding.gain:.2f}x)")
-        lines.append(f"     {style.dim(finding.next_step)}")
+        lines.append(f"  {number}. {_wrapped(f'{finding.title} (predicted gain {finding.gain:.2f}x)', 5)}")
+        lines.append(f"     {style.dim(_wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 
 
