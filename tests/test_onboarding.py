@@ -59,7 +59,9 @@ def make_wide():
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Path:
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Another test's neighbour of the same name, which this process may have imported.
+    monkeypatch.delitem(sys.modules, "parts", raising=False)
     (tmp_path / "parts.py").write_text("def double(x):\n    return x * 2\n")
     path = tmp_path / "strange.py"
     path.write_text(STRANGER)
