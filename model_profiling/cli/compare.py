@@ -105,7 +105,7 @@ def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
     if not pairs:
         raise InputError(
             f"no experiment is in both ({', '.join(before)} against {', '.join(after)})",
-            "Name one on each side: DIR:EXPERIMENT.",
+            f"Name one on each side: sme2-kit compare {first}:{next(iter(before))} {second}:{next(iter(after))}",
         )
     usable = [pair for pair in pairs if pair[0].turns and pair[1].turns]
     if not usable:

@@ -41,7 +41,11 @@ class Command(Protocol):
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     try:
-        args = _parser().parse_args(argv)
+        parser = _parser()
+        if not (sys.argv[1:] if argv is None else argv):
+            parser.print_help()
+            return 2
+        args = parser.parse_args(argv)
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
         return _fail(
@@ -66,7 +70,9 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
             raise
         return _fail(error.message, error.hint, error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted", "What was finished is kept; the same command continues from there.", 130)
+        return _fail(
+            "interrupted", "Whatever was finished is kept, what was not starts again with the same command.", 130
+        )
     except BrokenPipeError:
         # Whoever read our output has left; what they did not read is nobody's loss.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

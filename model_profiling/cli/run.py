@@ -10,6 +10,7 @@ from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
     from model_profiling.pipeline.config import Config
+    from model_profiling.pipeline.pipeline import PipelineResult
     from model_profiling.platforms.base import Platform
 
 HELP = "profile a .pte with acceleration on and off, side by side"
@@ -35,6 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
     parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
+    parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
     parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
@@ -54,22 +56,32 @@ def run(args: argparse.Namespace) -> int:
         directory = RunDirectory(Path(config.output_root))
         if not args.analysis_only:
             try:
-                result = Pipeline(config, platform, report, args.only).run()
+                result = Pipeline(config, platform, report, args.only, args.force).run()
             finally:
                 # What did finish is worth its numbers even if another experiment failed.
                 results.refresh(directory)
+            remark = remark or _kept(result)
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
                 sys.stderr.write(f"ran: {ran}; kept: {kept}\n")
     if platform.timing != "measured":
         verify_outputs(results.refreshed(directory).summary)
-    if remark and not args.json:
+    if remark:
         sys.stderr.write(f"note: {remark}\n")
     if not args.quiet:
         show_run(directory, as_json=args.json)
     if args.html:
         _write_report(directory.path, sys.stderr if args.json else sys.stdout)
     return 0
+
+
+def _kept(result: "PipelineResult") -> str:
+    """Say which numbers are older than this command."""
+    if not result.kept:
+        return ""
+    when = max(result.manifest.experiments[name].finished for name in result.kept)
+    what = ", ".join(result.kept) if result.ran else "nothing was measured: all of it"
+    return f"{what} was there already, from {when}; --force measures again"
 
 
 def _write_report(directory: Path, say: TextIO) -> None:

@@ -26,6 +26,10 @@ def refuse_wrong_baseline(before: str, after: str, any_baseline: bool) -> None:
     (baseline, _), (_, name) = sides[0], sides[1]
     found = problems(baseline)
     if found:
+        if not baseline.path.is_dir():
+            raise InputError(
+                f"the baseline {baseline.path} does not exist", "Check the path, or measure one with sme2-kit run."
+            )
         raise InputError(f"the baseline {baseline.path} is damaged: {found[0]}", "Restore it, or measure it again.")
     if any_baseline:
         return

@@ -16,6 +16,7 @@ from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Progress, run_kit
 from model_profiling.pipeline.defaults import default_output_root
+from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.platforms.local import local_name
 
 P = ParamSpec("P")
@@ -147,7 +148,8 @@ class Tools:
         return {"files": [self._workspace.relative(line) for line in ended.stdout.splitlines() if line]}
 
     def _output(self, model: Path, given: str | None, platform: str) -> Path:
-        place = given or str(default_output_root(ExportPaths(model), platform))
+        paths = ExportPaths(model)
+        place = given or str(default_output_root(paths, platform, model_dtype(paths, export_record(paths))))
         return self._workspace.inside(place)
 
     def _side(self, path: str, experiment: str | None) -> str:

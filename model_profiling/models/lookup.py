@@ -31,7 +31,7 @@ class FileTarget:
 
 def check_name(name: str) -> None:
     """Refuse a name that nobody registered, and suggest the closest ones."""
-    known = [*registered_models(), *failed_folders(), *zoo_models()]
+    known = sorted({*registered_models(), *failed_folders(), *zoo_models()})
     if name in known:
         return
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

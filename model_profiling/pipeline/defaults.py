@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling.artifacts import ExportPaths
+from model_profiling.artifacts import MANIFEST, ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import INSTALL
+from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
 
 RUNS = 60
@@ -33,9 +34,14 @@ def default_config(
     dtype = model_dtype(paths, export_record(paths))
     accelerator = features.headline(probe.arch, set(probe.features), dtype)
     common = {"num_runs": runs or RUNS, "traced_runs": min(runs or RUNS, TRACED_RUNS), "num_threads": threads or 1}
+    if not _is_program(model):
+        raise InputError(
+            f"{model} is not a .pte: it does not begin as an ExecuTorch program does",
+            "Give what sme2-kit export makes.",
+        )
     raw: dict[str, object] = {
         "model": str(model),
-        "output_root": str(output_root or default_output_root(paths, platform.name)),
+        "output_root": str(output_root or default_output_root(paths, platform.name, dtype)),
         "inputs": [str(path) for path in inputs],
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
@@ -68,9 +74,21 @@ def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[C
     return parse_config(raw, "(made for the emulator)"), remark
 
 
-def default_output_root(paths: ExportPaths, platform: str) -> Path:
-    """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files."""
+def _is_program(model: Path) -> bool:
+    """Whether the file says of itself that it is a .pte; a damaged one says so too, and the runner finds the damage."""
+    with model.open("rb") as file:
+        return file.read(8)[4:6] == b"ET"
+
+
+def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
+    """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files.
+
+    Where another dtype of the model was run before, the dtype is added.
+    """
     if paths.directory.name == "artifacts" and paths.directory.parent.name.startswith("out_"):
-        return paths.directory.parent / "runs" / platform
+        root = paths.directory.parent / "runs" / platform
+        if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
+            root = root.with_name(f"{platform}-{dtype}")
+        return root
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", paths.stem)
     return Path(f"out_{name}") / "runs" / platform

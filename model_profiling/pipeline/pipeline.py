@@ -41,12 +41,15 @@ class PipelineResult:
 class Pipeline:
     """One run of a config on a platform, into the config's run directory."""
 
-    def __init__(self, config: Config, platform: Platform, report: Report, only: list[str] | None = None) -> None:
+    def __init__(
+        self, config: Config, platform: Platform, report: Report, only: list[str] | None = None, force: bool = False
+    ) -> None:
         self._paths = ExportPaths(Path(config.model).resolve())
         self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
         self._platform = platform
         self._report = report
         self._only = _checked_only(self._config, only)
+        self._force = force
         self._directory = RunDirectory(Path(config.output_root))
         self._scratch = self._directory.path / ".partial"
         self._runners: dict[str | None, RunnerRecord] = {}
@@ -150,7 +153,7 @@ class Pipeline:
     def _is_finished(self, manifest: Manifest, name: str, fingerprint: str) -> bool:
         """Whether an experiment was run as it would be now and its files are all still what they were."""
         record = manifest.experiments.get(name)
-        if record is None or record.status != "ok" or record.fingerprint != fingerprint:
+        if self._force or record is None or record.status != "ok" or record.fingerprint != fingerprint:
             return False
         home = self._directory.experiment(name)
         return all(
