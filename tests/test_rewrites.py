@@ -1,5 +1,6 @@
 """A rewrite keeps what a model computes, does what it is for, and leaves alone what does not qualify."""
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ pytest.importorskip("executorch.exir")
 
 import torch
 
+from model_profiling.cli.export import prepare_parser
 from model_profiling.errors import InputError
 from model_profiling.export.rewrites import REWRITES
 from model_profiling.export.rewrites.per_pixel import LAYOUT
@@ -98,6 +100,13 @@ def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
 def test_toy_cnn_answers_the_same(name: str) -> None:
     changed, error, _ = rewritten(name, ToyCNN(), torch.randn(1, 3, 96, 96))
     assert changed and error < 1e-6
+
+
+def test_the_command_offers_every_rewrite() -> None:
+    parser = argparse.ArgumentParser()
+    prepare_parser(parser)
+    for name in REWRITES:
+        assert parser.parse_args(["toy_cnn", "--rewrite", name]).rewrite == [name]
 
 
 def test_a_rewrite_that_finds_nothing_is_refused(tmp_path: Path) -> None:

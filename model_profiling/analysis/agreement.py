@@ -23,7 +23,7 @@ class Agreement(msgspec.Struct, frozen=True):
     sqnr_db: float | None
     # The largest value of `right`: what a difference is to be measured by.
     max_abs_reference: float = 0.0
-    # 'agrees' or 'differs', as far as the dtype allows; '' if nothing can be said.
+    # 'agrees' or 'differs', as far as the dtype explains; '' in records of older kits.
     verdict: str = ""
     # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
     dtype_sqnr_db: float | None = None

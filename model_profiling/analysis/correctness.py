@@ -58,15 +58,15 @@ def judge(
     return "agrees" if within else "differs"
 
 
-def suspicious(arrays: list[npt.NDArray[Any]]) -> list[str]:
-    """Name the outputs that hold NaN or infinity, and those whose values are all the same."""
+def suspicious(arrays: list[npt.NDArray[Any]], whose: str = "") -> list[str]:
+    """Name the outputs that hold NaN or infinity, and those whose values are all the same: not worth timing."""
     found = []
     for index, array in enumerate(arrays):
         if not np.issubdtype(array.dtype, np.floating):
             continue
         bad = int(np.sum(~np.isfinite(array)))
         if bad:
-            found.append(f"output {index} has {bad} of {array.size} values NaN or infinite")
+            found.append(f"output {index}{whose} has {bad} of {array.size} values NaN or infinite")
         elif array.size > 1 and np.ptp(array) == 0:
-            found.append(f"output {index} is constant: all {array.size} values are {float(array.flat[0]):g}")
+            found.append(f"output {index}{whose} is constant: all {array.size} values are {float(array.flat[0]):g}")
     return found

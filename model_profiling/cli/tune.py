@@ -78,9 +78,20 @@ def _as_text(result: "TuneResult") -> str:
     winner = next((entry for entry in result.tried if entry.name == result.winner), None)
     if winner is None:
         return "\n".join(
-            [*lines, "", "  nothing that was tried is surely faster and still right: keep the baseline", ""]
+            [
+                *lines,
+                "",
+                f"  nothing that was tried is surely faster and still right: keep the baseline{_busy(result)}",
+                "",
+            ]
         )
     return "\n".join([*lines, "", f"  keep {winner.name}:  {winner.command}", ""])
+
+
+def _busy(result: "TuneResult") -> str:
+    if any(entry.comparison and entry.comparison.contended for entry in result.tried):
+        return ",\n  or stop other work and measure again with --force (rows marked busy were disturbed)"
+    return ""
 
 
 def _row(entry: "Tried", width: int, baseline: str) -> str:
@@ -88,7 +99,9 @@ def _row(entry: "Tried", width: int, baseline: str) -> str:
         return f"  {entry.name:<{width}}  could not be made: {entry.failure}"
     speed = "baseline" if entry.name == baseline else "-"
     if entry.comparison is not None:
-        mark = "" if entry.comparison.verdict != "no difference seen" else " ~"
+        mark = (
+            " busy" if entry.comparison.contended else " ~" if entry.comparison.verdict == "no difference seen" else ""
+        )
         speed = f"{entry.comparison.ratio:.2f}x ({entry.comparison.low:.2f} to {entry.comparison.high:.2f}){mark}"
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from model_profiling.analysis.agreement import Array, agreement_of
+from model_profiling.analysis.agreement import agreement_of
 from model_profiling.artifacts import DtypeCost
 from model_profiling.export import samples
 
@@ -18,14 +18,10 @@ def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]
     inputs, keywords = samples.copied(call)
     with torch.no_grad():
         outputs = samples.tensors_of(module(*inputs, **keywords))
-    found = agreement_of("dtype", _arrays(outputs), "eager", _arrays(reference), "fp32")
+    found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), "fp32")
     if found is None or not np.isfinite(found.max_abs_error):
         return None
     return DtypeCost(found.max_abs_error, found.cosine, found.sqnr_db)
-
-
-def _arrays(tensors: list[torch.Tensor]) -> list[Array]:
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:

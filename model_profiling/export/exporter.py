@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from model_profiling import files
+from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError
 from model_profiling.export import samples
@@ -134,7 +135,7 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     if (request.backend, request.memory_format) == ("portable", "channels_last"):
         # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
-    warnings += samples.odd(outputs)
+    warnings += suspicious(samples.arrays_of(outputs), " of the eager model")
     model = replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords)
     return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost)
 

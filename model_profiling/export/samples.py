@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
+from model_profiling.analysis.agreement import Array
 from model_profiling.artifacts import TensorFile
 from model_profiling.errors import RunError
 
@@ -45,17 +46,26 @@ def other_leaves(value: Any) -> list[str]:
     return [type(leaf).__name__ for leaf in pytree.tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
 
 
-def npy_bytes(tensor: torch.Tensor) -> bytes:
-    """Encode a tensor as .npy: logical order (NCHW) and C-contiguous, whatever its memory format."""
+def arrays_of(tensors: list[torch.Tensor]) -> list[Array]:
+    """The tensors as NumPy's, in logical order (NCHW) and C-contiguous, whatever their memory format."""
+    return [_array(tensor) for tensor in tensors]
+
+
+def _array(tensor: torch.Tensor) -> Array:
     try:
-        array = np.ascontiguousarray(tensor.detach().numpy())
+        array: Array = np.ascontiguousarray(tensor.detach().numpy())
     except TypeError:
         raise RunError(
             f"a tensor of dtype {tensor.dtype} cannot be stored as .npy",
             "Let the model take and return one of NumPy's own dtypes.",
         ) from None
+    return array.reshape(tuple(tensor.shape))
+
+
+def npy_bytes(tensor: torch.Tensor) -> bytes:
+    """Encode a tensor as .npy."""
     file = io.BytesIO()
-    np.save(file, array.reshape(tuple(tensor.shape)), allow_pickle=False)
+    np.save(file, _array(tensor), allow_pickle=False)
     return file.getvalue()
 
 
@@ -64,19 +74,3 @@ def describe(tensors: list[torch.Tensor], folder: str, prefix: str) -> list[Tens
         TensorFile(list(tensor.shape), str(tensor.dtype).removeprefix("torch."), f"{folder}/{prefix}_{index}.npy")
         for index, tensor in enumerate(tensors)
     ]
-
-
-def odd(tensors: list[torch.Tensor]) -> list[str]:
-    """Say which outputs hold NaN or infinity or one value only: a model that computes nothing is not worth timing."""
-    found = []
-    for index, tensor in enumerate(tensors):
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
-        bad = int((~torch.isfinite(tensor)).sum())
-        if bad:
-            found.append(f"output {index} of the eager model has {bad} of {tensor.numel()} values NaN or infinite")
-        elif tensor.numel() > 1 and bool((tensor == tensor.flatten()[0]).all()):
-            found.append(
-                f"output {index} of the eager model is constant: every value is {float(tensor.flatten()[0]):g}"
-            )
-    return found

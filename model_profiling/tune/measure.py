@@ -64,7 +64,8 @@ def take_turns(
             shuffler.shuffle(order)
             for place, name in enumerate(order):
                 report(f"measuring {name}", (turn * len(order) + place) * runs, TURNS * len(order) * runs)
-                taken[name].append(Turn(turn, 0.0, sessions[name].run(runs + SETTLE)[SETTLE:]))
+                ns = sessions[name].run(runs + SETTLE)[SETTLE:]
+                taken[name].append(Turn(turn, 0.0, ns, min(sessions[name].preempted, runs)))
         for session in sessions.values():
             session.finish()
     return taken

@@ -81,7 +81,7 @@ class Tuner:
             has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
             variants = first_round(base, rules, analysis.breakdown, has_fp16)
             tried = self._round(1, base, variants)
-            faster = [v for v in variants if _won(tried.get(v.name))]
+            faster = [v for v in variants if won(tried.get(v.name))]
             faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
             combined = second_round(base, faster)
             if combined:
@@ -183,12 +183,12 @@ class Tuner:
 
     def _ranked(self, base: Variant, tried: list[Tried]) -> TuneResult:
         ranked = sorted(tried, key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
-        winner = next((entry.name for entry in ranked if _won(entry)), "")
+        winner = next((entry.name for entry in ranked if won(entry)), "")
         return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
 
 
-def _won(entry: Tried | None) -> bool:
-    """Surely faster than the baseline, and its outputs still right as far as its dtype allows."""
-    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster":
+def won(entry: Tried | None) -> bool:
+    """Surely faster than the baseline, measured undisturbed, and its outputs still right as far as its dtype allows."""
+    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False
     return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

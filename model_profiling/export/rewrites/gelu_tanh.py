@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.graph import take_place
+
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
@@ -36,10 +38,7 @@ def gelu_tanh(program: torch.export.ExportedProgram) -> int:
             slope = step(aten.add.Tensor, step(aten.mul.Tensor, square, _CUBIC), _LINEAR)
             gate = step(aten.sigmoid.default, step(aten.mul.Tensor, x, slope))
             result = step(aten.mul.Tensor, x, gate)
-        node.replace_all_uses_with(result)
-        for spec in program.graph_signature.output_specs:
-            if getattr(spec.arg, "name", None) == node.name:
-                spec.arg.name = result.name
+        take_place(program, node, result)
         program.graph.erase_node(node)
     program.graph_module.recompile()
     return len(found)

@@ -1,10 +1,10 @@
 """Reductions that XNNPACK does not take become ones that it takes."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
+
+from model_profiling.export.rewrites.graph import take_place
 
 
 def keepdim(program: torch.export.ExportedProgram) -> int:
@@ -29,19 +29,7 @@ def keepdim(program: torch.export.ExportedProgram) -> int:
             view = program.graph.call_function(aten.view.default, (node, list(value.shape)))
         view.meta = {**node.meta, "val": value}
         node.meta = {**node.meta, "val": value.new_empty(shape)}
-        node.replace_all_uses_with(view, delete_user_cb=_other_than(view))
-        _rename_outputs(program, node.name, view.name)
+        take_place(program, node, view)
         changed += 1
     program.graph_module.recompile()
     return changed
-
-
-def _other_than(view: Any) -> Callable[[Any], bool]:
-    return lambda user: user is not view
-
-
-def _rename_outputs(program: torch.export.ExportedProgram, old: str, new: str) -> None:
-    """The signature names the nodes that are outputs."""
-    for spec in program.graph_signature.output_specs:
-        if getattr(spec.arg, "name", None) == old:
-            spec.arg.name = new

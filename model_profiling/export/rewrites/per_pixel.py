@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.graph import take_place
+
 aten = torch.ops.aten
 LAYOUT = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int,
@@ -153,10 +155,7 @@ def _rebuild(program: torch.export.ExportedProgram, region: list[Any], origins: 
             else:
                 image[node] = _copy(program, node, node.target, torch.fx.map_arg(node.args, lambda n: image.get(n, n)))
         if origins[node].is_the_image:
-            node.replace_all_uses_with(image[node])
-            for spec in program.graph_signature.output_specs:
-                if getattr(spec.arg, "name", None) == node.name:
-                    spec.arg.name = image[node].name
+            take_place(program, node, image[node])
 
 
 def _convolution(program: torch.export.ExportedProgram, node: Any, image: dict[Any, Any]) -> Any:
