@@ -336,3 +336,48 @@ def test_a_trace_run_on_this_machine_says_what_evidence_there_is(toy: Toy, tmp_p
         assert coverage_of(RunDirectory(tmp_path / "out"), "traced").eligible == 8
     else:
         assert any("no KleidiAI kernels" in note for note in record.notes)
+
+
+def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
+    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path
+) -> None:
+    done = kit("forecast", measured_run, runs["fp16"].path, "--speedup", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    (forecast,) = json.loads(done.stdout)
+    assert (forecast["label"], forecast["eligible"], forecast["on_sme2"], forecast["notes"]) == ("prediction", 8, 6, [])
+    (prediction,), now = forecast["predictions"], forecast["now"]
+    saved = forecast["on_sme2_ms"] * 3 / 4
+    assert prediction["predicted_ms"] == pytest.approx(now["execute_ms"] - saved)
+    assert prediction["shares"]["Data Movement"] > now["shares"]["Data Movement"]
+    kept = prediction["shares"]["Data Movement"] * prediction["predicted_ms"]
+    assert kept == pytest.approx(now["shares"]["Data Movement"] * now["execute_ms"])
+    assert any(entry["kind"] == "depthwise" for entry in forecast["left"])
+
+    copy = tmp_path / "run"
+    shutil.copytree(measured_run, copy)
+    done = kit("report", copy, "--forecast", runs["fp16"].path, "--html")
+    assert done.returncode == 0, done.stderr
+    for name in ("report.md", "report.html"):
+        assert "With SME2 (predicted)" in (copy / name).read_text()
+    assert (copy / "report_charts" / "forecast.png").is_file()
+
+
+def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
+    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path
+) -> None:
+    def refused(*arguments: object) -> str:
+        done = kit("forecast", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        return done.stderr
+
+    emulated = runs["fp16"].path
+    assert "is emulated and has no times" in refused(emulated, emulated)
+    assert "uses SME2" in refused(measured_run, measured_run)
+    assert "a speedup of 0" in refused(measured_run, emulated, "--speedup", 0)
+    other = tmp_path / "other.py"
+    other.write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
+    )
+    assert kit("export", f"{other}:Net", "--input-shape", "1,8", "--outdir", tmp_path / "net").returncode == 0
+    assert kit("run", tmp_path / "net/net_xnnpack_fp32.pte", "--output-root", tmp_path / "one").returncode == 0
+    assert "different models" in refused(tmp_path / "one", emulated)

@@ -16,7 +16,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-TOOLS = {"doctor", "models", "export", "run", "analyze", "compare", "kernels", "report", "what_if"}
+TOOLS = {"doctor", "models", "export", "run", "analyze", "compare", "kernels", "report", "what_if", "forecast"}
 
 
 def drive(workspace: Path, conversation: Callable[[Client], Awaitable[None]]) -> None:
@@ -94,6 +94,7 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
     async def conversation(client: Client) -> None:
         prediction = await call(client, "what_if", run_dir="run", speedups={"CONV": 3})
         assert all(entry["label"] == "prediction" for entry in prediction["predictions"].values())
+        assert "uses SME2" in await refused(client, "forecast", run_dir="run", emulated_dir="run")
         report = await call(client, "report", run_dir="run", html=False)
         assert "run/report.md" in report["files"] and (run / "report.md").is_file()
         names = list((await call(client, "analyze", run_dir="run"))["experiments"])
@@ -109,7 +110,7 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         )
         assert slower["gate"] == "failed"
         assert "its own baseline" in await refused(client, "compare", before="run", after="run", fail_if_slower=5)
-        assert "no such file" in await refused(client, "analyze", run_dir="nowhere")
+        assert "no run directory" in await refused(client, "analyze", run_dir="nowhere")
         words = await refused(client, "export", model="toy_cnm")
         assert "toy_cnn" in words and "exit code 2" in words and "Traceback" not in words
 

@@ -1,11 +1,12 @@
 """The command line: finds the subcommand, runs it, and turns every failure into two lines and an exit code."""
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from model_profiling import __version__
 
@@ -17,6 +18,7 @@ COMMANDS = (
     "kernels",
     "analyze",
     "compare",
+    "forecast",
     "tune",
     "report",
     "validate",
@@ -38,14 +40,28 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that fails as the rest of the kit does."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_fail(message, f"See `{self.prog} --help`.", 2))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        close = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.5)
+        hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
+        return _fail(f"there is no command {argv[0]!r}", hint, 2)
     try:
         parser = _parser()
-        if not (sys.argv[1:] if argv is None else argv):
+        if not argv:
             parser.print_help()
             return 2
-        args = parser.parse_args(argv)
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            return _fail(f"unknown arguments: {' '.join(unknown)}", f"See `sme2-kit {args.command} --help`.", 2)
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
         return _fail(
@@ -100,7 +116,7 @@ def _fail(message: str, hint: str, code: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
     )

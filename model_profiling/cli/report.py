@@ -21,6 +21,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument("--open", action="store_true", help="write the HTML page and show it in a browser")
+    parser.add_argument(
+        "--forecast",
+        type=Path,
+        metavar="EMULATED",
+        help="also predict what SME2 would change, from the kernels of an emulated run of the same model",
+    )
     parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at paper quality")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (light)")
     parser.add_argument("--width", type=int, default=760, metavar="N", help="width of --png before scaling (760)")
@@ -38,8 +44,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
         raise InputError(f"--width {args.width} is out of range", "Give a number from 200 to 4000.")
-    if len(paths) > 1 and (args.html or args.open or args.png):
-        raise InputError("--html, --open and --png take one run directory", "Leave them out, or give one directory.")
+    if len(paths) > 1 and (args.html or args.open or args.png or args.forecast):
+        raise InputError(
+            "--html, --open, --png and --forecast take one run directory", "Leave them out, or give one directory."
+        )
     for path in paths:
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no run", "Give the directory a pipeline wrote to.")
@@ -68,7 +76,9 @@ def _report(artist: "Artist", path: Path, args: argparse.Namespace) -> list[Path
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
     page = args.html or args.open or only_page
-    written = writing.write_report(artist, path, output, args.title, markdown=not only_page, page=page)
+    written = writing.write_report(
+        artist, path, output, args.title, markdown=not only_page, page=page, emulated=args.forecast
+    )
     if args.open:
         import webbrowser
 

@@ -64,6 +64,10 @@ def comparison(entry: Data) -> Data:
     return {**entry["latency"], "categories": profile["categories"], "shift": profile["shift"]["sentence"]}
 
 
+def forecast(entry: Data) -> Data:
+    return {**entry, "left": entry["left"][:_TOP_OPERATORS]}
+
+
 def kernels(data: Data) -> Data:
     return {
         "model": data["model"],

@@ -23,9 +23,10 @@ P = ParamSpec("P")
 Answer = dict[str, Any]
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-INSTRUCTIONS = """Profiles ExecuTorch models. Usual order: doctor, export, run, analyze; then compare, what_if, report.
+INSTRUCTIONS = """Profiles ExecuTorch models. Usual order: doctor, export, run, analyze; then compare, what_if, report;
+kernels and forecast tell what SME2 would change where there is none.
 All paths are relative to the workspace and must stay inside it. Quote a speedup only with its interval; times of the
-emulator are never latency; a what_if is a prediction, not a result."""
+emulator are never latency; a what_if or a forecast is a prediction, not a result."""
 
 
 def kit_errors(tool: Callable[P, Awaitable[Answer]]) -> Callable[P, Awaitable[Answer]]:
@@ -123,6 +124,17 @@ class Tools:
         return {"predictions": (await self._kit(context, "analyze", str(path), "--json", *flags)).data()}
 
     @kit_errors
+    async def forecast(
+        self, context: Context, run_dir: str, emulated_dir: str, speedups: list[float] | None = None
+    ) -> Answer:
+        """Predict what SME2 would change in a run measured without it, from the run directory that `kernels` made of
+        the same model; `speedups` are what to assume of SME2's operators (3, 8 and 15)."""
+        sides = [str(self._workspace.inside(path)) for path in (run_dir, emulated_dir)]
+        flags = [f"--speedup={value}" for value in speedups or []]
+        found = (await self._kit(context, "forecast", *sides, "--json", *flags)).data()
+        return {"forecasts": [results.forecast(entry) for entry in found]}
+
+    @kit_errors
     async def compare(
         self,
         context: Context,
@@ -171,7 +183,7 @@ def build_server(root: Path) -> MCPServer[Any]:
     """A server whose tools work in `root` and nowhere else."""
     server: MCPServer[Any] = MCPServer("sme2-kit", instructions=INSTRUCTIONS, version=__version__)
     tools = Tools(Workspace(root))
-    for reads in (tools.doctor, tools.models, tools.what_if, tools.compare):
+    for reads in (tools.doctor, tools.models, tools.what_if, tools.forecast, tools.compare):
         server.add_tool(reads, annotations=_READS)
     for writes in (tools.export, tools.run, tools.kernels, tools.analyze, tools.report):
         server.add_tool(writes, annotations=_WRITES)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from model_profiling.analysis.comparison import ProfileComparison
+from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison, latency_turns
 from model_profiling.analysis.summary import Analysed, AnalysisSummary, has_times
 from model_profiling.report.spans import Span, typical_execution, typical_spans
@@ -19,13 +20,14 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Run:
-    """`directory` is as the user wrote it. `turns` are those that may be called latency."""
+    """`directory` is as the user wrote it, `turns` are those that may be called latency, `forecasts` are predicted."""
 
     directory: str
     manifest: Manifest
     summary: AnalysisSummary
     turns: dict[str, list[Turn]]
     timelines: dict[str, Timeline]
+    forecasts: tuple[Forecast, ...] = ()
 
     @property
     def measured(self) -> bool:

@@ -1,9 +1,19 @@
 """The sentences every report uses, so that each says the same of the same numbers."""
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 
 from model_profiling.analysis.agreement import Agreement
+from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison
+
+
+def told_apart(operators: Iterable[tuple[str, int]]) -> list[str]:
+    """Operators' names, each given with its instruction; where delegates share a name, the instruction is added."""
+    operators = list(operators)
+    count = Counter(name for name, _ in operators)
+    return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
 
 
 def comparison_sentence(comparison: Comparison) -> str:
@@ -46,3 +56,20 @@ def agreement_sentence(agreement: Agreement) -> str:
     )
     differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
     return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}{differs}{odd}"
+
+
+def forecast_sentence(forecast: Forecast) -> str:
+    """What SME2 would change under the mildest and the boldest assumption, said to be a prediction."""
+    now, least, most = forecast.now, forecast.predictions[0], forecast.predictions[-1]
+    grown = max(now.shares, key=lambda name: most.shares[name] - now.shares[name])
+    assumed = _span(f"{least.speedups['SME2']:g}x", f"{most.speedups['SME2']:g}x")
+    gain = _span(f"{least.ratio:.1f}x", f"{most.ratio:.1f}x")
+    share = _span(f"{least.shares[grown]:.0%}", f"{most.shares[grown]:.0%}")
+    return (
+        f"Prediction: if SME2 made the {forecast.on_sme2} operators that it takes {assumed} faster, the whole would be "
+        f"{gain} faster, and {grown} would take {share} of the time instead of {now.shares[grown]:.0%}."
+    )
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"

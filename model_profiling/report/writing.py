@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from model_profiling import files
 from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.forecast import forecasts
 from model_profiling.analysis.summary import Analysed, analyse_run
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto, results
@@ -33,18 +34,29 @@ class Loaded:
         results.write(self.directory, self.run.manifest, self.analysed)
 
 
-def read(path: Path) -> Loaded:
-    """Analyse a run directory and make it ready for reports."""
-    directory = RunDirectory(path)
-    analysed = analyse_run(directory, directory.manifest(), load_table())
-    return Loaded(directory, load(directory, analysed), analysed)
+def read(path: Path, emulated: Path | None = None) -> Loaded:
+    """Analyse a run directory and make it ready for reports; with an emulated run, also predict what SME2 changes."""
+    directory, table = RunDirectory(path), load_table()
+    analysed = analyse_run(directory, directory.manifest(), table)
+    run = load(directory, analysed)
+    if emulated is not None:
+        other = RunDirectory(emulated)
+        side = (other.manifest(), analyse_run(other, other.manifest(), table).summary)
+        run = replace(run, forecasts=tuple(forecasts((run.manifest, run.summary), side)))
+    return Loaded(directory, run, analysed)
 
 
 def write_report(
-    artist: Artist, path: Path, output: Path, title: str = "", markdown: bool = True, page: bool = False
+    artist: Artist,
+    path: Path,
+    output: Path,
+    title: str = "",
+    markdown: bool = True,
+    page: bool = False,
+    emulated: Path | None = None,
 ) -> list[Path]:
     """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`; say what is written."""
-    loaded = read(path)
+    loaded = read(path, emulated)
     run = loaded.run
     drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
     narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}

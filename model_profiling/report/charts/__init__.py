@@ -11,12 +11,13 @@ from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.run import Run
 from model_profiling.report.theme import Theme
+from model_profiling.report.words import told_apart
 
 __all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
 
 
 def of_run(run: Run, width: int, theme: Theme) -> dict[str, Spec]:
-    """All pictures of a run by name: `shift`, `latency`, `operators`; a second comparison's end in `_2`."""
+    """All pictures of a run by name: `shift`, `latency`, `operators`, `forecast`; a second comparison's end in `_2`."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}"
@@ -43,6 +44,12 @@ def of_run(run: Run, width: int, theme: Theme) -> dict[str, Spec]:
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
         entries = sorted((e for e in breakdown.instances if e.where != "runtime"), key=lambda e: -e.ms)
-        top = [(e.name, e.ms, e.share) for e in entries]
+        names = told_apart((e.name, e.instruction) for e in entries)
+        top = [(label, e.ms, e.share) for label, e in zip(names, entries, strict=True)]
         found["operators"] = single_operators(top, width, theme, title(f"top operators of {name}"))
+    for forecast in run.forecasts[:1]:
+        names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
+        predictions = zip(names, [forecast.now, *forecast.predictions], strict=True)
+        bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
+        found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
     return found

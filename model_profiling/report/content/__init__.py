@@ -1,7 +1,7 @@
 """What a report says, section by section, as blocks that every format can draw."""
 
 from model_profiling.report.blocks import Report, Section
-from model_profiling.report.content import headline, kernels, latency, method, structure, time
+from model_profiling.report.content import forecast, headline, kernels, latency, method, structure, time
 from model_profiling.report.run import Run
 
 
@@ -10,6 +10,7 @@ def report(run: Run, title: str = "") -> Report:
     sections: list[Section | None] = [
         latency.section(run),
         time.categories(run),
+        forecast.section(run),
         time.operators(run),
         structure.portable(run),
         structure.movement(run),

@@ -2,7 +2,7 @@
 
 from model_profiling.report import numbers
 from model_profiling.report.run import Run
-from model_profiling.report.words import comparison_sentence
+from model_profiling.report.words import comparison_sentence, forecast_sentence
 
 
 def title(run: Run) -> str:
@@ -30,6 +30,7 @@ def sentences(run: Run) -> list[str]:
         return [*found, "No experiment finished: there is nothing to report."]
     found += _latency(run)
     found += [comparison.shift.sentence for comparison in run.summary.comparisons]
+    found += [forecast_sentence(forecast) for forecast in run.forecasts]
     for name in run.of_interest[:1]:
         for finding in run.summary.experiments[name].advice[:1]:
             found.append(f"Next: {finding.title} (predicted gain {numbers.ratio(finding.gain)}).")

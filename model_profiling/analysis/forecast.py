@@ -1,0 +1,122 @@
+"""A forecast: what SME2 would change, from times measured without it and the kernels an emulated CPU chose with it.
+
+Which operators SME2 takes is known, because the emulated run shows their kernels. How much faster they become is not:
+it is assumed, and every assumption gets its own prediction.
+"""
+
+import msgspec
+
+from model_profiling.analysis.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.whatif import Prediction, sped_up
+from model_profiling.errors import InputError
+from model_profiling.run_directory import ExperimentRecord, Manifest
+
+# What SME2 has been seen to bring to convolutions and matrix multiplications, and something in between.
+ASSUMED = (3.0, 8.0, 15.0)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """One experiment's time if SME2 took the operators it takes under emulation, which need `on_sme2_ms` now."""
+
+    experiment: str
+    eligible: int
+    on_sme2: int
+    on_sme2_ms: float
+    now: Prediction
+    predictions: list[Prediction]
+    left: list[InstanceTime]
+    notes: list[str]
+    label: str = "prediction"
+
+    @property
+    def columns(self) -> list[str]:
+        """What to call `now` and each prediction."""
+        return ["now", *(f"SME2 {prediction.speedups['SME2']:g}x" for prediction in self.predictions)]
+
+
+def forecasts(
+    measured: tuple[Manifest, AnalysisSummary],
+    emulated: tuple[Manifest, AnalysisSummary],
+    speedups: tuple[float, ...] = ASSUMED,
+) -> list[Forecast]:
+    """A forecast of what was measured without SME2 and with all else on."""
+    manifest, summary = measured
+    if manifest.timing != "measured":
+        raise InputError(
+            f"the first run ({summary.model} on {summary.platform}) is emulated and has no times",
+            "Give a measured run first, then the emulated one.",
+        )
+    speedups = tuple(sorted(speedups))
+    for value in speedups:
+        if not 1 <= value < float("inf"):
+            raise InputError(f"a speedup of {value:g} is no assumption", "Give 1 or more, for example --speedup 3.")
+    coverage = _sme2_coverage(emulated[1])
+    notes = _notes(manifest, emulated[0])
+    # What is switched off on purpose, beside SME2, would not be off with SME2.
+    without = {name: record for name, record in manifest.experiments.items() if _without_sme2(record)}
+    least = min((len(record.disable_features) for record in without.values()), default=0)
+    names = [name for name, record in without.items() if len(record.disable_features) == least]
+    if not names:
+        raise InputError(
+            "nothing in the first run was measured without SME2",
+            "Then there is nothing to predict: compare on and off instead.",
+        )
+    return [_forecast(name, summary.experiments[name].breakdown, coverage, speedups, notes) for name in names]
+
+
+def _without_sme2(record: ExperimentRecord) -> bool:
+    if record.status != "ok" or record.mode == "trace" or record.features is None:
+        return False
+    return "sme2" not in record.features.active
+
+
+def _forecast(
+    name: str, breakdown: Breakdown, coverage: Coverage, speedups: tuple[float, ...], notes: list[str]
+) -> Forecast:
+    eligible = [entry for entry in breakdown.instances if entry.category in ("CONV", "GEMM")]
+    ours = [(entry.instruction, entry.category, entry.kind) for entry in eligible]
+    if ours != [(x.instruction, x.category, x.kind) for x in coverage.operators]:
+        raise InputError(
+            f"the runs are of different models: {len(ours)} CONV and GEMM operators measured in {name}, "
+            f"{len(coverage.operators)} emulated, or in another order",
+            "Make the second run from the .pte of the first: sme2-kit kernels MODEL.pte",
+        )
+    taken = {id(entry) for entry, other in zip(eligible, coverage.operators, strict=True) if other.level == "SME2"}
+    left = sorted((x for x in breakdown.instances if id(x) not in taken), key=lambda entry: -entry.ms)
+
+    def assume(speedup: float) -> Prediction:
+        return sped_up(breakdown, {"SME2": speedup}, lambda entry: speedup if id(entry) in taken else 1.0)
+
+    return Forecast(
+        experiment=name,
+        eligible=len(eligible),
+        on_sme2=len(taken),
+        on_sme2_ms=sum(entry.ms for entry in eligible if id(entry) in taken),
+        now=assume(1.0),
+        predictions=[assume(speedup) for speedup in speedups],
+        left=left,
+        notes=notes,
+    )
+
+
+def _sme2_coverage(summary: AnalysisSummary) -> Coverage:
+    """The coverage of the emulated experiment that uses SME2 most."""
+    covered = [x.coverage for x in summary.experiments.values() if x.coverage is not None and x.coverage.on_sme2]
+    if not covered:
+        raise InputError(
+            f"no experiment of the second run ({summary.model} on {summary.platform}) uses SME2",
+            "Make it with: sme2-kit kernels MODEL.pte",
+        )
+    return max(covered, key=lambda coverage: coverage.on_sme2)
+
+
+def _notes(measured: Manifest, emulated: Manifest) -> list[str]:
+    notes = []
+    if measured.model.sha256 != emulated.model.sha256:
+        names = f"times are of {measured.model.stem}, kernels of {emulated.model.stem}"
+        notes.append(f"{names}: another .pte with the same operators")
+    if measured.environment.get("arch") != "aarch64":
+        notes.append("times are of a CPU that is not Arm: an Arm CPU spreads its time in another way")
+    return notes

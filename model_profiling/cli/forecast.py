@@ -1,0 +1,40 @@
+"""`sme2-kit forecast RUN EMULATED`: what would SME2 change, on a machine that has none?"""
+
+import argparse
+from pathlib import Path
+
+HELP = "predict what SME2 would change: times of a measured run, kernels of an emulated one"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("measured", type=Path, metavar="RUN", help="a run measured without SME2 (sme2-kit run)")
+    parser.add_argument("emulated", type=Path, metavar="EMULATED", help="the same model's kernels (sme2-kit kernels)")
+    parser.add_argument(
+        "--speedup",
+        action="append",
+        type=float,
+        metavar="N",
+        help="assume that SME2's operators become so many times faster; may be repeated (3, 8 and 15)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the forecast as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.forecast import ASSUMED, forecasts
+    from model_profiling.analysis.summary import analyse_run
+    from model_profiling.report.forecast import show_forecasts
+    from model_profiling.report.printing import print_json
+    from model_profiling.run_directory import RunDirectory
+
+    table, sides = load_table(), []
+    for path in (args.measured, args.emulated):
+        directory = RunDirectory(path)
+        manifest = directory.manifest()
+        sides.append((manifest, analyse_run(directory, manifest, table).summary))
+    found = forecasts(sides[0], sides[1], tuple(args.speedup or ASSUMED))
+    if args.json:
+        print_json(found)
+    else:
+        show_forecasts(sides[0][1].model, found)
+    return 0

@@ -1,0 +1,45 @@
+"""What SME2 would change here: predictions, from times measured without it and an emulated run's kernels."""
+
+from model_profiling.analysis.forecast import Forecast
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
+from model_profiling.report.run import Run
+
+_MOST_LEFT = 5
+_CAPTION = "Predicted: the same work with SME2, by operator category, in time and in share of the time."
+
+
+def section(run: Run) -> Section | None:
+    if not run.forecasts:
+        return None
+    blocks: list[Block] = [
+        Paragraph(
+            "A prediction, not a measurement. Which operators SME2 takes is known from the kernels of an emulated run; "
+            "how much faster they become is assumed, and nothing else is assumed to change."
+        )
+    ]
+    for forecast in run.forecasts:
+        share = forecast.on_sme2_ms / forecast.now.execute_ms if forecast.now.execute_ms else 0.0
+        blocks += [
+            Paragraph(
+                f"{forecast.experiment}: SME2 would run {forecast.on_sme2} of {forecast.eligible} CONV and GEMM "
+                f"operators, which take {numbers.share(share)} of the time now."
+            ),
+            *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
+            _table(forecast),
+            Paragraph("The costliest operators that SME2 leaves as they are:"),
+            Bullets([f"{x.name} ({x.category}): {numbers.ms(x.ms)}" for x in forecast.left[:_MOST_LEFT]]),
+        ]
+    blocks += [Paragraph(f"Note: {note}.") for note in run.forecasts[0].notes]
+    return Section("forecast", "With SME2 (predicted)", blocks)
+
+
+def _table(forecast: Forecast) -> Table:
+    predictions = [forecast.now, *forecast.predictions]
+    rows: list[tuple[Cell, ...]] = [
+        (name, *(Number(numbers.share(p.shares[name]), p.shares[name]) for p in predictions))
+        for name in forecast.now.shares
+    ]
+    rows.append(("Method::execute", *(Number(numbers.ms(p.predicted_ms), p.predicted_ms) for p in predictions)))
+    rows.append(("times faster", *(Number(numbers.ratio(p.ratio), p.ratio) for p in predictions)))
+    return Table("forecast", ("category", *forecast.columns), rows)
