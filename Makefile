@@ -4,6 +4,8 @@ PYTHON ?= python3
 PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+# Quiet but for warnings and errors; PIP_ARGS=-v shows what it does.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
 .PHONY: help setup setup-models demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
@@ -21,12 +23,14 @@ $(BIN)/python:
 
 # torch goes first: whatever comes after finds it and does not ask for another build of it.
 $(VENV)/.setup: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export]'
+	@echo "setting up $(VENV): torch, ExecuTorch and the kit; the first time takes minutes"
+	@$(PIP) $(TORCH)
+	@$(PIP) -e '.[export]'
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export,dev]'
+	@echo "setting up $(VENV): tools to test with"
+	@$(PIP) -e '.[export,dev]'
 	@touch $@
 
 setup: $(VENV)/.setup
@@ -39,7 +43,8 @@ test: $(VENV)/.setup-dev
 
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev
-	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -e '.[export,dev,models]' $(TORCH)
+	@echo "setting up $(VENV): what the zoo's models need"
+	@$(PIP) -e '.[export,dev,models]' $(TORCH)
 	@touch $@
 
 setup-models: $(VENV)/.setup-models

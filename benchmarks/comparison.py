@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.slowdown import alternate, export_slower
+from benchmarks.slowdown import compared, export_slower
 from model_profiling.analysis.latency import compare, latency_turns
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
@@ -52,11 +52,8 @@ def report(model: Path) -> None:
         home = Path(scratch)
         claimed = sum(real(model, home, number) != "no difference seen" for number in range(REAL))
         print(f"A/A real                {claimed} of {REAL} claim a difference")
-        models = [model, export_slower(home, "fp16")]
-        results = []
-        for _ in range(REAL):
-            before, after = alternate(models, home / "log")
-            results.append(compare(("before", before), ("after", after), paired=True))
+        slower_model = export_slower(home, "fp16")
+        results = [compared(model, slower_model, home / "compared") for _ in range(REAL)]
     found = sum(result.verdict == "slower" for result in results)
     slower = np.median([1 / result.ratio - 1 for result in results])
     print(f"real slowdown           {found} of {REAL} find it (median {slower:.1%})")

@@ -206,6 +206,11 @@ def test_a_phone_gets_pictures_of_its_own_and_no_sideways_scrolling(tab: Tab, pa
     assert smallest >= 9, "letters in pictures can be read"
 
 
+def test_a_window_of_1100_pixels_shows_all_of_the_latency(opened: Tab) -> None:
+    hidden = """[...document.querySelectorAll('#latency .scroll')].map((box) => box.scrollWidth - box.clientWidth)"""
+    assert opened.value(hidden) == [0, 0]
+
+
 def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, tmp_path: Path) -> None:
     def rename(name: str) -> str:
         return name.replace("Convolution (NHWC", f"{HOSTILE}</script><b> (NHWC") if "Convolution" in name else name

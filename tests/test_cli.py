@@ -47,6 +47,7 @@ def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: P
         (["run", "--config", tmp_path / "none.json"], 2, "does not exist"),
         (["export", "--model", "toy_cnm"], 2, "toy_cnn"),
         (["build", "--target", "vax"], 2, "unknown runner target"),
+        (["analyze", tmp_path / "none"], 2, "there is no run directory or .etdump at"),
     ]
     for arguments, code, words in cases:
         done = kit(*arguments, cwd=tmp_path)
@@ -54,6 +55,20 @@ def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: P
         assert "Traceback" not in done.stderr
         assert "\n  fix: " in done.stderr
         assert "Traceback" in kit(*arguments, "--debug", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "fix"),
+    [
+        (["rnu"], "there is no command 'rnu'", "Did you mean `sme2-kit run`?"),
+        (["zzzz"], "there is no command 'zzzz'", "`sme2-kit --help` lists them."),
+        (["run", "a.pte", "--bogus"], "unknown arguments: --bogus", "See `sme2-kit run --help`."),
+        (["kernels"], "the following arguments are required: MODEL.pte", "See `sme2-kit kernels --help`."),
+    ],
+)
+def test_wrong_use_is_two_lines_and_names_the_nearest(arguments: list[str], said: str, fix: str) -> None:
+    done = kit(*arguments)
+    assert (done.returncode, done.stderr) == (2, f"error: {said}\n  fix: {fix}\n")
 
 
 def test_doctor_says_what_is_there_and_what_is_missing() -> None:

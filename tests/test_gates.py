@@ -18,6 +18,7 @@ from tests.workspace import fresh_workspace
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Change = Callable[[dict[str, Any]], None]
+Toy = Callable[[str], Path]
 
 
 def _copy(home: Path, slower: float = 1.0, change: Change | None = None) -> Path:
@@ -154,13 +155,41 @@ def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     for side in ("base", "change"):
         fresh_workspace(tmp_path / side)
     steps = {step["name"]: step["run"] for step in content["jobs"]["gate"]["steps"] if "run" in step}
-    for name in ("Export both", "Measure both", "Gate"):
+    for name in ("Export both", "Gate", "Report on the change"):
         command = ["bash", "-eo", "pipefail", "-c", steps[name]]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        if name != "Gate":
-            assert done.returncode == 0, done.stderr
-    # The two are measured one after the other, so a machine that changes its pace may call them different.
-    assert done.returncode == (1 if "is slower by more than" in done.stdout else 0), done.stdout + done.stderr
+        # Base and change are the same program and are measured in turns, so that they also pass on a busy machine.
+        assert done.returncode == 0, done.stdout + done.stderr
     suite = ET.parse(tmp_path / "runs" / "performance.xml").getroot()
-    assert len(list(suite.iter("testcase"))) == 2
+    assert len(list(suite.iter("testcase"))) == 1
     assert "fp16" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "runs" / "change" / "report.html").is_file()
+
+
+def test_two_programs_are_measured_in_turns_and_judged(toy: Toy) -> None:
+    fp32, int8 = toy("fp32"), toy("int8")
+    for _ in range(3):
+        done = kit("compare", int8, fp32, "--fail-if-slower", 5, "--json")
+        (found,) = json.loads(done.stdout)
+        assert found["latency"]["paired"]
+        if not found["latency"]["contended"]:
+            break
+    assert (done.returncode, found["latency"]["verdict"]) == (1, "slower"), done.stderr
+    assert {change["name"] for change in found["profile"]["categories"]} >= {"CONV", "GEMM", "Data Movement"}
+    assert "slower by more than 5 %" in done.stderr
+
+
+def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, measured_run: Path, tmp_path: Path) -> None:
+    def refused(*arguments: object) -> str:
+        done = kit("compare", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        return done.stderr
+
+    fp32 = toy("fp32")
+    assert "does not exist" in refused(fp32, tmp_path / "none.pte")
+    assert "has not been measured" in refused(fp32, measured_run)
+    assert "its own baseline" in refused(fp32, fp32, "--fail-if-slower", 5)
+    assert "at least 1" in refused(fp32, toy("int8"), "--runs", 0)
+    assert "for two .pte" in refused(measured_run, measured_run, "--runs", 5)
+    (tmp_path / "broken.pte").write_bytes(b"nothing")
+    assert "error:" in refused(fp32, tmp_path / "broken.pte")

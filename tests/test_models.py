@@ -97,6 +97,10 @@ def test_a_missing_package_is_named_and_no_other_model_stands_in(
     with pytest.raises(SetupError, match=r"the model lacking needs the package a_package_nobody_has") as caught:
         load_model("lacking")
     assert caught.value.hint.startswith("pip install a_package_nobody_has 'torch==")
+    register_model("known_lack", "lacking:Model", requires=("a_package_nobody_has",), extra="vision")
+    with pytest.raises(SetupError) as caught:
+        load_model("known_lack")
+    assert caught.value.hint == "pip install 'executorch-sme2-kit[vision]'"
 
 
 class Offline(EagerModelBase):

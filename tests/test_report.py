@@ -14,10 +14,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from model_profiling.analysis.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.files import read_json
 from model_profiling.report import numbers
 from model_profiling.report.drawing import svg
+from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.theme import CATEGORY_COLOURS
 from model_profiling.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT, kit
@@ -143,6 +145,23 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         operators = experiment_analysis.breakdown.operators
         assert [line["operator"] for line in lines] == [operator.operator for operator in operators]
         assert [float(line["ms"]) for line in lines] == [round(operator.ms, 6) for operator in operators]
+
+
+def test_operators_of_several_delegates_are_told_apart_by_their_instruction(reported: Path) -> None:
+    rows = Tables((reported / "report.html").read_text()).found["operators"][0][1:]
+    names = [row[0][0] for row in rows]
+    assert len(set(names)) == len(names) and "delegate call (instruction 0)" in names
+    # As the terminal lists kernels.
+    places = [("GEMM #1", 0), ("IGEMM #1", 0), ("GEMM #1", 2)]
+    operators = [CoveredOperator(name, "GEMM", "", "", "", place, "SME2", [], 1, "", "") for name, place in places]
+    lines = coverage_lines("on", Coverage(3, 3, 0, 3, 3, "", operators), detail=True)[1:]
+    shown = [line.removesuffix("SME2").strip() for line in lines]
+    assert shown == ["GEMM #1 (instruction 0)", "IGEMM #1", "GEMM #1 (instruction 2)"]
+
+
+def test_where_intervals_of_operators_are_shown_their_clock_is_named(reported: Path) -> None:
+    text = "a category of one operator can have a narrower interval than that operator"
+    assert text in (reported / "report.md").read_text() and text in (reported / "report.html").read_text()
 
 
 def test_the_csv_of_one_run_adds_up_to_the_trace_of_the_same_run(reported: Path) -> None:
@@ -367,3 +386,8 @@ def test_the_summary_after_a_run_fits_a_screen_and_is_ascii_in_a_pipe(reported: 
     lines = done.stdout.splitlines()
     assert len(lines) <= 50 and max(map(len, lines)) <= 120
     assert done.stdout.isascii() and "\033" not in done.stdout
+
+
+def test_where_the_files_are_is_said_as_seen_from_here(reported: Path, tmp_path: Path) -> None:
+    for place, said in ((reported.parent, "run"), (tmp_path, reported)):
+        assert kit("analyze", reported, cwd=place).stdout.endswith(f"  files  {said}\n")

@@ -1,5 +1,6 @@
 """How far two sets of outputs differ: experiments against each other and against eager PyTorch."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -7,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.correctness import judge, suspicious
-from model_profiling.artifacts import DtypeCost, ExportRecord
+from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+from model_profiling.runner.protocol import Tensor
 
 Array = npt.NDArray[np.generic]
 
@@ -51,10 +53,15 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
 def outputs_of(directory: RunDirectory, manifest: Manifest, name: str) -> list[Array]:
     """The outputs an experiment left behind; empty if it left none (a foreign runner does not)."""
     record = manifest.experiments[name]
+    base = directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, "_output")
+    return read_outputs(base, record.outputs)
+
+
+def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Array]:
+    """`<base>-<index>.bin` of each tensor; empty unless all are there and of the size they should be."""
     arrays: list[Array] = []
-    for index, tensor in enumerate(record.outputs):
-        file = experiment_file(manifest.model.stem, name, record.threads, f"_output-{index}.bin")
-        path = directory.experiment(name) / file
+    for index, tensor in enumerate(tensors):
+        path = base.with_name(f"{base.name}-{index}.bin")
         if not path.is_file() or tensor.dtype in ("scalar", "bfloat16"):
             return []
         data = np.fromfile(path, dtype=np.dtype(tensor.dtype))

@@ -31,6 +31,11 @@ def run(args: argparse.Namespace) -> int:
     paths = [*([args.run_dir] if args.run_dir else []), *args.paths]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
+    for path in paths:
+        if not path.exists():
+            raise InputError(
+                f"there is no run directory or .etdump at {path}", "Check the path; `sme2-kit run` prints it."
+            )
     table = load_table(args.categories)
     if args.what_if:
         return _what_if(paths, args)

@@ -1,9 +1,12 @@
-"""`sme2-kit compare A B`: one line a person can act on, and a gate for CI."""
+"""`sme2-kit compare A B`: one line a person can act on, and a gate for CI. Two .pte are measured first, in turns."""
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
     from model_profiling.analysis.comparison import ProfileComparison
@@ -15,7 +18,7 @@ HELP = "compare two experiments, runs or dumps; can fail when the second is slow
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    where = "run directory, DIR:EXPERIMENT, DIR/EXPERIMENT or .etdump"
+    where = "run directory, DIR:EXPERIMENT, DIR/EXPERIMENT, .etdump, or .pte to be measured now"
     parser.add_argument("before", metavar="A", help=where)
     parser.add_argument(
         "after", metavar="B", help=f"{where}; of two whole runs, experiments of equal name are compared"
@@ -31,6 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fail-if-slower: accept an A of another model, machine or setting",
     )
+    parser.add_argument("--runs", type=int, metavar="N", help="of two .pte: timed executions of each, in turns (60)")
+    parser.add_argument("--threads", type=int, metavar="N", help="of two .pte: threads (1)")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
@@ -56,14 +61,15 @@ def run(args: argparse.Namespace) -> int:
         refuse_wrong_baseline(args.before, args.after, args.any_baseline)
     table = load_table(Path(args.categories) if args.categories else None)
     results: list[tuple[Comparison, ProfileComparison]] = []
-    for before, after in _pairs(args.before, args.after):
-        paired = bool(before.session) and before.session == after.session
-        names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
-        latency = compare((names[0], before.turns), (names[1], after.turns), paired)
-        old, new = before.profile(table), after.profile(table)
-        results.append(
-            (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
-        )
+    with tempfile.TemporaryDirectory() as scratch:
+        for before, after in _pairs(args, Path(scratch)):
+            paired = bool(before.session) and before.session == after.session
+            names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
+            latency = compare((names[0], before.turns), (names[1], after.turns), paired)
+            old, new = before.profile(table), after.profile(table)
+            results.append(
+                (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
+            )
     if args.json:
         print_json([{"latency": latency, "profile": profile} for latency, profile in results])
     else:
@@ -94,10 +100,18 @@ def _leave_for_ci(
         files.write_text(args.summary, earlier + job_summary(results, judgements))
 
 
-def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
+def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chosen]]":
     from model_profiling.analysis.selection import choose
     from model_profiling.errors import InputError
 
+    first, second = args.before, args.after
+    programs = [text for text in (first, second) if text.endswith(".pte")]
+    if len(programs) == 2:
+        return [_in_turns(args, scratch)]
+    if programs:
+        raise InputError(f"{programs[0]} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
+    if args.runs or args.threads:
+        raise InputError("--runs and --threads are for two .pte", "What is in a run directory has been measured.")
     before, after = choose(first), choose(second)
     pairs = [(next(iter(before.values())), next(iter(after.values())))]
     if len(before) > 1 or len(after) > 1:
@@ -111,3 +125,38 @@ def _pairs(first: str, second: str) -> "list[tuple[Chosen, Chosen]]":
     if not usable:
         raise InputError("there is no latency to compare (trace runs have none)", "Compare timing experiments.")
     return usable
+
+
+def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]":
+    """Measure two programs side by side on this machine: what they share, the machine's mood among it, cancels."""
+    from model_profiling.analysis.selection import Chosen
+    from model_profiling.artifacts import ExportPaths
+    from model_profiling.errors import InputError
+    from model_profiling.pipeline.execution import Program
+    from model_profiling.pipeline.pipeline import export_record, sample_inputs
+    from model_profiling.pipeline.side_by_side import measure
+    from model_profiling.platforms.local import LocalPlatform
+
+    runs, threads = 60 if args.runs is None else args.runs, 1 if args.threads is None else args.threads
+    if runs < 1 or threads < 1:
+        raise InputError("--runs and --threads are at least 1", "Leave them out for the defaults.")
+    programs = {}
+    for name, text in (("A", args.before), ("B", args.after)):
+        paths = ExportPaths(Path(text).resolve())
+        if not paths.pte.is_file():
+            raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
+        programs[name] = Program(paths.pte, paths.stem, sample_inputs(paths, export_record(paths)))
+    with progress() as report:
+        outcomes = measure(LocalPlatform(), programs, scratch, threads, runs, report, traced=True)
+    found = [
+        Chosen(
+            name=outcome.program.stem,
+            turns=outcome.timed,
+            latency_source="untraced executions",
+            etdump=outcome.file(".etdump"),
+            session="now",
+            traced_lengths=[len(turn.ns) for turn in outcome.traced],
+        )
+        for outcome in outcomes.values()
+    ]
+    return found[0], found[1]

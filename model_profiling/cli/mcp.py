@@ -20,6 +20,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         from model_profiling.mcp_server.server import build_server
     except ModuleNotFoundError as error:
-        raise SetupError(f"serving needs {error.name}, which is not installed", "pip install 'mcp>=2.0,<3'") from error
+        raise SetupError(
+            f"serving needs {error.name}, which is not installed", "pip install 'executorch-sme2-kit[mcp]'"
+        ) from error
     build_server(args.workspace).run("stdio")
     return 0

@@ -163,14 +163,15 @@ def _own_line(error: Exception) -> str:
 
 def missing_package(model: str, package: str) -> SetupError:
     """Say which package a model lacks, and how to install it without letting pip replace torch."""
+    said = f"the model {model} needs the package {package}, which is not installed"
+    known = registered_models().get(model)
+    if known is not None and package in known.requires and known.extra:
+        return SetupError(said, f"pip install 'executorch-sme2-kit[{known.extra}]'")
     try:
         torch_pin = f" 'torch=={importlib.metadata.version('torch').split('+')[0]}'"
     except importlib.metadata.PackageNotFoundError:
         torch_pin = ""
-    return SetupError(
-        f"the model {model} needs the package {package}, which is not installed",
-        f"pip install {PYPI_NAMES.get(package, package)}{torch_pin}",
-    )
+    return SetupError(said, f"pip install {PYPI_NAMES.get(package, package)}{torch_pin}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -23,10 +23,20 @@ _SETTLE_BELOW_NS = 50_000_000
 Report = Callable[[str, int, int], None]
 
 
+@dataclass(frozen=True)
+class Program:
+    """What is executed: a .pte, what its files are called after, and its inputs (none: the runner feeds ones)."""
+
+    pte: Path
+    stem: str
+    inputs: tuple[Path, ...]
+
+
 @dataclass
 class Outcome:
     """What came of one experiment: its samples and last words, or why it failed."""
 
+    program: Program
     experiment: Experiment
     runner: RunnerRecord
     scratch: Path
@@ -41,23 +51,19 @@ class Outcome:
     def samples(self) -> Samples:
         return Samples(self.timed, self.traced)
 
-
-@dataclass(frozen=True)
-class Group:
-    """What all lanes of a group share."""
-
-    platform: Platform
-    model: Path
-    stem: str
-    inputs: tuple[Path, ...]
-    timeout_s: float
+    def file(self, suffix: str) -> Path:
+        name = experiment_file(self.program.stem, self.experiment.name, self.experiment.num_threads, suffix)
+        return self.scratch / name
 
 
 class GroupRun:
     """Holds the group's processes open, lets them take turns, and ends them whatever happens."""
 
-    def __init__(self, group: Group, schedule: Schedule, outcomes: dict[str, Outcome], report: Report) -> None:
-        self._group = group
+    def __init__(
+        self, platform: Platform, schedule: Schedule, outcomes: dict[str, Outcome], report: Report, timeout_s: float
+    ) -> None:
+        self._platform = platform
+        self._timeout_s = timeout_s
         self._schedule = schedule
         self._outcomes = outcomes
         self._report = report
@@ -79,10 +85,7 @@ class GroupRun:
                 session.close()
         for outcome in self._outcomes.values():
             if outcome.failure is None:
-                name = experiment_file(
-                    self._group.stem, outcome.experiment.name, outcome.experiment.num_threads, "_samples.json"
-                )
-                files.write_json(outcome.scratch / name, outcome.samples)
+                files.write_json(outcome.file("_samples.json"), outcome.samples)
 
     def _take_turns(self) -> None:
         done, start = 0, time.monotonic()
@@ -106,30 +109,25 @@ class GroupRun:
     def _open(self, lane: Lane) -> None:
         experiment, outcome = lane.experiment, self._outcomes[lane.experiment.name]
         traced = lane.kind is not Kind.TIMED
-
-        def place(suffix: str) -> Path:
-            return outcome.scratch / experiment_file(self._group.stem, experiment.name, experiment.num_threads, suffix)
-
         request = Request(
             runner=outcome.runner,
-            model=self._group.model,
-            inputs=self._group.inputs,
+            model=outcome.program.pte,
+            inputs=outcome.program.inputs,
             threads=experiment.num_threads,
             warmup=experiment.warmup,
             disable_features=tuple(experiment.disable_features),
-            log=place(".log"),
-            etdump=place(".etdump") if traced else None,
-            # Both lanes of an experiment compute the same; the traced one, which every experiment has, is kept.
-            output_base=place("_output") if traced else None,
-            kernel_trace=place(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
-            timeout_s=self._group.timeout_s,
+            log=outcome.file(".log"),
+            etdump=outcome.file(".etdump") if traced else None,
+            output_base=outcome.file("_output") if self._is_last(lane) else None,
+            kernel_trace=outcome.file(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
+            timeout_s=self._timeout_s,
             launch_prefix=tuple(experiment.launch_prefix),
             affinity=experiment.affinity,
         )
         if lane.kind is Kind.LAUNCHED:
-            self._sessions[lane.label] = LaunchedSession(self._group.platform, request)
+            self._sessions[lane.label] = LaunchedSession(self._platform, request)
             return
-        session = self._group.platform.open(request)
+        session = self._platform.open(request)
         self._sessions[lane.label] = session
         outcome.features, outcome.ready = session.features, session.ready
 
@@ -147,8 +145,12 @@ class GroupRun:
 
     def _finish(self, lane: Lane) -> None:
         done = self._sessions[lane.label].finish()
-        if lane.kind is not Kind.TIMED:
+        if self._is_last(lane):
             self._outcomes[lane.experiment.name].done = done
+
+    def _is_last(self, lane: Lane) -> bool:
+        """Whether this lane's outputs are kept: both lanes of an experiment compute the same."""
+        return lane is [other for other in self._schedule.lanes if other.experiment is lane.experiment][-1]
 
 
 def keep(outcome: Outcome, home: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
-from model_profiling.pipeline.execution import Group, GroupRun, Outcome, Report, clear_scratch, keep
+from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch, keep
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.schedule import Schedule, groups, interleave
 from model_profiling.platforms.base import Platform, Probe
@@ -90,14 +90,14 @@ class Pipeline:
     ) -> list[tuple[str, KitError]]:
         """Run a group side by side, put each finished experiment in place, then say so in the manifest."""
         session, started, load_before = uuid.uuid4().hex[:12], _now(), self._platform.load()
-        outcomes = {e.name: Outcome(e, self._runner(e), self._scratch / e.name) for e in todo}
+        program = Program(self._paths.pte, self._paths.stem, inputs)
+        outcomes = {e.name: Outcome(program, e, self._runner(e), self._scratch / e.name) for e in todo}
         for outcome in outcomes.values():
             outcome.scratch.mkdir(parents=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
         schedule = interleave(todo, foreign, self._config.seed, timed=self._platform.timing == "measured")
-        group = Group(self._platform, self._paths.pte, self._paths.stem, inputs, self._config.timeout_s)
-        group_run = GroupRun(group, schedule, outcomes, self._report)
+        group_run = GroupRun(self._platform, schedule, outcomes, self._report, self._config.timeout_s)
         group_run.run()
         manifest.schedules[session] = _schedule_record(
             schedule, self._config.seed, group_run.settle_runs, bool(foreign), self._platform.conditions()
@@ -177,18 +177,10 @@ class Pipeline:
         return self._runners[experiment.runner_path]
 
     def _inputs(self, export: ExportRecord | None) -> tuple[Path, ...]:
-        """The config's inputs, else the samples saved beside the .pte, else none (the runner then feeds ones)."""
+        """The config's inputs, else the samples saved beside the .pte."""
         if self._config.inputs:
             return tuple(Path(file).resolve() for file in self._config.inputs)
-        if export is None:
-            return ()
-        paths = tuple(self._paths.directory / tensor.file for tensor in export.inputs)
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            raise InputError(
-                f"sample input {missing[0]} is missing", "Export the model again, or give `inputs` in the config."
-            )
-        return paths
+        return sample_inputs(self._paths, export)
 
     def _write(self, manifest: Manifest) -> None:
         used = {record.session for record in manifest.experiments.values()}
@@ -205,6 +197,19 @@ def export_record(paths: ExportPaths) -> ExportRecord | None:
     if record is None or record.files.get(paths.pte.name) != files.sha256(paths.pte):
         return None
     return record
+
+
+def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path, ...]:
+    """The inputs an export saved beside the .pte; none if it is not known how it was exported."""
+    if export is None:
+        return ()
+    inputs = tuple(paths.directory / tensor.file for tensor in export.inputs)
+    missing = [path for path in inputs if not path.is_file()]
+    if missing:
+        raise InputError(
+            f"sample input {missing[0]} is missing", "Export the model again, or give `inputs` in the config."
+        )
+    return inputs
 
 
 def model_dtype(paths: ExportPaths, export: ExportRecord | None) -> str:

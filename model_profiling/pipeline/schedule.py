@@ -67,21 +67,25 @@ def groups(config: Config) -> list[list[Experiment]]:
     return result
 
 
-def interleave(experiments: list[Experiment], foreign: set[str], seed: int, timed: bool = True) -> Schedule:
+def interleave(
+    experiments: list[Experiment], foreign: set[str], seed: int, timed: bool = True, traced: bool = True
+) -> Schedule:
     """Spread every lane's runs over the turns and shuffle each turn, so that drift meets all lanes alike.
 
-    Without `timed`, where time means nothing, there are only traced lanes.
+    Without `timed`, where time means nothing, there are only traced lanes; without `traced` there are none.
     """
     turns = min(MOST_TURNS, max(experiment.num_runs for experiment in experiments))
     lanes = []
     for experiment in experiments:
-        runs, traced = experiment.num_runs, experiment.runs_traced
+        runs, with_tracer = experiment.num_runs, experiment.runs_traced
         if experiment.name in foreign:
             lanes.append(Lane(experiment, Kind.LAUNCHED, _spread(runs, min(MOST_LAUNCHES, runs), turns)))
             continue
         if timed and MODES[experiment.mode] == "timing":
             lanes.append(Lane(experiment, Kind.TIMED, _spread(runs, min(runs, turns), turns)))
-        lanes.append(Lane(experiment, Kind.TRACED, _spread(traced, max(1, traced // LEAST_TRACED_TURN), turns)))
+        if traced:
+            used = max(1, with_tracer // LEAST_TRACED_TURN)
+            lanes.append(Lane(experiment, Kind.TRACED, _spread(with_tracer, used, turns)))
     shuffler = random.Random(seed)
     order = []
     for _ in range(turns):

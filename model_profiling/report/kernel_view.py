@@ -5,6 +5,7 @@ from model_profiling.analysis.kernels import KernelCalls
 from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.xnntrace import TracedKernel
 from model_profiling.report.markdown import row, text
+from model_profiling.report.words import told_apart
 from model_profiling.run_directory import Manifest
 
 
@@ -37,7 +38,7 @@ def kernel_view(summary: AnalysisSummary) -> str:
         lines += [row(["operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2"])]
         lines += [
             "|---|---|---|---:|---:|---|---|",
-            *(_row(operator) for operator in experiment.coverage.operators),
+            *map(_row, operator_names(experiment.coverage), experiment.coverage.operators),
             "",
         ]
         if experiment.kernels is not None and experiment.kernels.at_load:
@@ -57,12 +58,16 @@ def log_view(logs: dict[str, list[TracedKernel]]) -> str:
     return "\n".join([*lines, "", "Evidence of trace runs: it says what ran and never how fast."]) + "\n"
 
 
-def _row(operator: CoveredOperator) -> str:
+def operator_names(coverage: Coverage) -> list[str]:
+    return told_apart((operator.name, operator.instruction) for operator in coverage.operators)
+
+
+def _row(name: str, operator: CoveredOperator) -> str:
     kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
     calls = ", ".join(str(call.calls) for call in operator.kernels) or "-"
     work = operator.multiply_accumulates
     macs = f"{work:,}" if work is not None else "-"
-    return row([operator.name, operator.level, kernels, calls, macs, operator.shape, operator.why_not])
+    return row([name, operator.level, kernels, calls, macs, operator.shape, operator.why_not])
 
 
 def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
@@ -71,10 +76,11 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     lines = [f"  {name}: {coverage.headline}{sme}"]
     if not detail:
         return lines
-    width = max((len(operator.name) for operator in coverage.operators), default=0)
-    for operator in coverage.operators:
+    names = operator_names(coverage)
+    width = max(map(len, names), default=0)
+    for label, operator in zip(names, coverage.operators, strict=True):
         matrix = _matrix_kernel(operator.kernels)
-        lines.append(f"    {operator.name:<{width}}  {matrix or operator.level}{_reason(operator)}")
+        lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator)}")
     if coverage.note:
         lines.append(f"    note: {coverage.note}")
     return lines

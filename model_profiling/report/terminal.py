@@ -5,13 +5,14 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence
+from model_profiling.report.words import agreement_sentence, comparison_sentence, told_apart
 from model_profiling.run_directory import Manifest, RunDirectory
 
 MOST_OPERATORS = 6
@@ -78,7 +79,7 @@ def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSum
     lines += ["", *(f"  {style.verdict(c.verdict, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
     lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
-    lines += ["", *_analysis(summary, style), f"  {style.dim('files')}  {directory.path}"]
+    lines += ["", *_analysis(summary, style), _files(directory, style)]
     return "\n".join(lines) + "\n"
 
 
@@ -102,7 +103,13 @@ def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSumm
     for name, coverage in covered.items():
         lines += [*coverage_lines(name, coverage, detail=name == best), *([""] if name == best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
-    return [*lines, f"  {style.dim('files')}  {directory.path}"]
+    return [*lines, _files(directory, style)]
+
+
+def _files(directory: RunDirectory, style: Style) -> str:
+    """Where the run is, seen from here if it lies below."""
+    path, here = directory.path, Path.cwd()
+    return f"  {style.dim('files')}  {path.relative_to(here) if path.is_relative_to(here) else path}"
 
 
 def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
@@ -169,8 +176,10 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     legend = style.dim(f"before: {comparison.before}, now: {comparison.after}, traced")
     lines = [*table(rows, words=1, left={2, 4}), f"  {legend}", "", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows = [("top operators", "before", "now", "faster")]
-    for operator in [x for x in comparison.operators if x.where != "runtime"][:most]:
-        change, name = operator.change, operator.after or operator.before
+    operators = [x for x in comparison.operators if x.where != "runtime"]
+    names = told_apart((x.after or x.before, x.instruction) for x in operators)
+    for name, operator in list(zip(names, operators, strict=True))[:most]:
+        change = operator.change
         times = (f"{change.before_ms:.3f} ms", f"{change.after_ms:.3f} ms")
         rows.append((_named(name, operator.where), *times, _ratio(change)))
     return lines + table(rows, words=1)

@@ -13,8 +13,7 @@ from pathlib import Path
 from model_profiling.errors import SetupError
 from model_profiling.places import cache_directory
 
-SUPPORTED_VERSION = "1.5.1"
-_INSTALL_HINT = f"Run `make setup`, or `pip install executorch=={SUPPORTED_VERSION}` in the environment you use."
+_INSTALL_HINT = "pip install 'executorch-sme2-kit[run]'"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The experiment after the profile: profile the baseline, try what the advice names, combine what won, rank."""
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,16 +9,19 @@ import msgspec
 import numpy as np
 
 from model_profiling import files
-from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs
+from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.latency import Comparison, compare
 from model_profiling.analysis.summary import ExperimentAnalysis
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.pipeline.config import parse_config
-from model_profiling.pipeline.pipeline import Pipeline
+from model_profiling.pipeline.execution import Program
+from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
+from model_profiling.pipeline.schedule import MOST_TURNS
+from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
 from model_profiling.report import results
-from model_profiling.tune.measure import Lap, outputs_of, round_key, take_turns
+from model_profiling.run_directory import Turn, experiment_file
 from model_profiling.tune.variants import Variant, first_round, second_round
 
 RESULT = "tune.json"
@@ -46,6 +50,13 @@ class TuneResult(msgspec.Struct, frozen=True):
     tried: list[Tried]
     winner: str = ""
     schema: int = 1
+
+
+class Lap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The turns of one round, by variant; `key` is a hash of everything that decides them."""
+
+    key: str
+    turns: dict[str, list[Turn]]
 
 
 @dataclass(frozen=True)
@@ -135,10 +146,10 @@ class Tuner:
     def _lap(self, number: int, names: list[str]) -> Lap:
         """The round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
-        models = {name: (self._made[name].paths.pte, self._made[name].record) for name in names}
-        ptes = {name: pte for name, (pte, _) in models.items()}
+        programs = {name: _program(self._made[name]) for name in names}
         runner = self._platform.runner(None).sha256
-        key = round_key(ptes, runner, self._request.threads, self._request.runs)
+        threads, runs = self._request.threads, self._request.runs * MOST_TURNS
+        key = round_key(programs, runner, threads, runs)
         if path.is_file() and not self._request.force:
             try:
                 earlier = files.read_json(path, Lap, "measurements")
@@ -146,16 +157,17 @@ class Tuner:
                 earlier = None
             if earlier is not None and earlier.key == key:
                 return earlier
-        outputs = self._home / "outputs"
-        outputs.mkdir(exist_ok=True)
-        turns = take_turns(self._platform, models, outputs, self._request.threads, self._request.runs, self._report)
-        lap = Lap(key, turns)
+        outcomes = measure(self._platform, programs, self._home / "measured", threads, runs, self._report)
+        lap = Lap(key, {name: outcome.timed for name, outcome in outcomes.items()})
         files.write_json(path, lap)
         return lap
 
     def _tried(self, variant: Variant, base: Variant, lap: Lap) -> Tried:
         record, reference = self._made[variant.name].record, self._made[base.name]
-        ours = outputs_of(self._home / "outputs", variant.name, record)
+        home, stem = self._home / "measured" / variant.name, self._made[variant.name].paths.stem
+        ours = read_outputs(
+            home / experiment_file(stem, variant.name, self._request.threads, "_output"), record.outputs
+        )
         # Every variant answers to the eager model of the baseline's dtype, not to its own.
         theirs = expected_outputs(reference.paths.directory, reference.record)
         agreement = (
@@ -185,6 +197,17 @@ class Tuner:
         ranked = sorted(tried, key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
         winner = next((entry.name for entry in ranked if won(entry)), "")
         return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
+
+
+def round_key(programs: dict[str, Program], runner: str, threads: int, runs: int) -> str:
+    digest = hashlib.sha256(f"{runner} {threads} {runs}".encode())
+    for name, program in sorted(programs.items()):
+        digest.update(f"{name} {files.sha256(program.pte)}".encode())
+    return digest.hexdigest()
+
+
+def _program(made: ExportResult) -> Program:
+    return Program(made.paths.pte, made.paths.stem, sample_inputs(made.paths, made.record))
 
 
 def won(entry: Tried | None) -> bool:

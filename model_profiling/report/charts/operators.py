@@ -6,19 +6,21 @@ from model_profiling.analysis.comparison import OperatorChange
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, WHITE, Theme
+from model_profiling.report.words import told_apart
 
 MOST_OPERATORS = 12
 
 
 def operators(changes: Sequence[OperatorChange], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
     """The costliest operators: two bars each, and how many times faster with its interval."""
-    chosen = [entry for entry in changes if entry.where != "runtime"][:MOST_OPERATORS]
+    chosen = [entry for entry in changes if entry.where != "runtime"]
+    names = told_apart((entry.after or entry.before, entry.instruction) for entry in chosen)
+    chosen = chosen[:MOST_OPERATORS]
     values: list[Values] = []
     labels: list[Values] = []
     longest = max((max(e.change.before_ms, e.change.after_ms) for e in chosen), default=1.0) or 1.0
     for place, entry in enumerate(chosen):
-        change = entry.change
-        name = entry.after or entry.before
+        change, name = entry.change, names[place]
         text = name if entry.where == "delegated" else f"{name} (portable)"
         labels.append({"place": place, "line": 0, "x": 0.0, "label": text})
         bounds = f" ({numbers.interval(change.low, change.high)})" if change.low is not None else ""

@@ -3,10 +3,11 @@
 from collections import Counter
 
 from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.coverage import CoveredOperator
+from model_profiling.analysis.coverage import Coverage
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import kernel
+from model_profiling.report.kernel_view import operator_names
 from model_profiling.report.run import Run
 
 _COMPUTE = ("CONV", "GEMM")
@@ -41,18 +42,18 @@ def _covered(run: Run) -> list[Block]:
         assert coverage is not None
         if coverage.on_sme2 or coverage.on_sme or len(traced) == 1:
             blocks.append(Paragraph(f"{name}{f' ({coverage.note})' if coverage.note else ''}:"))
-            blocks.append(_coverage_table(coverage.operators))
+            blocks.append(_coverage_table(coverage))
     return blocks
 
 
-def _coverage_table(operators: list[CoveredOperator]) -> Table:
+def _coverage_table(coverage: Coverage) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for operator in operators:
-        names = ", ".join(call.kernel for call in operator.kernels) or "-"
+    for name, operator in zip(operator_names(coverage), coverage.operators, strict=True):
+        kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
         calls = sum(call.calls for call in operator.kernels)
         work = operator.multiply_accumulates
         macs = Number(f"{work:,}" if work is not None else "-", work)
-        rows.append((operator.name, operator.level, names, Number(str(calls), calls), macs, operator.why_not))
+        rows.append((name, operator.level, kernels, Number(str(calls), calls), macs, operator.why_not))
     return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 

@@ -6,10 +6,8 @@ from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragrap
 from model_profiling.report.run import Run
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 
-_COLUMNS = (
-    "experiment", "switched off", "median", "MAD", "p90", "p95", "p99", "min", "max",
-    "CV", "drift", "outliers", "runs", "tracer cost",
-)  # fmt: skip
+_COLUMNS = ("experiment", "switched off", "median", "MAD", "p95", "runs", "tracer cost")
+_SPREAD = ("experiment", "min", "p90", "p99", "max", "CV", "drift", "outliers")
 
 
 def section(run: Run) -> Section | None:
@@ -18,9 +16,10 @@ def section(run: Run) -> Section | None:
         return None
     blocks: list[Block] = []
     if run.measured:
-        rows = [_row(name, experiment) for name, experiment in metrics.experiments.items() if experiment.latency]
-        if rows:
-            blocks += [Table("latency", _COLUMNS, rows)]
+        timed = {name: experiment for name, experiment in metrics.experiments.items() if experiment.latency}
+        if timed:
+            blocks.append(Table("latency", _COLUMNS, [_row(*item) for item in timed.items()]))
+            blocks.append(Table("spread", _SPREAD, [_spread(*item) for item in timed.items()]))
         sentences = [comparison_sentence(comparison) + "." for comparison in metrics.comparisons]
         sentences += [
             f"{name}: {warning}."
@@ -45,20 +44,29 @@ def section(run: Run) -> Section | None:
 def _row(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
     latency, overhead = experiment.latency, experiment.tracer_overhead_percent
     assert latency is not None
-    times = (
-        latency.median_ms, latency.mad_ms, latency.p90_ms, latency.p95_ms, latency.p99_ms,
-        latency.min_ms, latency.max_ms,
-    )  # fmt: skip
     return (
         name,
         ", ".join(experiment.disabled) or "nothing",
-        *(Number(numbers.ms(value), value) for value in times),
-        Number(f"{latency.cv_percent:.1f} %", latency.cv_percent),
-        Number(numbers.percent(latency.drift_percent), latency.drift_percent),
-        Number(str(latency.outliers), latency.outliers),
+        *_times(latency.median_ms, latency.mad_ms, latency.p95_ms),
         Number(str(latency.runs), latency.runs),
         Number(numbers.percent(overhead) if overhead is not None else "-", overhead),
     )
+
+
+def _spread(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
+    latency = experiment.latency
+    assert latency is not None
+    return (
+        name,
+        *_times(latency.min_ms, latency.p90_ms, latency.p99_ms, latency.max_ms),
+        Number(f"{latency.cv_percent:.1f} %", latency.cv_percent),
+        Number(numbers.percent(latency.drift_percent), latency.drift_percent),
+        Number(str(latency.outliers), latency.outliers),
+    )
+
+
+def _times(*values: float) -> list[Number]:
+    return [Number(numbers.ms(value), value) for value in values]
 
 
 def _outputs(run: Run) -> list[Block]:

@@ -8,6 +8,7 @@ from model_profiling.analysis.comparison import Change, OperatorChange, ProfileC
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Block, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.run import Run
+from model_profiling.report.words import told_apart
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
 MOST_OPERATORS = 15
@@ -88,6 +89,8 @@ def operators(run: Run) -> Section | None:
     if run.measured and run.summary.comparisons:
         text = "Times are means over typical executions. How many times faster is from executions paired by turn, "
         blocks.append(Paragraph(text + "so on an unsteady machine it need not be the quotient of the two times."))
+        text = "An operator's interval also allows for XNNPACK's clock of whole microseconds, a category's does not: "
+        blocks.append(Paragraph(text + "a category of one operator can have a narrower interval than that operator."))
     for name in run.alone:
         if run.measured and not run.summary.comparisons and name == run.alone[0]:
             blocks.append(Picture("operators", "The costliest operators."))
@@ -118,19 +121,18 @@ def _operator_changes(run: Run, comparison: ProfileComparison) -> Table:
     before, after = run.sides(comparison.before, comparison.after)
     old, new = (_places(run.summary.experiments[n].breakdown) for n in (comparison.before, comparison.after))
     rows = []
-    for entry in comparison.operators:
+    names = told_apart((entry.after or entry.before, entry.instruction) for entry in comparison.operators)
+    for name, entry in zip(names, comparison.operators, strict=True):
         was, now = old.get((entry.instruction, entry.before)), new.get((entry.instruction, entry.after))
         times = _times(entry.change) if run.measured else ()
         labels = (entry.category, entry.where, _kernels(was, now))
-        rows.append((_name(entry), *times, *labels, source(now) or source(was)))
+        rows.append((name + _gone(entry), *times, *labels, source(now) or source(was)))
     timed = (before, after, "times faster", "95 % interval", "share now") if run.measured else ()
     return _with_sources(("operator", *timed, "category", "where", "kernel", "source"), rows)
 
 
-def _name(entry: OperatorChange) -> str:
-    name = entry.after or entry.before
-    gone = "" if entry.after and entry.before else " (only before)" if entry.before else " (only now)"
-    return name + gone
+def _gone(entry: OperatorChange) -> str:
+    return "" if entry.after and entry.before else " (only before)" if entry.before else " (only now)"
 
 
 def _times(change: Change) -> tuple[Cell, ...]:
@@ -151,7 +153,9 @@ def _kernels(was: InstanceTime | None, now: InstanceTime | None) -> str:
 def _operators_alone(run: Run, name: str) -> Table:
     breakdown = run.summary.experiments[name].breakdown
     rows = []
-    for entry in sorted(breakdown.instances, key=lambda entry: -entry.ms) if run.measured else breakdown.instances:
+    entries = sorted(breakdown.instances, key=lambda entry: -entry.ms) if run.measured else breakdown.instances
+    names = told_apart((entry.name, entry.instruction) for entry in entries)
+    for label, entry in zip(names, entries, strict=True):
         spread = entry.spread
         times = (
             Number(numbers.ms(entry.ms), entry.ms),
@@ -160,7 +164,7 @@ def _operators_alone(run: Run, name: str) -> Table:
             Number(numbers.share(entry.share), entry.share),
         )
         labels = (entry.category, entry.where, kernel(entry), source(entry))
-        rows.append((entry.name, *(times if run.measured else ()), *labels))
+        rows.append((label, *(times if run.measured else ()), *labels))
     timed = (name, "median", "p95", "share") if run.measured else ()
     return _with_sources(("operator", *timed, "category", "where", "kernel", "source"), rows)
 
