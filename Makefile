@@ -23,8 +23,9 @@ $(BIN)/python:
 
 # torch goes first: whatever comes after finds it and does not ask for another build of it.
 $(VENV)/.setup: pyproject.toml | $(BIN)/python
-	@echo "setting up $(VENV): torch, ExecuTorch and the kit; the first time takes minutes"
+	@echo "setting up $(VENV), the first time for minutes; 1 of 2: $(TORCH)"
 	@$(PIP) $(TORCH)
+	@echo "setting up $(VENV); 2 of 2: ExecuTorch and the kit"
 	@$(PIP) -e '.[export]'
 	@touch $@
 

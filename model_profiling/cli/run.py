@@ -87,10 +87,11 @@ def _kept(result: "PipelineResult") -> str:
 def _write_report(directory: Path, say: TextIO) -> None:
     from model_profiling.report import writing
     from model_profiling.report.drawing import Artist
+    from model_profiling.report.terminal import seen_from_here
 
     with Artist() as artist:
         written = writing.write_report(artist, directory, directory / writing.MARKDOWN, "", markdown=True, page=True)
-    say.write("".join(f"{path}\n" for path in written))
+    say.write("".join(f"{seen_from_here(path)}\n" for path in written))
 
 
 def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: list[str] | None = None) -> int:
     """Run one tool by its script's name, with the kit's way to fail."""
-    from model_profiling.cli.main import run_guarded
+    from model_profiling.cli.main import Parser, run_guarded
 
     prepare, run = _TOOLS[name]
-    parser = argparse.ArgumentParser(prog=f"{name}.py", description=run.__doc__)
+    parser = Parser(prog=f"{name}.py", description=run.__doc__)
     prepare(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)

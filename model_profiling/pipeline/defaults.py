@@ -50,7 +50,7 @@ def default_config(
     if accelerator is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
-            "an int8 or fp16 export may have one (sme2-kit doctor tells)"
+            "an int8 or fp16 export may have one (sme2-kit doctor tells); sme2-kit kernels, then forecast, predict SME2"
         )
     raw["experiments"] = [
         {"name": f"{platform.name}_{accelerator}_on", **common},

@@ -107,9 +107,13 @@ def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSumm
 
 
 def _files(directory: RunDirectory, style: Style) -> str:
-    """Where the run is, seen from here if it lies below."""
-    path, here = directory.path, Path.cwd()
-    return f"  {style.dim('files')}  {path.relative_to(here) if path.is_relative_to(here) else path}"
+    return f"  {style.dim('files')}  {seen_from_here(directory.path)}"
+
+
+def seen_from_here(path: Path) -> Path:
+    """The path relative to the working directory if it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
