@@ -123,7 +123,7 @@ def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Pa
     result = compare(sides[0], sides[1], paired=True, confidence=0.999)
     # These machines are shared: a tolerance of 2 % on top of the 99.9 % interval.
     assert result.low < 1.02
-    assert result.high > 0.98
+    assert result.high is not None and result.high > 0.98
 
 
 def test_a_real_slowdown_of_five_percent_is_found(register: Callable[..., None], toy: Toy, tmp_path: Path) -> None:
@@ -159,26 +159,27 @@ def test_another_dtype_gets_a_directory_of_its_own(toy: Toy, tmp_path: Path) -> 
     for dtype, folder in (("fp16", local_name()), ("int8", f"{local_name()}-int8"), ("fp16", local_name())):
         done = kit("run", artifacts / f"toy_cnn_xnnpack_{dtype}.pte", "--runs", 2, "--quiet")
         assert done.returncode == 0, done.stderr
-        assert RunDirectory(tmp_path / "out_toy_cnn" / "runs" / folder).manifest().model.dtype == dtype
+        run = RunDirectory(tmp_path / "out_toy_cnn" / "runs" / folder)
+        assert run.manifest().model.dtype == dtype
+        # Two turns bound no ratio, which is no reason to call the run damaged.
+        assert kit("validate", "--results", run.path).returncode == 0
 
 
 def test_other_work_on_the_machine_is_noticed(toy: Toy, tmp_path: Path) -> None:
-    """A busy machine stretches long executions more than short ones: such a ratio must carry its warning."""
+    """How many executions it interrupts is the system's affair; that some are interrupted is not overlooked."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
     try:
         # Turns of ten executions, longer than what the system lets anyone have undisturbed.
-        done = kit("run", toy("fp16"), "--output-root", tmp_path / "out", "--runs", 200, "--json")
+        done = kit("run", toy("fp16"), "--output-root", tmp_path / "out", "--runs", 200, "--quiet")
     finally:
         for other in others:
             other.kill()
             other.wait()
-    metrics = json.loads(done.stdout)["metrics"]
-    assert all(comparison["contended"] for comparison in metrics["comparisons"])
-    # The short executions of one experiment may slip through between two interruptions; the long ones do not.
-    warnings = [
-        warning for experiment in metrics["experiments"].values() for warning in experiment["latency"]["warnings"]
-    ]
-    assert any("took the processor away" in warning for warning in warnings)
+    assert done.returncode == 0, done.stderr
+    directory = RunDirectory(tmp_path / "out")
+    manifest = directory.manifest()
+    taken = [turn for name in manifest.experiments for turn in directory.samples(manifest, name).timed]
+    assert sum(turn.preempted for turn in taken) > 0.05 * sum(len(turn.ns) for turn in taken)
 
 
 def test_int8_and_fp32_run_too(toy: Toy, tmp_path: Path, runner: Path) -> None:

@@ -95,6 +95,8 @@ def _busy(result: "TuneResult") -> str:
 
 
 def _row(entry: "Tried", width: int, baseline: str) -> str:
+    from model_profiling.report import numbers
+
     if entry.failure or entry.median_ms is None:
         return f"  {entry.name:<{width}}  could not be made: {entry.failure}"
     speed = "baseline" if entry.name == baseline else "-"
@@ -102,7 +104,8 @@ def _row(entry: "Tried", width: int, baseline: str) -> str:
         mark = (
             " busy" if entry.comparison.contended else " ~" if entry.comparison.verdict == "no difference seen" else ""
         )
-        speed = f"{entry.comparison.ratio:.2f}x ({entry.comparison.low:.2f} to {entry.comparison.high:.2f}){mark}"
+        interval = numbers.interval(entry.comparison.low, entry.comparison.high)
+        speed = f"{entry.comparison.ratio:.2f}x ({interval}){mark}"
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"
     verdict = "; ".join([agreement.verdict, *agreement.remarks]) if agreement else "-"

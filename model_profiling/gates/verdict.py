@@ -27,7 +27,7 @@ def judge(comparisons: list[Comparison], limit_percent: float, strict: bool) -> 
 
 def _judge(comparison: Comparison, limit_percent: float, strict: bool) -> Judgement:
     name, allowed = comparison.after, 1 / (1 + limit_percent / 100)
-    if not math.isfinite(comparison.high):
+    if comparison.high is None:
         raise InputError(
             f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides with more runs (--runs 60)."
         )

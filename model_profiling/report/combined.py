@@ -48,7 +48,7 @@ def pictures_of(runs: list[Run], width: int, theme: Theme) -> dict[str, charts.S
         if not run.measured:
             continue
         for comparison in run.summary.metrics.comparisons if run.summary.metrics else []:
-            if comparison.turns and comparison.high < float("inf"):
+            if comparison.high is not None:
                 after = run.sides(comparison.before, comparison.after)[1]
                 speed.append((f"{name}: {after}", comparison.ratio, comparison.low, comparison.high))
         parts += [

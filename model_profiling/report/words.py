@@ -1,6 +1,5 @@
 """The sentences every report uses, so that each says the same of the same numbers."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -24,7 +23,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 def _verdict(comparison: Comparison) -> str:
     confidence = f"{comparison.confidence * 100:g} % interval"
     pair = f"{comparison.after} and {comparison.before}"
-    if not math.isfinite(comparison.high):
+    if comparison.high is None:
         return f"{pair}: too few turns ({comparison.turns}) to compare; run more"
     if comparison.verdict == "no difference seen":
         bounds = f"{confidence} {comparison.low:.3f} to {comparison.high:.3f}"

@@ -16,17 +16,17 @@ _COMPUTE = ("CONV", "GEMM")
 def section(run: Run) -> Section | None:
     if not run.summary.experiments:
         return None
+    arm = run.manifest.environment.get("arch") != "x86_64"
     blocks: list[Block] = _covered(run)
     if not blocks:
-        text = "Kernel names were not traced: sme2-kit kernels MODEL.pte shows them, on SME2 hardware or without."
-        blocks.append(Paragraph(text))
+        shown = "shows them, on SME2 hardware or without" if arm else "shows those of an Arm CPU with SME2"
+        blocks.append(Paragraph(f"Kernel names were not traced: sme2-kit kernels MODEL.pte {shown}."))
     blocks.append(_paths(run))
-    blocks.append(
-        Paragraph(
-            "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows. A type that "
-            "begins with P (PF32, PF16, PQS8) or QP is KleidiAI's packed path, the one that has SME2 kernels."
-        )
-    )
+    legend = "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows."
+    if arm:
+        legend += " A type that begins with P (PF32, PF16, PQS8) or QP is KleidiAI's packed path, "
+        legend += "the one that has SME2 kernels."
+    blocks.append(Paragraph(legend))
     return Section("kernels", "Kernels", blocks)
 
 
