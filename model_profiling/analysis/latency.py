@@ -17,9 +17,9 @@ _LEAST_TURNS = 4
 # Two processes of the same program differ by as much, for as long as they live, because their memory lies elsewhere.
 # No number of turns shows that, so a smaller difference is never claimed.
 _BETWEEN_PROCESSES = 0.005
-# A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through. Medians
-# are of undisturbed executions while fewer than half are interrupted (22 % and 40 % have been seen beside a right ratio,
-# 82 % beside a wrong one); past this share it comes too close, however narrow the interval.
+# A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
+# Medians are of undisturbed executions while fewer than half are interrupted (22 % and 40 % have been seen beside a
+# right ratio, 82 % beside a wrong one); past this share it comes too close, however narrow the interval.
 # Counted are those that lost over a fiftieth of their time.
 _MOST_PREEMPTED = 0.3
 
