@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from model_profiling.models.model_base import EagerModelBase
 from tests.conftest import ROOT, kit
 from tests.workspace import fresh_workspace
 
@@ -166,10 +167,27 @@ def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "change" / "report.html").is_file()
 
 
-def test_two_programs_are_measured_in_turns_and_judged(toy: Toy) -> None:
-    fp32, int8 = toy("fp32"), toy("int8")
+class SmallModel(EagerModelBase):
+    """A fraction of toy_cnn's work, on any CPU."""
+
+    def get_eager_model(self) -> Any:
+        import torch
+
+        return torch.nn.Conv2d(3, 8, 3)
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        import torch
+
+        return (torch.zeros(1, 3, 48, 48),)
+
+
+def test_two_programs_are_measured_in_turns_and_judged(register: Any, toy: Toy, tmp_path: Path) -> None:
+    from model_profiling.export.exporter import ExportRequest, export
+
+    register("small", SmallModel)
+    small = export(ExportRequest("small", tmp_path, "fp32")).paths.pte
     for _ in range(3):
-        done = kit("compare", int8, fp32, "--fail-if-slower", 5, "--json")
+        done = kit("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json")
         (found,) = json.loads(done.stdout)
         assert found["latency"]["paired"]
         if not found["latency"]["contended"]:
