@@ -352,7 +352,8 @@ def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
     assert prediction["shares"]["Data Movement"] > now["shares"]["Data Movement"]
     kept = prediction["shares"]["Data Movement"] * prediction["predicted_ms"]
     assert kept == pytest.approx(now["shares"]["Data Movement"] * now["execute_ms"])
-    assert any(entry["kind"] == "depthwise" for entry in forecast["left"])
+    reasons = {entry["kind"]: entry["why_not"] for entry in forecast["left"]}
+    assert "KleidiAI has no SME2 kernel" in reasons["depthwise"] and reasons["transpose"] == ""
 
     copy = tmp_path / "run"
     shutil.copytree(measured_run, copy)

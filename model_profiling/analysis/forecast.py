@@ -6,7 +6,7 @@ it is assumed, and every assumption gets its own prediction.
 
 import msgspec
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.whatif import Prediction, sped_up
@@ -15,6 +15,17 @@ from model_profiling.run_directory import ExperimentRecord, Manifest
 
 # What SME2 has been seen to bring to convolutions and matrix multiplications, and something in between.
 ASSUMED = (3.0, 8.0, 15.0)
+
+
+class Left(msgspec.Struct, frozen=True):
+    """An operator that SME2 leaves as it is; `why_not` is said of those that it might have taken."""
+
+    name: str
+    category: str
+    kind: str
+    instruction: int
+    ms: float
+    why_not: str
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -26,7 +37,7 @@ class Forecast(msgspec.Struct, frozen=True):
     on_sme2_ms: float
     now: Prediction
     predictions: list[Prediction]
-    left: list[InstanceTime]
+    left: list[Left]
     notes: list[str]
     label: str = "prediction"
 
@@ -60,8 +71,8 @@ def forecasts(
     names = [name for name, record in without.items() if len(record.disable_features) == least]
     if not names:
         raise InputError(
-            "nothing in the first run was measured without SME2",
-            "Then there is nothing to predict: compare on and off instead.",
+            "nothing in the first run is known to have been measured without SME2",
+            "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
         )
     return [_forecast(name, summary.experiments[name].breakdown, coverage, speedups, notes) for name in names]
 
@@ -84,7 +95,12 @@ def _forecast(
             "Make the second run from the .pte of the first: sme2-kit kernels MODEL.pte",
         )
     taken = {id(entry) for entry, other in zip(eligible, coverage.operators, strict=True) if other.level == "SME2"}
-    left = sorted((x for x in breakdown.instances if id(x) not in taken), key=lambda entry: -entry.ms)
+    why_not = {id(entry): other.why_not for entry, other in zip(eligible, coverage.operators, strict=True)}
+    left = [
+        Left(x.name, x.category, x.kind, x.instruction, x.ms, why_not.get(id(x), ""))
+        for x in breakdown.instances
+        if id(x) not in taken
+    ]
 
     def assume(speedup: float) -> Prediction:
         return sped_up(breakdown, {"SME2": speedup}, lambda entry: speedup if id(entry) in taken else 1.0)
@@ -96,7 +112,7 @@ def _forecast(
         on_sme2_ms=sum(entry.ms for entry in eligible if id(entry) in taken),
         now=assume(1.0),
         predictions=[assume(speedup) for speedup in speedups],
-        left=left,
+        left=sorted(left, key=lambda entry: -entry.ms),
         notes=notes,
     )
 

@@ -1,11 +1,11 @@
 """What SME2 would change here: predictions, from times measured without it and an emulated run's kernels."""
 
-from model_profiling.analysis.forecast import Forecast
+from model_profiling.analysis.forecast import Forecast, Left
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
+from model_profiling.report.forecast import left_operators
 from model_profiling.report.run import Run
 
-_MOST_LEFT = 5
 _CAPTION = "Predicted: the same work with SME2, by operator category, in time and in share of the time."
 
 
@@ -28,10 +28,15 @@ def section(run: Run) -> Section | None:
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),
             Paragraph("The costliest operators that SME2 leaves as they are:"),
-            Bullets([f"{x.name} ({x.category}): {numbers.ms(x.ms)}" for x in forecast.left[:_MOST_LEFT]]),
+            Bullets([_left(name, entry) for name, entry in left_operators(forecast)]),
         ]
     blocks += [Paragraph(f"Note: {note}.") for note in run.forecasts[0].notes]
     return Section("forecast", "With SME2 (predicted)", blocks)
+
+
+def _left(name: str, entry: Left) -> str:
+    why = f"; {entry.why_not}" if entry.why_not else ""
+    return f"{name} ({entry.category}): {numbers.ms(entry.ms)}{why}"
 
 
 def _table(forecast: Forecast) -> Table:
