@@ -1,7 +1,7 @@
 """`make gallery`: measures models on this machine and puts what the kit made of them into this folder.
 
-Nothing here is edited by hand. The screenshots need a Chromium. It takes half an hour on a quiet machine, most of it
-for EdgeTAM under the emulator; without an emulator there are no forecasts and no emulated reports.
+Nothing here is edited by hand. The screenshots need a Chromium. EdgeTAM in fp32 alone takes the emulator 13 minutes;
+without an emulator there are no forecasts and no emulated reports.
 """
 
 import json
@@ -22,7 +22,7 @@ from model_profiling.platforms.local import local_name  # noqa: E402
 from model_profiling.report.drawing import squeezed  # noqa: E402
 
 # Name of the folder, model, dtype, timed runs, and how it is exported for the emulator if not as it is measured: QEMU
-# computes fp16 number by number, and EdgeTAM at 1024 would take half an hour.
+# computes fp16 number by number, which EdgeTAM at 1024 is too large for.
 MODELS: tuple[tuple[str, str, str, int, tuple[str, ...]], ...] = (
     ("toy_cnn", "toy_cnn", "fp16", 100, ()),
     ("mobilenet_v3_small", "mobilenet_v3_small", "fp16", 100, ()),

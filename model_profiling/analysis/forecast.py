@@ -4,14 +4,17 @@ Which operators SME2 takes is known, because the emulated run shows their kernel
 it is assumed, and every assumption gets its own prediction.
 """
 
+from pathlib import Path
+
 import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.summary import AnalysisSummary, analyse_run
 from model_profiling.analysis.whatif import Prediction, sped_up
 from model_profiling.errors import InputError
-from model_profiling.run_directory import ExperimentRecord, Manifest
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory
 
 # What SME2 has been seen to bring to convolutions and matrix multiplications, and something in between.
 ASSUMED = (3.0, 8.0, 15.0)
@@ -42,14 +45,29 @@ class Forecast(msgspec.Struct, frozen=True):
     label: str = "prediction"
 
     @property
+    def share(self) -> float:
+        """Which part of the time is in the operators that SME2 takes."""
+        return self.on_sme2_ms / self.now.execute_ms if self.now.execute_ms else 0.0
+
+    @property
     def columns(self) -> list[str]:
         """What to call `now` and each prediction."""
         return ["now", *(f"SME2 {prediction.speedups['SME2']:g}x" for prediction in self.predictions)]
 
 
+Side = tuple[Manifest, AnalysisSummary]
+
+
+def read_side(path: Path) -> Side:
+    """A run directory as a forecast needs it."""
+    directory = RunDirectory(path)
+    manifest = directory.manifest()
+    return manifest, analyse_run(directory, manifest, load_table()).summary
+
+
 def forecasts(
-    measured: tuple[Manifest, AnalysisSummary],
-    emulated: tuple[Manifest, AnalysisSummary],
+    measured: Side,
+    emulated: Side,
     speedups: tuple[float, ...] = ASSUMED,
 ) -> list[Forecast]:
     """A forecast of what was measured without SME2 and with all else on."""

@@ -20,21 +20,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.forecast import ASSUMED, forecasts
-    from model_profiling.analysis.summary import analyse_run
+    from model_profiling.analysis.forecast import ASSUMED, forecasts, read_side
     from model_profiling.report.forecast import show_forecasts
     from model_profiling.report.printing import print_json
-    from model_profiling.run_directory import RunDirectory
 
-    table, sides = load_table(), []
-    for path in (args.measured, args.emulated):
-        directory = RunDirectory(path)
-        manifest = directory.manifest()
-        sides.append((manifest, analyse_run(directory, manifest, table).summary))
-    found = forecasts(sides[0], sides[1], tuple(args.speedup or ASSUMED))
+    measured = read_side(args.measured)
+    found = forecasts(measured, read_side(args.emulated), tuple(args.speedup or ASSUMED))
     if args.json:
         print_json(found)
     else:
-        show_forecasts(sides[0][1].model, found)
+        show_forecasts(measured[1].model, found)
     return 0

@@ -33,10 +33,9 @@ def _experiment(forecast: Forecast) -> list[str]:
         *((name, *(f"{p.shares[name]:.0%}" for p in columns)) for name, share in now.shares.items() if share),
         ("the bottleneck", *(p.next_bottleneck for p in columns)),
     ]
-    share = forecast.on_sme2_ms / now.execute_ms if now.execute_ms else 0.0
     operators = f"{forecast.on_sme2} of {forecast.eligible} CONV and GEMM operators"
     return [
-        f"  {forecast.experiment}: SME2 would run {operators}, {share:.0%} of the time measured without it",
+        f"  {forecast.experiment}: SME2 would run {operators}, {forecast.share:.0%} of the time measured without it",
         "",
         *table(rows, words=1),
         "",

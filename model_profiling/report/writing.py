@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.forecast import forecasts
+from model_profiling.analysis.forecast import forecasts, read_side
 from model_profiling.analysis.summary import Analysed, analyse_run
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto, results
@@ -36,13 +36,11 @@ class Loaded:
 
 def read(path: Path, emulated: Path | None = None) -> Loaded:
     """Analyse a run directory and make it ready for reports; with an emulated run, also predict what SME2 changes."""
-    directory, table = RunDirectory(path), load_table()
-    analysed = analyse_run(directory, directory.manifest(), table)
+    directory = RunDirectory(path)
+    analysed = analyse_run(directory, directory.manifest(), load_table())
     run = load(directory, analysed)
     if emulated is not None:
-        other = RunDirectory(emulated)
-        side = (other.manifest(), analyse_run(other, other.manifest(), table).summary)
-        run = replace(run, forecasts=tuple(forecasts((run.manifest, run.summary), side)))
+        run = replace(run, forecasts=tuple(forecasts((run.manifest, run.summary), read_side(emulated))))
     return Loaded(directory, run, analysed)
 
 

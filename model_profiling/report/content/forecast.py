@@ -19,11 +19,10 @@ def section(run: Run) -> Section | None:
         )
     ]
     for forecast in run.forecasts:
-        share = forecast.on_sme2_ms / forecast.now.execute_ms if forecast.now.execute_ms else 0.0
         blocks += [
             Paragraph(
                 f"{forecast.experiment}: SME2 would run {forecast.on_sme2} of {forecast.eligible} CONV and GEMM "
-                f"operators, which take {numbers.share(share)} of the time now."
+                f"operators, which take {numbers.share(forecast.share)} of the time now."
             ),
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),
