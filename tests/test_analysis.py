@@ -5,7 +5,6 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,10 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.whatif import predict
 from model_profiling.errors import InputError
-from model_profiling.files import read_json, sha256
+from model_profiling.files import read_json
 from model_profiling.report.tables import csv_text, timeline_csv
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import kit, needs_hardware
+from tests.conftest import kit
 
 Toy = Callable[[str], Path]
 DATA = Path(__file__).parent / "data" / "etdump"
@@ -304,60 +303,6 @@ def test_a_users_table_changes_the_categories(dumps: dict[str, Path], tmp_path: 
     data = json.loads(kit("analyze", dumps["toy_fp16"], "--json", "--categories", table).stdout)
     operators = {entry["operator"]: entry for entry in data["experiments"]["toy_fp16"]["breakdown"]["operators"]}
     assert operators["mean.out"]["category"] == "Elementwise"
-
-
-@pytest.fixture(scope="module")
-def quiet_run(run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The same run as if nothing else had wanted the processor: gates do not judge what a busy machine measured."""
-    copy = tmp_path_factory.mktemp("quiet") / "out"
-    subprocess.run(["cp", "-r", str(run.path), str(copy)], check=True)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    for path in copy.glob("*/*_samples.json"):
-        samples: dict[str, Any] = json.loads(path.read_text())
-        for turn in samples["timed"]:
-            turn["preempted"] = 0
-        path.write_text(json.dumps(samples))
-        # A baseline that was changed is refused, so the manifest must know of it.
-        manifest["experiments"][path.parent.name]["files"][path.name] = sha256(path)
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    return RunDirectory(copy)
-
-
-def test_compare_is_one_line_and_a_gate(quiet_run: RunDirectory, tmp_path: Path) -> None:
-    run = quiet_run
-    names = list(run.manifest().experiments)
-    needs_hardware(len(names) == 2, "no accelerator for fp16 to switch off")
-    on, off = sorted(names, key=lambda name: name.endswith("off"))
-    sure = any(feature in on for feature in ("fp16arith", "avx512fp16", "sme2"))
-    needs_hardware(sure, f"{on} need not be faster in fp16")
-    done = kit("compare", f"{run.path}:{off}", f"{run.path}:{on}", "--fail-if-slower", 1)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1 and "faster" in done.stdout
-    slower = kit("compare", run.path / on, run.path / off, "--fail-if-slower", 1)
-    assert slower.returncode == 1
-    assert "slower" in slower.stdout
-    assert kit("compare", run.path / on, run.path / off).returncode == 0
-    same = kit("compare", run.path, run.path, "--json")
-    assert same.returncode == 0
-    assert {entry["latency"]["verdict"] for entry in json.loads(same.stdout)} == {"no difference seen"}
-    assert kit("compare", run.path, f"{run.path}:nothing").returncode == 2
-    assert kit("compare", run.path, tmp_path / "nowhere").returncode == 2
-
-
-def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_path: Path) -> None:
-    run = quiet_run
-    copy = tmp_path / "noisy"
-    subprocess.run(["cp", "-r", str(run.path), str(copy)], check=True)
-    for path in copy.glob("*/*_samples.json"):
-        samples: dict[str, Any] = json.loads(path.read_text())
-        for index, turn in enumerate(samples["timed"]):
-            # As many turns faster as slower: the median stays, the interval is wide.
-            turn["ns"] = [int(ns * (0.6, 1.0, 1.6)[index % 3]) for ns in turn["ns"]]
-        path.write_text(json.dumps(samples))
-    loose = kit("compare", run.path, copy, "--fail-if-slower", 1)
-    assert loose.returncode == 0
-    assert "cannot be ruled out" in loose.stderr
-    assert kit("compare", run.path, copy, "--fail-if-slower", 1, "--strict").returncode == 1
 
 
 def test_a_timeline_csv_reads_back_as_the_same_profile(dumps: dict[str, Path], tmp_path: Path) -> None:

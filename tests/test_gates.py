@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from model_profiling.files import sha256
 from model_profiling.models.model_base import EagerModelBase
-from tests.conftest import ROOT, kit
+from model_profiling.run_directory import RunDirectory
+from tests.conftest import ROOT, kit, needs_hardware
 from tests.workspace import fresh_workspace
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -129,6 +131,60 @@ def test_a_missing_damaged_or_meaningless_baseline_is_an_error(tmp_path: Path) -
         assert not (tmp_path / "junit.xml").exists()
     for limit in ("-1", "nan", "inf"):
         assert kit("compare", KNOWN_GOOD, new, f"--fail-if-slower={limit}").returncode == 2
+
+
+@pytest.fixture(scope="module")
+def quiet_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A real run as if nothing else had wanted the processor: gates do not judge what a busy machine measured."""
+    copy = tmp_path_factory.mktemp("quiet") / "out"
+    subprocess.run(["cp", "-r", str(measured_run), str(copy)], check=True)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    for path in copy.glob("*/*_samples.json"):
+        samples: dict[str, Any] = json.loads(path.read_text())
+        for turn in samples["timed"]:
+            turn["preempted"] = 0
+        path.write_text(json.dumps(samples))
+        # A baseline that was changed is refused, so the manifest must know of it.
+        manifest["experiments"][path.parent.name]["files"][path.name] = sha256(path)
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    return RunDirectory(copy)
+
+
+def test_compare_is_one_line_and_a_gate(quiet_run: RunDirectory, tmp_path: Path) -> None:
+    run = quiet_run
+    names = list(run.manifest().experiments)
+    needs_hardware(len(names) == 2, "no accelerator for fp16 to switch off")
+    on, off = sorted(names, key=lambda name: name.endswith("off"))
+    sure = any(feature in on for feature in ("fp16arith", "avx512fp16", "sme2"))
+    needs_hardware(sure, f"{on} need not be faster in fp16")
+    done = kit("compare", f"{run.path}:{off}", f"{run.path}:{on}", "--fail-if-slower", 1)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1 and "faster" in done.stdout
+    slower = kit("compare", run.path / on, run.path / off, "--fail-if-slower", 1)
+    assert slower.returncode == 1
+    assert "slower" in slower.stdout
+    assert kit("compare", run.path / on, run.path / off).returncode == 0
+    same = kit("compare", run.path, run.path, "--json")
+    assert same.returncode == 0
+    assert {entry["latency"]["verdict"] for entry in json.loads(same.stdout)} == {"no difference seen"}
+    assert kit("compare", run.path, f"{run.path}:nothing").returncode == 2
+    assert kit("compare", run.path, tmp_path / "nowhere").returncode == 2
+
+
+def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_path: Path) -> None:
+    run = quiet_run
+    copy = tmp_path / "noisy"
+    subprocess.run(["cp", "-r", str(run.path), str(copy)], check=True)
+    for path in copy.glob("*/*_samples.json"):
+        samples: dict[str, Any] = json.loads(path.read_text())
+        for index, turn in enumerate(samples["timed"]):
+            # As many turns faster as slower: the median stays, the interval is wide.
+            turn["ns"] = [int(ns * (0.6, 1.0, 1.6)[index % 3]) for ns in turn["ns"]]
+        path.write_text(json.dumps(samples))
+    loose = kit("compare", run.path, copy, "--fail-if-slower", 1)
+    assert loose.returncode == 0
+    assert "cannot be ruled out" in loose.stderr
+    assert kit("compare", run.path, copy, "--fail-if-slower", 1, "--strict").returncode == 1
 
 
 def test_the_workflow_is_valid_and_its_shell_parses() -> None:
