@@ -7,6 +7,7 @@ import torch
 from model_profiling.analysis.latency import Comparison, compare
 from model_profiling.models.toy_cnn.model import ToyCNN, ToyCNNModel
 from model_profiling.pipeline.execution import Program
+from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.local import LocalPlatform
 
@@ -32,5 +33,5 @@ def export_slower(outdir: Path, dtype: str) -> Path:
 def compared(before: Path, after: Path, home: Path, runs: int = 60) -> Comparison:
     """Measure two programs in turns and compare them."""
     programs = {name: Program(pte, name, ()) for name, pte in (("before", before), ("after", after))}
-    outcomes = measure(LocalPlatform(), programs, home, 1, runs, lambda *_: None)
+    outcomes = measure(LocalPlatform(), programs, home, 1, lambda *_: None, counts=Counts(runs))
     return compare(("before", outcomes["before"].timed), ("after", outcomes["after"].timed), paired=True)

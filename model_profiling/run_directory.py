@@ -27,6 +27,8 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ns: list[int]
     # In how many of them other work took the processor away.
     preempted: int = 0
+    # Which launch it belongs to; turns of one launch are of one process, and launches of one number ran side by side.
+    launch: int = 0
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +36,14 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     timed: list[Turn]
     traced: list[Turn]
+
+    @property
+    def traced_launches(self) -> dict[int, int]:
+        """How many executions each launch with a tracer made, in the order in which the ETDump holds them."""
+        found: dict[int, int] = {}
+        for turn in self.traced:
+            found[turn.launch] = found.get(turn.launch, 0) + len(turn.ns)
+        return found
 
 
 class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +118,10 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How executions were ordered: `order[turn]` lists the sessions in the order they took that turn."""
+    """How executions were ordered: `order[turn]` lists the sessions in the order they took that turn.
+
+    `plan` says in words how many launches there were and what decided it.
+    """
 
     seed: int
     kind: str
@@ -116,6 +129,8 @@ class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settle_runs: int
     order: list[list[str]]
     conditions: Conditions = Conditions()
+    launches: int = 1
+    plan: str = ""
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):

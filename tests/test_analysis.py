@@ -151,7 +151,7 @@ def scaled(profile: Profile, category: str, factor: float) -> Profile:
     """The same profile with one category made slower: a change whose size is known."""
     rows = np.array([x.category == category for x in profile.instances])
     times = np.where(rows[:, None], profile.times * factor, profile.times)
-    return Profile(profile.instances, times, profile.starts, times.sum(axis=0), profile.turn)
+    return Profile(profile.instances, times, profile.starts, times.sum(axis=0), profile.launch)
 
 
 def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, Path]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from model_profiling.errors import InputError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import Config, compare_pairs, json_schema, load_config
-from model_profiling.pipeline.schedule import Kind, groups, interleave
+from model_profiling.pipeline.schedule import BUDGET_S, Cost, Kind, first_round, groups, lanes_of, later_rounds, plan
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.local import LocalPlatform
 
@@ -102,14 +102,79 @@ def test_compared_experiments_share_a_group_and_take_turns(write: Any) -> None:
         )
     )
     assert [[e.name for e in group] for group in groups(config)] == [["on", "off"], ["alone"]]
-    schedule = interleave(groups(config)[0], set(), seed=1)
-    assert [sum(lane.runs_by_turn) for lane in schedule.lanes] == [60, 20, 60, 20]
-    timed = [lane for lane in schedule.lanes if lane.kind is Kind.TIMED]
-    assert all(lane.runs_by_turn == (3,) * 20 for lane in timed)
-    assert all(sorted(order) == [0, 1, 2, 3] for order in schedule.order)
-    assert len(set(schedule.order)) > 3
-    assert interleave(groups(config)[0], set(), seed=1) == schedule
-    assert interleave(groups(config)[0], set(), seed=2).order != schedule.order
+    lanes, _ = plan(lanes_of(groups(config)[0], set()), Cost(0.1, 0.01), None)
+    rounds = [first_round(lanes, seed=1), *later_rounds(lanes, seed=1)]
+    assert len(rounds) == 20
+    # Timed lanes are launched in every round, three runs each; those with a tracer in fewer.
+    assert all(sorted(each.together) == [0, 2] and each.runs >= 6 for each in rounds)
+    executed = [
+        sum(runs for each in rounds for turn in (*each.turns, each.alone) for i, runs in turn if i == lane)
+        for lane in range(4)
+    ]
+    assert executed == [60, 20, 60, 20]
+    assert sum(bool(each.alone) for each in rounds) == 8
+    assert len({each.turns for each in rounds}) > 1
+    assert [first_round(lanes, seed=1), *later_rounds(lanes, seed=1)] == rounds
+    assert later_rounds(lanes, seed=2) != rounds[1:]
+
+
+@pytest.mark.parametrize("launch_s", [0.005, 0.05, 0.5, 5.0])
+@pytest.mark.parametrize("run_s", [0.0002, 0.001, 0.05, 1.0])
+@pytest.mark.parametrize("budget_s", [None, 10.0, 60.0])
+def test_launches_and_runs_fit_the_budget(write: Any, launch_s: float, run_s: float, budget_s: float | None) -> None:
+    """Whatever a launch and an execution cost: within the budget, or as few as an interval takes."""
+    chosen = {"num_runs": None}
+    config = load_config(
+        write(experiments=[{"name": "on", **chosen}, {"name": "off", **chosen, "disable_features": ["sme2"]}])
+    )
+    cost = Cost(launch_s, run_s, launch_s, run_s)
+    lanes, reason = plan(lanes_of(config.experiments, set()), cost, budget_s)
+    timed = [lane for lane in lanes if lane.kind is Kind.TIMED]
+    traced = [lane for lane in lanes if lane.kind is Kind.TRACED]
+    assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in lanes)
+    spent = sum(
+        lane.launches * launch_s + lane.runs * run_s for lane in (timed[0], traced[0]) if lane.launches and lane.runs
+    )
+    fewest = 6 if budget_s is None else 1
+    assert spent <= (budget_s or BUDGET_S) * 1.01 or timed[0].launches == fewest, (spent, reason)
+    assert f"{budget_s or BUDGET_S:g} s" in reason
+    assert {lane.launches for lane in timed} == {timed[0].launches} and (timed[0].launches or 0) <= 100
+
+
+def test_counts_that_are_asked_for_are_kept(write: Any) -> None:
+    def counted(**asked: int | None) -> tuple[int | None, int | None]:
+        config = load_config(write(experiments=[{"name": "a", **asked}]))
+        lanes, _ = plan(lanes_of(config.experiments, set()), Cost(0.1, 0.001), None)
+        assert sum(each.runs for each in [first_round(lanes, 0), *later_rounds(lanes, 0)]) == sum(
+            lane.runs or 0 for lane in lanes
+        )
+        return lanes[0].runs, lanes[0].launches
+
+    assert counted(num_runs=60) == (60, 20)
+    assert counted(num_runs=60, launches=4) == (60, 4)
+    assert counted(num_runs=10) == (10, 6)
+    assert counted(num_runs=2) == (2, 2)
+    assert counted(num_runs=3, launches=50) == (3, 3)
+    assert counted(num_runs=None, launches=1)[1] == 1
+
+
+def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:
+    config = load_config(write(experiments=[{"name": "own", "num_runs": 30}]))
+    lanes, _ = plan(lanes_of(config.experiments, {"own"}), Cost(0.1, 0.001), None)
+    assert [(lane.kind, lane.runs, lane.launches) for lane in lanes] == [(Kind.LAUNCHED, 30, 10)]
+
+
+def test_evidence_takes_one_launch_without_times(write: Any) -> None:
+    config = load_config(
+        write(experiments=[{"name": "t", "mode": "trace", "num_runs": None}, {"name": "u", "num_runs": None}])
+    )
+    assert [(lane.runs, lane.launches) for lane in lanes_of(config.experiments, set(), timed=False)] == [(1, 1)] * 2
+
+
+@pytest.mark.parametrize("name", ["", " ", ",", "sme2,", "sve sme", "a;b"])
+def test_a_feature_to_disable_has_a_name(write: Any, name: str) -> None:
+    with pytest.raises(InputError, match="disable_features"):
+        load_config(write(experiments=[{"name": "off", "disable_features": [name]}]))
 
 
 @pytest.mark.parametrize(

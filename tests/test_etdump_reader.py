@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from model_profiling.errors import InputError
-from model_profiling.etdump import Etdump, EtdumpError, nest, parse, read
+from model_profiling.etdump import Etdump, EtdumpError, merged, nest, parse, read
 from model_profiling.etdump.distinct import first_equal
 from tests.etdump_forge import Dump
 
@@ -240,3 +241,26 @@ def test_reading_needs_neither_torch_nor_executorch() -> None:
         [sys.executable, "-c", script, str(MODELS[0])], capture_output=True, text=True, check=True, cwd=root
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_dumps_of_several_launches_make_one_that_holds_them_all(
+    tmp_path: Path, runner: Path, toy: Callable[[str], Path]
+) -> None:
+    """One file an experiment, which Inspector reads too: every execution of every launch, in order."""
+    from executorch.devtools import Inspector
+
+    dumps = []
+    for launch, executions in enumerate((2, 1, 3)):
+        dumps.append(tmp_path / f"{launch}.etdump")
+        flags = [f"--model_path={toy('fp16')}", f"--num_executions={executions}", f"--etdump_path={dumps[-1]}"]
+        subprocess.run([str(runner), *flags], check=True, capture_output=True)
+    together = tmp_path / "all.etdump"
+    together.write_bytes(merged(dumps))
+    parts, whole = [read(path) for path in dumps], read(together)
+    assert whole.events.duration.tolist() == [int(ns) for part in parts for ns in part.events.duration]
+    labels = [part.strings[label] for part in parts for label in part.events.label]
+    assert [whole.strings[label] for label in whole.events.label] == labels
+    blocks = [block for block in Inspector(etdump_path=str(together)).event_blocks if block.name == "Execute"]
+    (execute,) = [event for event in blocks[0].events if event.name == "Method::execute"]
+    ours = whole.events.duration[nest(whole).executions] / 1e6
+    assert execute.perf_data.raw == pytest.approx(ours.tolist())

@@ -46,6 +46,7 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     from model_profiling.models.loading import LoadOptions
     from model_profiling.pipeline.defaults import default_config
     from model_profiling.pipeline.pipeline import Pipeline
+    from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.report import results
 
@@ -54,7 +55,7 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     result = export(ExportRequest(name, home / name / dtype, dtype, options=options))
     verify(result)
     platform = LocalPlatform()
-    config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, 1, None)
+    config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, Counts(runs=1))
     directory = Pipeline(config, platform, lambda label, done, total: None).run().directory
     metrics = results.refreshed(directory).summary.metrics
     assert metrics is not None

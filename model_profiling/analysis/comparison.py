@@ -9,14 +9,17 @@ from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.intervals import Interval, ratio_intervals
 from model_profiling.analysis.profile import RUNTIME, Instance, Profile
 
-# An operator that is not at least this many times faster was not touched, as far as anyone would notice.
+# An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 _TOUCHED = 1.1
 # XNNPACK times its operators in whole microseconds.
 _XNNPACK_CLOCK_NS = 1000.0
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Before and after of one part. `ratio` is how many times faster; low and high bound it; None: cannot be said."""
+    """Before and after of one part, as means over typical executions, which add up.
+
+    `ratio` is how many times faster, `before_ms` over `after_ms`; low and high bound it; None: cannot be said.
+    """
 
     name: str
     before_ms: float
@@ -73,14 +76,16 @@ def compare_profiles(
         rows = [[i for i, x in enumerate(profile.instances) if x.category == name] for profile in (old, new)]
         times = [_sum(profile, members) for profile, members in zip((old, new), rows, strict=True)]
         was, now = old_breakdown.category(name), new_breakdown.category(name)
-        categories.append(_change(name, was.ms, now.ms, was.share, now.share, _intervals(times, old, new, paired)[0]))
+        interval = _intervals(times, [(was.ms, now.ms)], old, new, paired)[0]
+        categories.append(Change(name, was.ms, now.ms, was.share, now.share, *interval))
     operators = _operators(before, after, paired)
-    whole = _intervals([old.execute[None, :], new.execute[None, :]], old, new, paired)[0]
+    shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
+    whole = _intervals([old.execute[None, :], new.execute[None, :]], [shown], old, new, paired)[0]
     return ProfileComparison(
         before=before_name,
         after=after_name,
         paired=paired,
-        execute=_change("Method::execute", old_breakdown.execute_ms, new_breakdown.execute_ms, 1.0, 1.0, whole),
+        execute=Change("Method::execute", *shown, 1.0, 1.0, *whole),
         categories=categories,
         operators=sorted(operators, key=lambda entry: -max(entry.change.before_ms, entry.change.after_ms)),
         shift=_shift(old_breakdown, new_breakdown),
@@ -91,7 +96,8 @@ def compare_profiles(
 def _untouched(entry: OperatorChange) -> bool:
     if entry.category not in ("CONV", "GEMM") or not entry.before or not entry.after:
         return False
-    return entry.change.ratio is not None and entry.change.ratio < _TOUCHED
+    high = entry.change.high
+    return high is not None and high < _TOUCHED
 
 
 def _sum(profile: Profile, rows: list[int]) -> npt.NDArray[np.float64]:
@@ -107,23 +113,24 @@ def _operators(
     old_rows, new_rows = _places(old), _places(new)
     common = [place for place in old_rows if place in new_rows]
     times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
-    intervals = dict(zip(common, _intervals(times, old, new, paired, _XNNPACK_CLOCK_NS), strict=True))
+    shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
+    intervals = dict(zip(common, _intervals(times, shown, old, new, paired, _XNNPACK_CLOCK_NS), strict=True))
     changes = []
     for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
         was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
         now = new_breakdown.instances[new_rows[place]] if place in new_rows else None
-        shown = now or was
-        assert shown is not None
-        change = _change(
-            shown.name,
+        either = now or was
+        assert either is not None
+        change = Change(
+            either.name,
             was.ms if was else 0.0,
             now.ms if now else 0.0,
             was.share if was else 0.0,
             now.share if now else 0.0,
-            intervals.get(place, (None, None, None)),
+            *intervals.get(place, (None, None, None)),
         )
         names = (was.name if was else "", now.name if now else "")
-        changes.append(OperatorChange(*names, shown.category, shown.kind, shown.where, shown.instruction, change))
+        changes.append(OperatorChange(*names, either.category, either.kind, either.where, either.instruction, change))
     return changes
 
 
@@ -145,15 +152,17 @@ def base_name(instance: Instance) -> str:
 
 
 def _intervals(
-    times: list[npt.NDArray[np.float64]], old: Profile, new: Profile, paired: bool, resolution_ns: float = 0.0
+    times: list[npt.NDArray[np.float64]],
+    shown: list[tuple[float, float]],
+    old: Profile,
+    new: Profile,
+    paired: bool,
+    resolution_ns: float = 0.0,
 ) -> list[Interval]:
-    return ratio_intervals((times[0], old.turn), (times[1], new.turn), paired, resolution_ns)
-
-
-def _change(
-    name: str, before: float, after: float, before_share: float, after_share: float, interval: Interval
-) -> Change:
-    return Change(name, before, after, before_share, after_share, *interval)
+    """For each row of times: the ratio of the two times shown, and bounds of it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
+    return ratio_intervals((times[0], old.groups), (times[1], new.groups), ratio, paired, resolution_ns)
 
 
 def _shift(before: Breakdown, after: Breakdown) -> Shift:

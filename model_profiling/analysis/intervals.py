@@ -1,6 +1,15 @@
-"""How sure we may be: Student's t, and intervals for ratios of times that were measured in turns."""
+"""How sure we may be of a ratio of times that were measured in several launches of each program.
 
+Where its memory happens to lie slows a whole process by a percent or two for as long as it lives (address-space
+placement), so executions of one launch share their luck and only launches are independent. Each launch counts once, by
+its median. The interval is that of the rank tests of Wilcoxon (launches side by side) and of Mann and Whitney (launches
+on their own): exact for any distribution that is symmetric about its middle, and one disturbed launch barely moves it.
+Fewer launches than such an interval takes show nothing of how launches differ: then that spread is assumed.
+"""
+
+import functools
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -9,6 +18,97 @@ import numpy.typing as npt
 Numbers = npt.NDArray[np.float64]
 # Ratio, low, high; None where nothing can be said (an operator below the clock's resolution, a single turn).
 Interval = tuple[float | None, float | None, float | None]
+
+# The standard deviation between launches where it could not be measured: the largest that was seen on networks of about
+# one millisecond, which are hit hardest (0.7 to 2.6 %).
+ASSUMED_SPREAD = 0.026
+# Counts of ways are exact in floating point below this.
+_EXACT = 2.0**53
+# Rows whose pairwise averages are held in memory together.
+_ROWS = 2048
+
+
+@functools.lru_cache
+def signed_rank_cut(launches: int, confidence: float) -> int:
+    """How many of the pairwise averages lie outside on each side; 0 where so few launches bound nothing."""
+    tail = (1 - confidence) / 2
+    if 2.0**launches > _EXACT:
+        spread = math.sqrt(launches * (launches + 1) * (2 * launches + 1) / 24)
+        return int(launches * (launches + 1) / 4 + NormalDist().inv_cdf(tail) * spread)
+    ways = np.zeros(launches * (launches + 1) // 2 + 1)
+    ways[0] = 1
+    for rank in range(1, launches + 1):
+        ways[rank:] += ways[:-rank].copy()
+    return int(np.sum(np.cumsum(ways) <= tail * 2.0**launches))
+
+
+@functools.lru_cache
+def rank_sum_cut(first: int, second: int, confidence: float) -> int:
+    """The same of all differences between two sets of launches that have nothing in common."""
+    tail, total = (1 - confidence) / 2, float(math.comb(first + second, first))
+    if total > _EXACT:
+        spread = math.sqrt(first * second * (first + second + 1) / 12)
+        return int(first * second / 2 + NormalDist().inv_cdf(tail) * spread)
+    ways = np.zeros(first * second + 1)
+    ways[0] = 1
+    # The Gaussian binomial coefficient: times (1 - q^(second + i)), divided by (1 - q^i).
+    for i in range(1, first + 1):
+        ways[second + i :] -= ways[: max(0, len(ways) - second - i)].copy()
+        for start in range(min(i, len(ways))):
+            ways[start::i] = np.cumsum(ways[start::i])
+    return int(np.sum(np.cumsum(ways) <= tail * total))
+
+
+def least_launches(paired: bool = True, confidence: float = 0.95) -> int:
+    """With how many launches of each side an interval begins to exist."""
+    count = 1
+    while not (signed_rank_cut(count, confidence) if paired else rank_sum_cut(count, count, confidence)):
+        count += 1
+    return count
+
+
+def log_ratio_bounds(
+    before: Numbers, after: Numbers, paired: bool, confidence: float = 0.95
+) -> tuple[Numbers, Numbers] | None:
+    """Bounds of log(before / after) for each row of launches' log medians; None if the launches are too few."""
+    if paired:
+        cut = signed_rank_cut(before.shape[1], confidence)
+        i, j = np.triu_indices(before.shape[1])
+        difference = before - after
+        return _bounds(cut, len(before), lambda rows: (difference[rows][:, i] + difference[rows][:, j]) / 2)
+    cut = rank_sum_cut(before.shape[1], after.shape[1], confidence)
+    pairs = before.shape[1] * after.shape[1]
+    return _bounds(cut, len(before), lambda rows: (before[rows, :, None] - after[rows, None, :]).reshape(-1, pairs))
+
+
+def _bounds(cut: int, rows: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
+    """The outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a time."""
+    if cut == 0:
+        return None
+    low, high = np.empty(rows), np.empty(rows)
+    for start in range(0, rows, _ROWS):
+        part = slice(start, min(start + _ROWS, rows))
+        found = np.sort(averages(part), axis=1)
+        low[part], high[part] = found[:, cut - 1], found[:, -cut]
+    return low, high
+
+
+def assumed_reach(
+    before: Numbers, after: Numbers, launches: tuple[int, int], paired: bool, confidence: float = 0.95
+) -> Numbers:
+    """How far log(before / after) may be off where launches are too few: what turns show, and an assumed spread.
+
+    `before` and `after` hold a row of turns' log medians each. Two turns at least are needed to say anything.
+    """
+    if paired:
+        variance, turns = _variance_of_mean(before - after), before.shape[1]
+    else:
+        variance = _variance_of_mean(before) + _variance_of_mean(after)
+        turns = min(before.shape[1], after.shape[1])
+    within = student_t(confidence, turns - 1) * np.sqrt(variance)
+    between = ASSUMED_SPREAD * math.sqrt(1 / launches[0] + 1 / launches[1])
+    result: Numbers = np.hypot(within, NormalDist().inv_cdf(0.5 + confidence / 2) * between)
+    return result
 
 
 def student_t(confidence: float, freedom: int) -> float:
@@ -25,31 +125,50 @@ def student_t(confidence: float, freedom: int) -> float:
     return t + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
 
 
+class Groups:
+    """Executions told apart by launch and, within a launch, by turn; both numbered in the order of execution."""
+
+    def __init__(self, launch: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]) -> None:
+        self.launches = np.unique(launch)
+        self._launch, self._turn = launch, turn
+
+    def launch_medians(self, times: Numbers) -> Numbers:
+        """One column per launch: the median over its executions."""
+        return _medians(times, self._launch)
+
+    def turn_medians(self, times: Numbers) -> Numbers:
+        return _medians(times, self._turn)
+
+
 def ratio_intervals(
-    before: tuple[Numbers, npt.NDArray[np.int64]],
-    after: tuple[Numbers, npt.NDArray[np.int64]],
+    before: tuple[Numbers, Groups],
+    after: tuple[Numbers, Groups],
+    ratio: Numbers,
     paired: bool,
     resolution_ns: float = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """For each row (a part) of executions in turns: before over after, with a t interval on the turns' log medians.
+    """For each row (a part) of executions: `ratio`, which is shown, and bounds of before over after that hold it.
 
     A clock that counts in steps of `resolution_ns` may be off by half a step on either side, always in the same
-    direction; no number of turns averages that away, so it widens the interval as a whole.
+    direction; no number of launches averages that away, so it widens the interval as a whole.
     """
-    if len(before[0]) == 0:
+    if len(ratio) == 0:
         return []
+    (old, old_groups), (new, new_groups) = before, after
     with np.errstate(divide="ignore", invalid="ignore"):
-        middle = np.median(before[0], axis=1), np.median(after[0], axis=1)
-        ratio = middle[0] / middle[1]
-        a, b = np.log(_turn_medians(*before)), np.log(_turn_medians(*after))
-        if paired and a.shape == b.shape:
-            variance, turns = _variance_of_mean(a - b), a.shape[1]
-        else:
-            variance, turns = _variance_of_mean(a) + _variance_of_mean(b), min(a.shape[1], b.shape[1])
-        reach = student_t(confidence, turns - 1) * np.sqrt(variance)
-        reach = reach + resolution_ns / 2 / middle[0] + resolution_ns / 2 / middle[1]
-        low, high = ratio * np.exp(-reach), ratio * np.exp(reach)
+        sides = np.log(old_groups.launch_medians(old)), np.log(new_groups.launch_medians(new))
+        paired = paired and np.array_equal(old_groups.launches, new_groups.launches)
+        bounds = log_ratio_bounds(*sides, paired, confidence)
+        if bounds is None:
+            turns = np.log(old_groups.turn_medians(old)), np.log(new_groups.turn_medians(new))
+            paired = paired and turns[0].shape == turns[1].shape
+            reach = assumed_reach(*turns, (sides[0].shape[1], sides[1].shape[1]), paired, confidence)
+            bounds = np.log(ratio) - reach, np.log(ratio) + reach
+        clock = resolution_ns / 2 / np.median(old, axis=1) + resolution_ns / 2 / np.median(new, axis=1)
+        # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
+        low = np.minimum(np.exp(bounds[0] - clock), ratio)
+        high = np.maximum(np.exp(bounds[1] + clock), ratio)
     return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
@@ -61,9 +180,16 @@ def _interval(ratio: float, low: float, high: float) -> Interval:
     return ratio, low, high
 
 
-def _turn_medians(times: Numbers, turn: npt.NDArray[np.int64]) -> Numbers:
-    """One column per turn: the median over the executions of that turn."""
-    return np.stack([np.median(times[:, turn == number], axis=1) for number in np.unique(turn)], axis=1)
+def _medians(times: Numbers, group: npt.NDArray[np.int64]) -> Numbers:
+    """One column per group: the median over its executions; groups of equal size are taken together."""
+    order = np.argsort(group, kind="stable")
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    result = np.empty((len(times), len(first)))
+    for size in np.unique(sizes):
+        alike = np.flatnonzero(sizes == size)
+        members = order[first[alike, None] + np.arange(size)]
+        result[:, alike] = np.median(times[:, members], axis=2)
+    return result
 
 
 def _variance_of_mean(columns: Numbers) -> Numbers:

@@ -1,26 +1,22 @@
 """Latency of one experiment, and two experiments held against each other with an honest interval."""
 
-import math
-from statistics import NormalDist
 from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.analysis.intervals import student_t
+from model_profiling.analysis.intervals import Groups, log_ratio_bounds, ratio_intervals
 from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
-_RESAMPLES = 4000
 _LEAST_TURNS = 4
-# Two processes of the same program differ by as much, for as long as they live, because their memory lies elsewhere.
-# No number of turns shows that, so a smaller difference is never claimed.
-_BETWEEN_PROCESSES = 0.005
+# No difference below this is claimed, however narrow the interval: what is left when launches, order and drift are
+# accounted for (benchmarks/verdicts.py).
+_LEAST_CLAIM = 0.005
 # A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
-# Medians are of undisturbed executions while fewer than half are interrupted (22 % and 40 % have been seen beside a
-# right ratio, 82 % beside a wrong one); past this share it comes too close, however narrow the interval.
-# Counted are those that lost over a fiftieth of their time.
+# Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
+# over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
 _MOST_PREEMPTED = 0.3
 
 
@@ -41,14 +37,18 @@ class Latency(msgspec.Struct, frozen=True):
     outliers: int
     # How much slower the last turns were than the first, in percent, as a line through the turns' medians sees it.
     drift_percent: float = 0.0
+    # From how many processes the executions are, and how much their medians differ (standard deviation, in percent);
+    # None: one launch does not tell.
+    launches: int = 1
+    launch_spread_percent: float | None = None
     # What a reader must know before believing the rest, in words.
     warnings: list[str] = []
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """`after` against `before`: ratio is how many times faster `after` is; low and high bound it.
+    """`after` against `before`: `ratio` is how many times faster `after` is, `before_ms` over `after_ms`, both medians.
 
-    `high` and `resolution_percent` are None where too few turns bound nothing.
+    `low` and `high` bound the ratio; `high` and `resolution_percent` are None where too few turns bound nothing.
     """
 
     before: str
@@ -66,6 +66,17 @@ class Comparison(msgspec.Struct, frozen=True):
     contended: bool = False
     # What the device went through that the verdict has to be read with, in words.
     caveats: list[str] = []
+    before_ms: float = 0.0
+    after_ms: float = 0.0
+    # Launches of the side that had fewer, and how much the medians of launches differ (the larger of the two sides'
+    # standard deviations); None: too few launches to tell, and the interval rests on an assumed spread.
+    launches: int = 1
+    launch_spread_percent: float | None = None
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the verdict may be acted on."""
+        return self.high is not None and not self.contended
 
 
 def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
@@ -85,6 +96,7 @@ def summarise(turns: list[Turn]) -> Latency:
     fence = 3.0 * (q3 - q1)
     mean = float(ms.mean())
     drift = _drift_percent(turns)
+    medians = _launch_medians(turns)
     return Latency(
         runs=len(ms),
         median_ms=median,
@@ -99,6 +111,8 @@ def summarise(turns: list[Turn]) -> Latency:
         cv_percent=float(ms.std() / mean * 100) if mean else 0.0,
         outliers=int(np.sum((ms < q1 - fence) | (ms > q3 + fence))),
         drift_percent=drift,
+        launches=len(medians),
+        launch_spread_percent=_spread_percent(medians),
         warnings=_warnings(turns, ms, drift),
     )
 
@@ -127,67 +141,92 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock unsteady")
-    if _preempted(turns) > _MOST_PREEMPTED:
-        found.append(f"other work took the processor away in {_preempted(turns):.0%} of the executions: run it alone")
+    if preempted_share(turns) > _MOST_PREEMPTED:
+        found.append(
+            f"other work took the processor away in {preempted_share(turns):.0%} of the executions: run it alone"
+        )
     if len(ms) < 10:
         found.append(f"only {len(ms)} executions: take at least 10")
     return found
 
 
 def compare(
-    before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95, seed: int = 0
+    before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
 ) -> Comparison:
-    """Ratio of medians with a bootstrap interval that resamples turns, not runs: runs of one turn are not independent.
+    """Ratio of medians with an interval over launches: executions of one launch are not independent of each other.
 
-    Paired means that turn n of both was measured side by side, so both are resampled together and common drift
-    cancels. With few turns a percentile bootstrap is too sure of itself; the interval is widened as Student's t is.
+    Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
     """
     (before_name, before_turns), (after_name, after_turns) = before, after
-    generator = np.random.default_rng(seed)
     if paired:
-        common = sorted({t.turn for t in before_turns} & {t.turn for t in after_turns})
-        before_turns = [t for t in before_turns if t.turn in set(common)]
-        after_turns = [t for t in after_turns if t.turn in set(common)]
-    first, second = _matrix(before_turns), _matrix(after_turns)
-    ratio = float(np.nanmedian(first) / np.nanmedian(second))
-    turns = min(len(first), len(second))
+        common = {t.turn for t in before_turns} & {t.turn for t in after_turns}
+        before_turns = [t for t in before_turns if t.turn in common] or before_turns
+        after_turns = [t for t in after_turns if t.turn in common] or after_turns
+    first, second = _executions(before_turns), _executions(after_turns)
+    medians = np.median(first[0]), np.median(second[0])
+    ratio = float(medians[0] / medians[1])
+    turns = min(len(before_turns), len(after_turns))
+    launches = [_launch_medians(side) for side in (before_turns, after_turns)]
     low, high, width = 0.0, None, None
     verdict: Verdict = "no difference seen"
+    spread = None
     if turns >= _LEAST_TURNS:
-        picks = generator.integers(0, len(first), (_RESAMPLES, len(first)))
-        other = picks if paired else generator.integers(0, len(second), (_RESAMPLES, len(second)))
-        ratios = _medians(first, picks) / _medians(second, other)
-        tail = _widened_tail(confidence, turns)
-        low, high = (float(value) for value in np.quantile(ratios, [tail, 1 - tail]))
-        sure = 1 + _BETWEEN_PROCESSES
-        verdict = "faster" if low > sure else "slower" if high < 1 / sure else "no difference seen"
-        width = max((high - low) / 2 / ratio, _BETWEEN_PROCESSES) * 100
-    contended = any(_preempted(side) > _MOST_PREEMPTED for side in (before_turns, after_turns))
+        _, lower, high = ratio_intervals(first, second, np.array([ratio]), paired, confidence=confidence)[0]
+        assert lower is not None and high is not None
+        low, claim = lower, 1 + _LEAST_CLAIM
+        verdict = "faster" if low > claim else "slower" if high < 1 / claim else "no difference seen"
+        width = max((high - low) / 2 / ratio, _LEAST_CLAIM) * 100
+        if _estimates_launches(launches, paired, confidence):
+            spread = max(_spread_percent(side) or 0.0 for side in launches)
     return Comparison(
-        before_name, after_name, ratio, low, high, confidence, verdict, width, paired, turns, contended=contended
+        before_name,
+        after_name,
+        ratio,
+        low,
+        high,
+        confidence,
+        verdict,
+        width,
+        paired,
+        turns,
+        contended=any(preempted_share(side) > _MOST_PREEMPTED for side in (before_turns, after_turns)),
+        before_ms=float(medians[0]) / 1e6,
+        after_ms=float(medians[1]) / 1e6,
+        launches=min(map(len, launches)),
+        launch_spread_percent=spread,
     )
 
 
-def _preempted(turns: list[Turn]) -> float:
-    """The share of executions in which other work took the processor away."""
-    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))
+def _estimates_launches(launches: list[npt.NDArray[np.float64]], paired: bool, confidence: float) -> bool:
+    """Whether the launches suffice to bound anything by themselves."""
+    sides = [np.zeros((1, len(side))) for side in launches]
+    paired = paired and len(launches[0]) == len(launches[1])
+    return log_ratio_bounds(sides[0], sides[1], paired, confidence) is not None
 
 
-def _matrix(turns: list[Turn]) -> npt.NDArray[np.float64]:
-    """One row per turn; turns with fewer runs are filled up with NaN, which medians ignore."""
-    width = max(len(turn.ns) for turn in turns)
-    rows = np.full((len(turns), width), np.nan)
-    for row, turn in zip(rows, turns, strict=True):
-        row[: len(turn.ns)] = turn.ns
-    return rows
+def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:
+    """All executions in one row, and which launch and turn each belongs to."""
+    lengths = [len(turn.ns) for turn in turns]
+    ns = np.array([ns for turn in turns for ns in turn.ns], dtype=np.float64)[None, :]
+    launch, turn = np.repeat(np.array([(turn.launch, turn.turn) for turn in turns]), lengths, axis=0).T
+    return ns, Groups(launch, turn)
 
 
-def _medians(rows: npt.NDArray[np.float64], picks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    drawn = rows[picks].reshape(len(picks), -1)
-    result: npt.NDArray[np.float64] = np.nanmedian(drawn, axis=1) if np.isnan(rows).any() else np.median(drawn, axis=1)
+def _launch_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
+    ns, groups = _executions(turns)
+    result: npt.NDArray[np.float64] = groups.launch_medians(ns)[0]
     return result
 
 
-def _widened_tail(confidence: float, turns: int) -> float:
-    """The tail to cut on each side: that of a normal quantile stretched to Student's t with `turns - 1` degrees."""
-    return NormalDist().cdf(-student_t(confidence, turns - 1) * math.sqrt(turns / (turns - 1)))
+def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
+    """How much launches differ, in percent: a standard deviation, from the median deviation so that one disturbed
+    launch does not make it; None for fewer than three."""
+    if len(medians) < 3:
+        return None
+    logs = np.log(medians)
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs))) * 100)
+
+
+def preempted_share(turns: list[Turn]) -> float:
+    """The share of executions in which other work took the processor away."""
+    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))

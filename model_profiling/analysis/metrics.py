@@ -1,7 +1,6 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
 import msgspec
-import numpy as np
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
@@ -9,7 +8,10 @@ from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirecto
 
 
 class ExperimentMetrics(msgspec.Struct, frozen=True):
-    """One experiment's latency; None where it gave none. Overhead is how much slower the tracer made it."""
+    """One experiment's latency; None where it gave none. Overhead is how much slower the tracer made it.
+
+    Without a number for it, `tracer_overhead_measured` tells "too little to be seen" from "not measured".
+    """
 
     status: str
     latency: Latency | None
@@ -17,6 +19,7 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     tracer_overhead_percent: float | None
     disabled: list[str]
     nonfinite_outputs: int
+    tracer_overhead_measured: bool = False
 
 
 class Metrics(msgspec.Struct, frozen=True):
@@ -63,13 +66,15 @@ def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) ->
         tracer_overhead_percent=_tracer_overhead(samples) if samples else None,
         disabled=record.features.disabled if record.features else [],
         nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
+        tracer_overhead_measured=bool(samples and samples.traced and samples.timed),
     )
 
 
 def _tracer_overhead(samples: Samples) -> float | None:
-    """How much slower executions are with a tracer; each traced turn's first run, which met cold caches, left out."""
-    traced = [ns for turn in samples.traced for ns in turn.ns[1:]]
-    timed = [ns for turn in samples.timed for ns in turn.ns]
-    if not traced or not timed:
+    """How much slower executions are with a tracer, in percent; None where it cannot be told from nothing."""
+    if not samples.traced or not samples.timed:
         return None
-    return float((np.median(traced) / np.median(timed) - 1) * 100)
+    compared = compare(("without", samples.timed), ("with", samples.traced), paired=False)
+    if compared.verdict != "slower":
+        return None
+    return (compared.after_ms / compared.before_ms - 1) * 100

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from model_profiling import etdump
 from model_profiling.analysis.categories import CategoryTable, OperatorClass, strip_instance
+from model_profiling.analysis.intervals import Groups
 from model_profiling.errors import InputError
 
 Where = Literal["delegated", "portable", "runtime"]
@@ -21,8 +22,10 @@ Nanoseconds = npt.NDArray[np.float64]
 RUNTIME = "Runtime"
 # What each parent took for itself.
 _OWN_TIME = {"DELEGATE_CALL": "delegate call", "OPERATOR_CALL": "operator call", etdump.EXECUTE: "method"}
-# The share of executions, from the middle of the range by duration, that counts as typical.
-_TYPICAL = 0.8
+# One in so many executions is left out at each end of the range by duration; the others count as typical.
+_TRIMMED = 10
+# Neighbours in time are not independent: so many executions count as a turn.
+_TURN = 5
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Profile:
     times: Nanoseconds
     starts: Nanoseconds
     execute: Nanoseconds
-    # Which turn each execution belongs to; executions of one turn are not independent of each other.
-    turn: npt.NDArray[np.int64]
+    # Which launch each execution belongs to: those of one process share where its memory lies.
+    launch: npt.NDArray[np.int64]
 
     @property
     def executions(self) -> int:
@@ -64,7 +67,8 @@ class Profile:
     def typical(self) -> npt.NDArray[np.bool_]:
         """The executions in the middle of the range: a mean over them is steady, and unlike a median it adds up."""
         order = np.argsort(self.execute, kind="stable")
-        cut = int(len(order) * (1 - _TYPICAL) / 2)
+        # A tenth on each side, but never nothing where three or more can spare it: one outlier must not move the mean.
+        cut = max(len(order) // _TRIMMED, 1 if len(order) >= 3 else 0)
         chosen = np.zeros(len(order), dtype=bool)
         chosen[order[cut : len(order) - cut]] = True
         return chosen
@@ -81,15 +85,25 @@ class Profile:
 
     def without_times(self) -> "Profile":
         """The same operators with no time at all: what is left of a run whose clock means nothing."""
-        return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.turn)
+        return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.launch)
 
-    def with_turns(self, lengths: list[int]) -> "Profile":
-        """The same profile with executions assigned to turns of these lengths, in order."""
-        if sum(lengths) != self.executions:
+    @property
+    def groups(self) -> Groups:
+        return Groups(self.launch, np.arange(self.executions) // _TURN)
+
+    def with_launches(self, launches: dict[int, int]) -> "Profile":
+        """The same profile with executions assigned to launches, in order; what a launch has too many is its warm-up.
+
+        Only the dump of a runner that is not the kit's still holds warm-up executions.
+        """
+        counts = np.array(list(launches.values()), dtype=np.int64)
+        extra, rest = divmod(self.executions - int(counts.sum()), max(1, len(counts)))
+        if rest or extra < 0 or not len(counts):
             return self
-        return Profile(
-            self.instances, self.times, self.starts, self.execute, np.repeat(np.arange(len(lengths)), lengths)
-        )
+        launch = np.repeat(np.array(list(launches), dtype=np.int64), counts + extra)
+        first = np.concatenate(([0], np.cumsum(counts + extra)[:-1]))
+        kept = np.arange(self.executions) - np.repeat(first, counts + extra) >= extra
+        return Profile(self.instances, self.times[:, kept], self.starts[:, kept], self.execute[kept], launch[kept])
 
 
 def profiles(dump: etdump.Etdump, table: CategoryTable) -> list[Profile]:
@@ -159,7 +173,7 @@ def _profile(
         times=np.ascontiguousarray(rows.own[chosen].reshape(len(members), -1).T),
         starts=np.ascontiguousarray((dump.events.start[event] - begin[:, None]).view(np.int64).astype(np.float64).T),
         execute=dump.events.duration[execute].astype(np.float64),
-        turn=np.arange(len(members)) // 5,
+        launch=np.zeros(len(members), dtype=np.int64),
     )
 
 

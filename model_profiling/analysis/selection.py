@@ -22,10 +22,10 @@ class Chosen:
     latency_source: str
     etdump: Path
     session: str
-    traced_lengths: list[int]
+    traced_launches: dict[int, int]
 
     def profile(self, table: CategoryTable) -> Profile:
-        return profiles(etdump.read(self.etdump), table)[0].with_turns(self.traced_lengths)
+        return profiles(etdump.read(self.etdump), table)[0].with_launches(self.traced_launches)
 
 
 def choose(text: str) -> dict[str, Chosen]:
@@ -65,8 +65,8 @@ def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
         )
     record, samples = manifest.experiments[name], run.samples(manifest, name)
     file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-    lengths = [len(turn.ns) for turn in samples.traced]
-    return Chosen(name, latency_turns(record, samples), record.latency_source, file, record.session, lengths)
+    turns = latency_turns(record, samples)
+    return Chosen(name, turns, record.latency_source, file, record.session, samples.traced_launches)
 
 
 def _dump(path: Path) -> Chosen:
@@ -77,4 +77,4 @@ def _dump(path: Path) -> Chosen:
         raise InputError(f"{path} holds no execution", "Run the model at least once with the tracer attached.")
     blocks = np.array_split(durations, max(1, len(durations) // 5))
     turns = [Turn(number, 0.0, [int(value) for value in block]) for number, block in enumerate(blocks)]
-    return Chosen(path.stem, turns, "traced executions", path, "", [len(block) for block in blocks])
+    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)})

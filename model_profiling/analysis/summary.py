@@ -65,8 +65,8 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         if record.status == "ok":
             file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
             profile, notes = _longest_profile(directory.experiment(name) / file, table)
-            lengths = [len(turn.ns) for turn in directory.samples(manifest, name).traced]
-            loaded[name] = (directory.experiment(name) / file, profile.with_turns(lengths), notes)
+            launches = directory.samples(manifest, name).traced_launches
+            loaded[name] = (directory.experiment(name) / file, profile.with_launches(launches), notes)
     timed = {name for name in loaded if has_times(manifest, name)}
     for name in loaded.keys() - timed:
         path, profile, notes = loaded[name]

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.cli import counts as count_flags
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "after", metavar="B", help=f"{where}; of two whole runs, experiments of equal name are compared"
     )
     parser.add_argument(
-        "--fail-if-slower", type=float, metavar="PCT", help="exit 1 if B is surely slower by more than PCT percent"
+        "--fail-if-slower",
+        type=float,
+        metavar="PCT",
+        help="exit 1 if the whole 95 %% interval says that B is slower by more than PCT percent",
     )
     parser.add_argument(
         "--strict", action="store_true", help="with --fail-if-slower: also fail when that cannot be ruled out"
@@ -34,8 +38,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fail-if-slower: accept an A of another model, machine or setting",
     )
-    parser.add_argument("--runs", type=int, metavar="N", help="of two .pte: timed executions of each, in turns (60)")
-    parser.add_argument("--threads", type=int, metavar="N", help="of two .pte: threads (1)")
+    count_flags.prepare_parser(parser, "of each of two .pte")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
@@ -110,8 +113,9 @@ def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chose
         return [_in_turns(args, scratch)]
     if programs:
         raise InputError(f"{programs[0]} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
-    if args.runs or args.threads:
-        raise InputError("--runs and --threads are for two .pte", "What is in a run directory has been measured.")
+    if count_flags.given(args):
+        flags = "--runs, --launches, --budget and --threads"
+        raise InputError(f"{flags} are for two .pte", "What is in a run directory has been measured.")
     before, after = choose(first), choose(second)
     pairs = [(next(iter(before.values())), next(iter(after.values())))]
     if len(before) > 1 or len(after) > 1:
@@ -128,7 +132,7 @@ def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chose
 
 
 def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]":
-    """Measure two programs side by side on this machine: what they share, the machine's mood among it, cancels."""
+    """Measure two programs side by side on this machine: shared machine noise cancels."""
     from model_profiling.analysis.selection import Chosen
     from model_profiling.artifacts import ExportPaths
     from model_profiling.errors import InputError
@@ -137,9 +141,7 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
     from model_profiling.pipeline.side_by_side import measure
     from model_profiling.platforms.local import LocalPlatform
 
-    runs, threads = 60 if args.runs is None else args.runs, 1 if args.threads is None else args.threads
-    if runs < 1 or threads < 1:
-        raise InputError("--runs and --threads are at least 1", "Leave them out for the defaults.")
+    counts = count_flags.counts(args)
     programs = {}
     for name, text in (("A", args.before), ("B", args.after)):
         paths = ExportPaths(Path(text).resolve())
@@ -147,7 +149,7 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
             raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
         programs[name] = Program(paths.pte, paths.stem, sample_inputs(paths, export_record(paths)))
     with progress() as report:
-        outcomes = measure(LocalPlatform(), programs, scratch, threads, runs, report, traced=True)
+        outcomes = measure(LocalPlatform(), programs, scratch, args.threads or 1, report, True, counts)
     found = [
         Chosen(
             name=outcome.program.stem,
@@ -155,7 +157,7 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
             latency_source="untraced executions",
             etdump=outcome.file(".etdump"),
             session="now",
-            traced_lengths=[len(turn.ns) for turn in outcome.traced],
+            traced_launches=outcome.samples.traced_launches,
         )
         for outcome in outcomes.values()
     ]

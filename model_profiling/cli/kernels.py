@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     platform = EmulatorPlatform()
     with progress() as report:
-        config, remark = default_config(args.model, platform, args.output_root, None, None, ladder=True)
+        config, remark = default_config(args.model, platform, args.output_root, ladder=True)
         directory = Pipeline(config, platform, report).run().directory
     analysed, manifest = results.refreshed(directory), directory.manifest()
     verify_outputs(analysed.summary)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
 
@@ -34,8 +35,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
-    parser.add_argument("--runs", type=int, metavar="N", help="timed runs per experiment, without a config (60)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads, without a config (1)")
+    count_flags.prepare_parser(parser, "per experiment")
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
@@ -106,7 +106,9 @@ def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", s
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
     if args.config is not None:
-        if args.output_root or args.runs or args.threads or args.inputs:
-            raise InputError("--output-root, --runs, --threads and --inputs go with a .pte", "Set them in the config.")
+        if args.output_root or args.inputs or count_flags.given(args):
+            flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
+            raise InputError(f"{flags} go with a .pte", "Set them in the config.")
         return load_config(args.config), ""
-    return default_config(args.model, platform, args.output_root, args.runs, args.threads, inputs=args.inputs)
+    counts = count_flags.counts(args)
+    return default_config(args.model, platform, args.output_root, counts, args.threads, inputs=args.inputs)

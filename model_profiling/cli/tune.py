@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.cli import counts as count_flags
 from model_profiling.cli.export import DTYPES, add_model, chosen_model, export_with_progress, load_options
 from model_profiling.cli.progress import progress
 
@@ -20,26 +21,23 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="of the baseline (default: %(default)s)")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--runs", type=int, default=3, metavar="N", help="timed runs in each of 20 turns (default: 3)")
+    count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.errors import InputError
     from model_profiling.export.request import ExportRequest
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.report.printing import print_json
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
     target, name = chosen_model(args)
-    if args.runs < 1 or args.threads < 1:
-        raise InputError("--runs and --threads are at least 1", "Leave them out for the defaults.")
+    counts = count_flags.counts(args)
     outdir = args.outdir or Path(f"out_{name}") / "tune"
     base = ExportRequest(name, outdir, args.dtype, seed=args.seed, target=target, options=load_options(args))
-    request = TuneRequest(base, _command(args, target), args.threads, args.runs, args.force)
+    request = TuneRequest(base, _command(args, target), args.threads or 1, counts, args.force)
     with progress() as report:
         result = Tuner(request, LocalPlatform(), _exporting(args.force), report).run()
     if args.json:
@@ -101,11 +99,9 @@ def _row(entry: "Tried", width: int, baseline: str) -> str:
         return f"  {entry.name:<{width}}  could not be made: {entry.failure}"
     speed = "baseline" if entry.name == baseline else "-"
     if entry.comparison is not None:
-        mark = (
-            " busy" if entry.comparison.contended else " ~" if entry.comparison.verdict == "no difference seen" else ""
-        )
-        interval = numbers.interval(entry.comparison.low, entry.comparison.high)
-        speed = f"{entry.comparison.ratio:.2f}x ({interval}){mark}"
+        compared = entry.comparison
+        speed = numbers.bounded_speedup(compared.ratio, compared.low, compared.high)
+        speed += " busy" if compared.contended else ""
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"
     verdict = "; ".join([agreement.verdict, *agreement.remarks]) if agreement else "-"

@@ -32,6 +32,7 @@ operator's before its `native_call_`, and the method's own outputs (`output`) af
 
 from model_profiling.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
 from model_profiling.etdump.flatbuffer import EtdumpError
+from model_profiling.etdump.merging import merged
 from model_profiling.etdump.nesting import CALLS, EXECUTE, Nesting, nest
 from model_profiling.etdump.reader import parse, read
 
@@ -45,6 +46,7 @@ __all__ = [
     "EtdumpError",
     "Events",
     "Nesting",
+    "merged",
     "nest",
     "parse",
     "read",

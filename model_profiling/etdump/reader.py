@@ -56,8 +56,8 @@ def read(path: Path) -> Etdump:
 def parse(data: Any, path: Path) -> Etdump:
     """Read a dump from bytes in memory; `path` only names it in errors."""
     words = Words(data, path)
-    root = Tables(words, np.array([words.root]), _ETDUMP, "the root table")
-    runs = _runs(words, root)
+    root = root_table(words)
+    runs = run_tables(words, root)
     pool = StringPool(words)
     (block_name,) = pool.codes(runs, 0)
     entries = _Entries(words, runs)
@@ -89,7 +89,11 @@ def parse(data: Any, path: Path) -> Etdump:
     )
 
 
-def _runs(words: Words, root: Tables) -> Tables:
+def root_table(words: Words) -> Tables:
+    return Tables(words, np.array([words.root]), _ETDUMP, "the root table")
+
+
+def run_tables(words: Words, root: Tables) -> Tables:
     """Find the tables of the dump's blocks."""
     _, at = root.where(1)
     if not len(at):

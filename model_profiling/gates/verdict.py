@@ -29,7 +29,7 @@ def _judge(comparison: Comparison, limit_percent: float, strict: bool) -> Judgem
     name, allowed = comparison.after, 1 / (1 + limit_percent / 100)
     if comparison.high is None:
         raise InputError(
-            f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides with more runs (--runs 60)."
+            f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides again, without --runs."
         )
     if comparison.contended:
         sentence = f"{name}: measured on a busy machine, which says nothing; measure again alone"

@@ -88,15 +88,17 @@ class Tools:
         self,
         context: Context,
         model: str,
-        runs: int = 60,
+        runs: int | None = None,
         threads: int = 1,
         output_root: str | None = None,
     ) -> Answer:
         """Measure a .pte on this machine with its accelerator on and off, side by side. What is finished is not run
-        again. Answers with latencies, the comparison with its 95 % interval, and output agreement."""
+        again; without `runs` there are as many as fit 30 s. Answers with latencies, the comparison with its 95 %
+        interval, and output agreement."""
         path = self._workspace.inside(model)
         place = self._output(path, output_root, local_name())
-        flags = [str(path), "--runs", str(runs), "--threads", str(threads), "--output-root", str(place)]
+        flags = [str(path), "--threads", str(threads), "--output-root", str(place)]
+        flags += ["--runs", str(runs)] if runs is not None else []
         summary = (await self._kit(context, "run", "--json", *flags)).data()
         return {"run_dir": self._workspace.relative(place), **results.measured(summary)}
 

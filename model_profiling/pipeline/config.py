@@ -14,6 +14,7 @@ from model_profiling.errors import InputError
 
 # What may become a folder name and part of a file name on any device.
 NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$"
+FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$"
 # Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
 ACCELERATOR = "{accelerator}"
 MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
@@ -28,20 +29,18 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
     runner_path: str | None = None
     mode: str = "timing"
-    num_runs: Count = 10
-    traced_runs: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    # Timed executions in all, over all launches; null: as many as the budget allows.
+    num_runs: Count | None = 10
+    traced_runs: Count | None = None
+    # How often a process is started for them; without a number, as often as the budget allows.
+    launches: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
     num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    disable_features: list[str] = []
-    # Words put before the runner where it runs, for example ["taskset", "80"].
+    disable_features: list[Annotated[str, msgspec.Meta(pattern=FEATURE_PATTERN)]] = []
+    # A command prefix for the runner, for example ["taskset", "80"].
     launch_prefix: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     # Android: the cores to run on, as a cluster's name or a hexadecimal mask.
     affinity: Annotated[str, msgspec.Meta(pattern=r"^(big|mid|little|(0x)?[0-9a-fA-F]{1,32})$")] | None = None
-
-    @property
-    def runs_traced(self) -> int:
-        """How many executions get a tracer; medians of operators need no more than 50."""
-        return self.traced_runs or min(self.num_runs, 50)
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +57,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: list[str] = []
     seed: int = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    # Seconds that experiments which are compared may take together; what is not numbered is chosen to fit.
+    budget_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     comment: str = ""
 
 
@@ -119,7 +120,8 @@ def _with_full_names(experiment: Any, where: str) -> Any:
 
 
 def _explain(message: str) -> str:
-    return message.replace("Object contains", "there is an").replace("`$.", "`").replace("`$`", "the top level")
+    plain = message.replace("Object contains", "there is an").replace(" | null`", "`")
+    return plain.replace("`$.", "`").replace("`$`", "the top level")
 
 
 def _hint(message: str) -> str:

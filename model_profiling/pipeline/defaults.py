@@ -8,21 +8,19 @@ from model_profiling.artifacts import MANIFEST, ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.pipeline import export_record, model_dtype
+from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import INSTALL
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
-
-RUNS = 60
-TRACED_RUNS = 50
 
 
 def default_config(
     model: Path,
     platform: Platform,
     output_root: Path | None,
-    runs: int | None,
-    threads: int | None,
+    counts: Counts = CHOSEN,
+    threads: int | None = None,
     ladder: bool = False,
     inputs: Sequence[Path] = (),
 ) -> tuple[Config, str]:
@@ -33,7 +31,7 @@ def default_config(
     probe = platform.probe()
     dtype = model_dtype(paths, export_record(paths))
     accelerator = features.headline(probe.arch, set(probe.features), dtype)
-    common = {"num_runs": runs or RUNS, "traced_runs": min(runs or RUNS, TRACED_RUNS), "num_threads": threads or 1}
+    common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": threads or 1}
     if not _is_program(model):
         raise InputError(
             f"{model} is not a .pte: it does not begin as an ExecuTorch program does",
@@ -43,6 +41,7 @@ def default_config(
         "model": str(model),
         "output_root": str(output_root or default_output_root(paths, platform.name, dtype)),
         "inputs": [str(path) for path in inputs],
+        "budget_s": counts.budget_s,
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
     if ladder or platform.timing != "measured":

@@ -17,7 +17,7 @@ from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch, keep
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
-from model_profiling.pipeline.schedule import Schedule, groups, interleave
+from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform, Probe
 from model_profiling.run_directory import (
     Conditions,
@@ -96,11 +96,12 @@ class Pipeline:
             outcome.scratch.mkdir(parents=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
-        schedule = interleave(todo, foreign, self._config.seed, timed=self._platform.timing == "measured")
-        group_run = GroupRun(self._platform, schedule, outcomes, self._report, self._config.timeout_s)
+        lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
+        settings = (self._config.timeout_s, self._config.seed, self._config.budget_s)
+        group_run = GroupRun(self._platform, lanes, outcomes, self._report, *settings)
         group_run.run()
         manifest.schedules[session] = _schedule_record(
-            schedule, self._config.seed, group_run.settle_runs, bool(foreign), self._platform.conditions()
+            group_run, self._config.seed, bool(foreign), self._platform.conditions()
         )
         for name, outcome in outcomes.items():
             hashes = keep(outcome, self._directory.experiment(name))
@@ -238,15 +239,16 @@ def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
             )
 
 
-def _schedule_record(
-    schedule: Schedule, seed: int, settle: int, launches: bool, conditions: Conditions
-) -> ScheduleRecord:
-    order = [
-        [schedule.lanes[i].label for i in turn if schedule.lanes[i].runs_by_turn[n]]
-        for n, turn in enumerate(schedule.order)
-    ]
+def _schedule_record(group_run: GroupRun, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
     return ScheduleRecord(
-        seed, "alternating launches" if launches else "interleaved turns", schedule.turns, settle, order, conditions
+        seed,
+        "alternating launches" if foreign else "alternating launches, interleaved turns",
+        len(group_run.order),
+        group_run.settle_runs or 0,
+        group_run.order,
+        conditions,
+        group_run.launches,
+        group_run.plan,
     )
 
 

@@ -1,16 +1,42 @@
-"""Who runs when: experiments that are compared take short turns side by side, in a seeded order."""
+"""Who runs when: launches of all experiments alternate, and processes that are timed take short turns side by side.
 
+One process is one sample of where its memory happens to lie, which shifts all its executions alike. So every experiment
+is launched several times, and the count follows from what a launch and an execution cost and from a time budget.
+"""
+
+import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 
-MOST_TURNS = 20
-# The first run of a turn finds the caches full of its neighbour's data. Turns without a tracer begin with a run that is
-# not counted; turns with one cannot, so they are fewer and longer.
-LEAST_TRACED_TURN = 5
-MOST_LAUNCHES = 5
+# The time that the executions of one group of experiments may take unless the user says otherwise.
+BUDGET_S = 30.0
+# Fewer launches bound no ratio at 95 % (analysis/intervals.py); more than MOST_LAUNCHES tell hardly more.
+LEAST_LAUNCHES = 6
+MOST_LAUNCHES = 100
+# Enough for an interval of every operator's time, and each operator's median needs no more executions than these.
+TRACED_LAUNCHES = 8
+TRACED_RUNS = 50
+# The part of the budget that executions with a tracer may take.
+TRACED_SHARE = 1 / 3
+# Executions in a turn: the shorter, the better drift cancels; but an uncounted run comes before each.
+TURN = 3
+MOST_RUNS_A_LAUNCH = 20
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Timed executions of each program, launches of it, and seconds for all; what is None is chosen to fit the rest."""
+
+    runs: int | None = None
+    launches: int | None = None
+    budget_s: float | None = None
+
+
+CHOSEN = Counts()
 
 
 class Kind(Enum):
@@ -18,37 +44,64 @@ class Kind(Enum):
 
     TIMED = "timed"
     TRACED = "traced"
-    # A foreign runner cannot be paced: each of its turns is a launch of its own, with a tracer.
+    # A foreign runner cannot be paced: it is started for so many executions, with a tracer, and ends.
     LAUNCHED = "launched"
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One process of one experiment and how many runs it makes in each turn."""
+    """One experiment with or without a tracer: launched so often, for so many executions in all.
+
+    None is chosen when the first launch has shown what launches and executions cost.
+    """
 
     experiment: Experiment
     kind: Kind
-    runs_by_turn: tuple[int, ...]
+    runs: int | None
+    launches: int | None
 
     @property
     def label(self) -> str:
         return f"{self.experiment.name}:{self.kind.value}"
 
+    @property
+    def first_runs(self) -> int:
+        """The executions of the first launch, before anything has been chosen."""
+        if self.launches is not None and self.runs is not None:
+            return -(-self.runs // self.launches)
+        return min(self.runs or TURN, TURN)
+
 
 @dataclass(frozen=True)
-class Schedule:
-    """The turns of one group; `order[turn]` is the order in which its lanes run."""
+class Cost:
+    """What one launch (loading and warming up) and one execution took, in seconds, of all lanes that give latency
+    together and of all lanes with a tracer together."""
 
-    lanes: tuple[Lane, ...]
-    order: tuple[tuple[int, ...], ...]
+    launch_s: float
+    run_s: float
+    traced_launch_s: float = 0.0
+    traced_run_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """One launch of several lanes: those in `turns` side by side, then those `alone` one after the other.
+
+    `turns[n]` is the order in which lanes take turn n and how often each executes in it; so is `alone`.
+    """
+
+    launch: int
+    turns: tuple[tuple[tuple[int, int], ...], ...]
+    alone: tuple[tuple[int, int], ...]
 
     @property
-    def turns(self) -> int:
-        return len(self.order)
+    def together(self) -> tuple[int, ...]:
+        """The lanes whose processes are alive at the same time, in the order of their first turn."""
+        return tuple(dict.fromkeys(lane for turn in self.turns for lane, _ in turn))
 
     @property
-    def total_runs(self) -> int:
-        return sum(sum(lane.runs_by_turn) for lane in self.lanes)
+    def runs(self) -> int:
+        return sum(runs for turn in (*self.turns, self.alone) for _, runs in turn)
 
 
 def groups(config: Config) -> list[list[Experiment]]:
@@ -67,38 +120,107 @@ def groups(config: Config) -> list[list[Experiment]]:
     return result
 
 
-def interleave(
-    experiments: list[Experiment], foreign: set[str], seed: int, timed: bool = True, traced: bool = True
-) -> Schedule:
-    """Spread every lane's runs over the turns and shuffle each turn, so that drift meets all lanes alike.
-
-    Without `timed`, where time means nothing, there are only traced lanes; without `traced` there are none.
-    """
-    turns = min(MOST_TURNS, max(experiment.num_runs for experiment in experiments))
+def lanes_of(
+    experiments: Sequence[Experiment], foreign: set[str], timed: bool = True, traced: bool = True
+) -> list[Lane]:
+    """Each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced` none."""
     lanes = []
     for experiment in experiments:
-        runs, with_tracer = experiment.num_runs, experiment.runs_traced
+        runs, launches = experiment.num_runs, experiment.launches
+        if runs is not None and launches is not None:
+            launches = min(launches, runs)
+        evidence_only = not timed or MODES[experiment.mode] == "trace"
         if experiment.name in foreign:
-            lanes.append(Lane(experiment, Kind.LAUNCHED, _spread(runs, min(MOST_LAUNCHES, runs), turns)))
+            lanes.append(
+                Lane(
+                    experiment, Kind.LAUNCHED, runs or (1 if evidence_only else None), 1 if evidence_only else launches
+                )
+            )
             continue
-        if timed and MODES[experiment.mode] == "timing":
-            lanes.append(Lane(experiment, Kind.TIMED, _spread(runs, min(runs, turns), turns)))
+        if not evidence_only:
+            lanes.append(Lane(experiment, Kind.TIMED, runs, launches))
         if traced:
-            used = max(1, with_tracer // LEAST_TRACED_TURN)
-            lanes.append(Lane(experiment, Kind.TRACED, _spread(with_tracer, used, turns)))
-    shuffler = random.Random(seed)
-    order = []
-    for _ in range(turns):
-        indices = list(range(len(lanes)))
-        shuffler.shuffle(indices)
-        order.append(tuple(indices))
-    return Schedule(tuple(lanes), tuple(order))
+            count = experiment.traced_runs or (min(runs, TRACED_RUNS) if runs is not None else None)
+            if evidence_only:
+                # Which kernels run needs no repetition.
+                lanes.append(Lane(experiment, Kind.TRACED, count or 1, 1))
+            else:
+                most = min(TRACED_LAUNCHES, count or TRACED_LAUNCHES, launches or TRACED_LAUNCHES)
+                lanes.append(Lane(experiment, Kind.TRACED, count, most))
+    return lanes
 
 
-def _spread(runs: int, used: int, turns: int) -> tuple[int, ...]:
-    """`runs` in at most `used` of `turns` turns, evenly and spaced over all of them."""
-    used = min(used, turns)
-    by_turn = [0] * turns
-    for part in range(used):
-        by_turn[part * turns // used] = runs * (part + 1) // used - runs * part // used
-    return tuple(by_turn)
+def first_round(lanes: Sequence[Lane], seed: int) -> Round:
+    """A launch of every lane, which also shows what launches and executions cost."""
+    return _round(lanes, 0, [lane.first_runs for lane in lanes], random.Random(f"{seed}/0"))
+
+
+def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[list[Lane], str]:
+    """Settle what was left open, for a budget in seconds; and say in words what was decided and why.
+
+    With the default budget no run has fewer launches than an interval takes. How many executions a launch is worth
+    follows the rule for sampling in two stages: the square root of what a launch costs in executions.
+    """
+    budget = BUDGET_S if budget_s is None else budget_s
+    a_launch = min(MOST_RUNS_A_LAUNCH, max(TURN, math.ceil(math.sqrt(cost.launch_s / max(cost.run_s, 1e-9)))))
+    traced_runs = _traced_runs(cost, budget)
+    traced_s = TRACED_LAUNCHES * (cost.traced_launch_s + traced_runs * cost.traced_run_s)
+    fits = int((budget - traced_s) / max(cost.launch_s + a_launch * cost.run_s, 1e-9))
+    launches = max(LEAST_LAUNCHES if budget_s is None else 1, min(MOST_LAUNCHES, fits))
+    asked = [lane.runs for lane in lanes if lane.launches is None and lane.runs is not None]
+    if asked:
+        launches = min(launches, max(LEAST_LAUNCHES, max(asked) // TURN))
+    settled = [_settled(lane, launches, traced_runs if lane.kind is Kind.TRACED else a_launch) for lane in lanes]
+    chosen = any(lane.launches is None for lane in lanes)
+    return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as many as asked for"
+
+
+def _traced_runs(cost: Cost, budget_s: float) -> int:
+    """Executions with a tracer in a launch: as many as operators' medians need, or as fit their part of the budget."""
+    each_s = budget_s * TRACED_SHARE / TRACED_LAUNCHES - cost.traced_launch_s
+    return max(TURN, min(-(-TRACED_RUNS // TRACED_LAUNCHES), int(each_s / max(cost.traced_run_s, 1e-9))))
+
+
+def _settled(lane: Lane, launches: int, a_launch: int) -> Lane:
+    launches = launches if lane.launches is None else lane.launches
+    runs = launches * a_launch if lane.runs is None else lane.runs
+    return Lane(lane.experiment, lane.kind, runs, min(launches, runs))
+
+
+def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
+    if launches > fits:
+        return f"an interval takes {launches}, for which a budget of {budget_s:g} s is too short"
+    if launches == fits:
+        return f"what fits a budget of {budget_s:g} s"
+    return "what so many runs are worth" if asked else f"within a budget of {budget_s:g} s"
+
+
+def later_rounds(lanes: Sequence[Lane], seed: int) -> list[Round]:
+    """The launches after the first: each lane's spread over all of them, in an order of their own."""
+    settled = [(lane.runs or 0, lane.launches or 1) for lane in lanes]
+    total = max(launches for _, launches in settled)
+    by_lane = []
+    for lane, (runs, launches) in zip(lanes, settled, strict=True):
+        rest, by_launch = runs - lane.first_runs, [0] * total
+        for part in range(1, launches):
+            share = rest * part // (launches - 1) - rest * (part - 1) // (launches - 1)
+            by_launch[part * total // launches] = share
+        by_lane.append(by_launch)
+    return [
+        _round(lanes, launch, [by_launch[launch] for by_launch in by_lane], random.Random(f"{seed}/{launch}"))
+        for launch in range(1, total)
+    ]
+
+
+def _round(lanes: Sequence[Lane], launch: int, runs: Sequence[int], shuffler: random.Random) -> Round:
+    """Cut timed executions into turns and draw the order of each; a process with a tracer takes all at once."""
+    timed = [i for i, lane in enumerate(lanes) if lane.kind is Kind.TIMED and runs[i]]
+    alone = [i for i, lane in enumerate(lanes) if lane.kind is not Kind.TIMED and runs[i]]
+    count = max((-(-runs[i] // TURN) for i in timed), default=0)
+    turns = []
+    for turn in range(count):
+        parts = [(i, runs[i] * (turn + 1) // count - runs[i] * turn // count) for i in timed]
+        shuffler.shuffle(parts)
+        turns.append(tuple(part for part in parts if part[1]))
+    shuffler.shuffle(alone)
+    return Round(launch, tuple(turns), tuple((i, runs[i]) for i in alone))

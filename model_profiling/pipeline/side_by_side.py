@@ -4,7 +4,7 @@ from pathlib import Path
 
 from model_profiling.pipeline.config import Experiment
 from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch
-from model_profiling.pipeline.schedule import interleave
+from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
 
 _TIMEOUT_S = 600.0
@@ -15,20 +15,20 @@ def measure(
     programs: dict[str, Program],
     home: Path,
     threads: int,
-    runs: int,
     report: Report,
     traced: bool = False,
+    counts: Counts = CHOSEN,
 ) -> dict[str, Outcome]:
-    """Execute each program `runs` times, and some more with a tracer if asked; files are left in home/<name>."""
+    """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>."""
     runner = platform.runner(None)
     outcomes = {}
     for name, program in programs.items():
-        experiment = Experiment(name, num_runs=runs, num_threads=threads)
+        experiment = Experiment(name, num_runs=counts.runs, num_threads=threads, launches=counts.launches)
         clear_scratch(home / name)
         (home / name).mkdir(parents=True)
         outcomes[name] = Outcome(program, experiment, runner, home / name)
-    schedule = interleave([outcome.experiment for outcome in outcomes.values()], set(), seed=0, traced=traced)
-    GroupRun(platform, schedule, outcomes, report, _TIMEOUT_S).run()
+    lanes = lanes_of([outcome.experiment for outcome in outcomes.values()], set(), traced=traced)
+    GroupRun(platform, lanes, outcomes, report, _TIMEOUT_S, budget_s=counts.budget_s).run()
     for outcome in outcomes.values():
         if outcome.failure is not None:
             raise outcome.failure

@@ -50,7 +50,8 @@ def pictures_of(runs: list[Run], width: int, theme: Theme) -> dict[str, charts.S
         for comparison in run.summary.metrics.comparisons if run.summary.metrics else []:
             if comparison.high is not None:
                 after = run.sides(comparison.before, comparison.after)[1]
-                speed.append((f"{name}: {after}", comparison.ratio, comparison.low, comparison.high))
+                unsure = "" if comparison.reliable else " (busy machine)"
+                speed.append((f"{name}: {after}{unsure}", comparison.ratio, comparison.low, comparison.high))
         parts += [
             (f"{name}: {label}", {c.category: c.ms for c in run.summary.experiments[experiment].breakdown.categories})
             for experiment, label in _labelled(run)

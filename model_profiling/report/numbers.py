@@ -2,6 +2,9 @@
 
 import math
 
+# An interval from half to twice, or wider, says nothing of a ratio.
+_BOUNDS_NOTHING = 2
+
 
 def ms(value: float) -> str:
     return f"{value:.3f} ms"
@@ -23,9 +26,32 @@ def ratio(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    if low is None or high is None or not math.isfinite(high):
+    """The bounds of a ratio; a dash where they are so far apart that they bound nothing."""
+    if low is None or high is None or not math.isfinite(high) or (low * _BOUNDS_NOTHING < 1 < high / _BOUNDS_NOTHING):
         return "-"
     return f"{low:.2f} to {high:.2f}"
+
+
+def speedup(value: float | None, low: float | None, high: float | None) -> str:
+    """How many times faster; `~` where the interval does not tell faster from slower, a dash where nothing is known."""
+    if value is None:
+        return "-"
+    return ratio(value) if _tells(low, high) else "~"
+
+
+def bounded_speedup(value: float | None, low: float | None, high: float | None) -> str:
+    """`1.42x (1.40 to 1.44)`, `~` or a dash."""
+    bounds = f" ({interval(low, high)})" if value is not None and _tells(low, high) else ""
+    return speedup(value, low, high) + bounds
+
+
+def _tells(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and (low > 1 or high < 1)
+
+
+def spread(percent: float | None) -> str:
+    """How much launches differ, as a standard deviation; a dash where too few were made to tell."""
+    return "-" if percent is None else f"{percent:.1f} %"
 
 
 def mebibytes(value: float) -> str:

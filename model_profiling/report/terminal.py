@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
+from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.whatif import Prediction
+from model_profiling.report import numbers
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence, told_apart
+from model_profiling.report.words import agreement_sentence, comparison_sentence, told_apart, tracer_cost
 from model_profiling.run_directory import Manifest, RunDirectory
 
 MOST_OPERATORS = 6
@@ -44,10 +46,11 @@ class Style:
     def dim(self, text: str) -> str:
         return self.paint(2, text)
 
-    def verdict(self, verdict: str, text: str) -> str:
-        return (
-            self.paint({"faster": 32, "slower": 31}.get(verdict, 0), text) if verdict != "no difference seen" else text
-        )
+    def verdict(self, comparison: Comparison, text: str) -> str:
+        """Green or red only where the verdict may be relied on."""
+        if comparison.verdict == "no difference seen":
+            return text
+        return self.paint({"faster": 32, "slower": 31}[comparison.verdict] if comparison.reliable else 33, text)
 
     def bar(self, share: float, width: int = _BAR) -> str:
         filled = round(max(0.0, min(1.0, share)) * width)
@@ -76,7 +79,7 @@ def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSum
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(directory, manifest, summary, style)]) + "\n"
     lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
-    lines += ["", *(f"  {style.verdict(c.verdict, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
+    lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
     lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
     lines += ["", *_analysis(summary, style), _files(directory, style)]
@@ -132,15 +135,14 @@ def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
     return [f"  {label}{_wrapped(sentence, 11)}" for label, sentence in found]
 
 
-_HEADER = ("experiment", "switched off", "median", "MAD", "p95", "runs", "tracer cost")
+_HEADER = ("experiment", "switched off", "median", "MAD", "p95", "runs", "launches", "spread", "tracer cost")
 
 
 def _row(name: str, experiment: ExperimentMetrics) -> tuple[str, ...]:
     off = ", ".join(experiment.disabled) or "-"
-    latency, overhead = experiment.latency, experiment.tracer_overhead_percent
-    cost = f"{overhead:+.1f} %" if overhead is not None else "-"
+    latency, cost = experiment.latency, tracer_cost(experiment)
     if latency is None:
-        return (name, off, "-", "-", "-", "-", cost)
+        return (name, off, *["-"] * 6, cost)
     spread = latency.mad_ms / latency.median_ms * 100 if latency.median_ms else 0.0
     return (
         name,
@@ -149,6 +151,8 @@ def _row(name: str, experiment: ExperimentMetrics) -> tuple[str, ...]:
         f"{spread:.1f} %",
         f"{latency.p95_ms:.3f} ms",
         str(latency.runs),
+        str(latency.launches),
+        numbers.spread(latency.launch_spread_percent),
         cost,
     )
 
@@ -198,11 +202,7 @@ def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
 
 
 def _ratio(change: Change) -> str:
-    if change.ratio is None:
-        return "-"
-    if change.low is None or change.high is None:
-        return f"{change.ratio:.2f}x"
-    return f"{change.ratio:.2f}x ({change.low:.2f} to {change.high:.2f})"
+    return numbers.bounded_speedup(change.ratio, change.low, change.high)
 
 
 def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: int) -> list[str]:

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 from model_profiling.analysis.agreement import Agreement
 from model_profiling.analysis.forecast import Forecast
+from model_profiling.analysis.intervals import ASSUMED_SPREAD
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.report.numbers import percent
 
 
 def told_apart(operators: Iterable[tuple[str, int]]) -> list[str]:
@@ -17,7 +20,22 @@ def told_apart(operators: Iterable[tuple[str, int]]) -> list[str]:
 
 def comparison_sentence(comparison: Comparison) -> str:
     """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats."""
-    return "; ".join([_verdict(comparison), *comparison.caveats])
+    return "; ".join([_verdict(comparison), *_launches(comparison), *comparison.caveats])
+
+
+def _launches(comparison: Comparison) -> list[str]:
+    """Say so where the interval rests on an assumption: too few launches show nothing of how launches differ."""
+    if comparison.high is None or comparison.launch_spread_percent is not None:
+        return []
+    count = "one launch" if comparison.launches == 1 else f"{comparison.launches} launches"
+    return [f"{count} per side: the spread between launches is not known, {ASSUMED_SPREAD:.1%} is assumed"]
+
+
+def tracer_cost(experiment: ExperimentMetrics) -> str:
+    """What the tracer cost; `~` where that is too little to tell, a dash where it was not measured."""
+    if experiment.tracer_overhead_percent is not None:
+        return percent(experiment.tracer_overhead_percent)
+    return "~" if experiment.tracer_overhead_measured else "-"
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -27,7 +45,7 @@ def _verdict(comparison: Comparison) -> str:
         return f"{pair}: too few turns ({comparison.turns}) to compare; run more"
     if comparison.verdict == "no difference seen":
         bounds = f"{confidence} {comparison.low:.3f} to {comparison.high:.3f}"
-        unseen = f"under {comparison.resolution_percent:.1f} % would not show"
+        unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable in this run"
         return f"{pair}: no difference seen (ratio {comparison.ratio:.3f}, {bounds}; {unseen})"
     ratio, low, high = comparison.ratio, comparison.low, comparison.high
     if comparison.verdict == "slower":

@@ -17,7 +17,7 @@ from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.execution import Program
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
-from model_profiling.pipeline.schedule import MOST_TURNS
+from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
 from model_profiling.report import results
@@ -64,7 +64,7 @@ class TuneRequest:
     base: ExportRequest
     command: list[str]
     threads: int = 1
-    runs: int = 3
+    counts: Counts = CHOSEN
     force: bool = False
 
 
@@ -148,8 +148,8 @@ class Tuner:
         path = self._home / f"round-{number}.json"
         programs = {name: _program(self._made[name]) for name in names}
         runner = self._platform.runner(None).sha256
-        threads, runs = self._request.threads, self._request.runs * MOST_TURNS
-        key = round_key(programs, runner, threads, runs)
+        threads, counts = self._request.threads, self._request.counts
+        key = round_key(programs, runner, threads, counts)
         if path.is_file() and not self._request.force:
             try:
                 earlier = files.read_json(path, Lap, "measurements")
@@ -157,7 +157,7 @@ class Tuner:
                 earlier = None
             if earlier is not None and earlier.key == key:
                 return earlier
-        outcomes = measure(self._platform, programs, self._home / "measured", threads, runs, self._report)
+        outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
         lap = Lap(key, {name: outcome.timed for name, outcome in outcomes.items()})
         files.write_json(path, lap)
         return lap
@@ -199,8 +199,8 @@ class Tuner:
         return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
 
 
-def round_key(programs: dict[str, Program], runner: str, threads: int, runs: int) -> str:
-    digest = hashlib.sha256(f"{runner} {threads} {runs}".encode())
+def round_key(programs: dict[str, Program], runner: str, threads: int, counts: Counts) -> str:
+    digest = hashlib.sha256(f"{runner} {threads} {counts}".encode())
     for name, program in sorted(programs.items()):
         digest.update(f"{name} {files.sha256(program.pte)}".encode())
     return digest.hexdigest()

@@ -23,10 +23,9 @@ def operators(changes: Sequence[OperatorChange], sides: tuple[str, str], width: 
         change, name = entry.change, names[place]
         text = name if entry.where == "delegated" else f"{name} (portable)"
         labels.append({"place": place, "line": 0, "x": 0.0, "label": text})
-        bounds = f" ({numbers.interval(change.low, change.high)})" if change.low is not None else ""
         values.append({"place": place, "line": 1, "side": sides[0], "ms": change.before_ms})
         values.append({"place": place, "line": 2, "side": sides[1], "ms": change.after_ms})
-        known = f"{numbers.ratio(change.ratio)}{bounds}" if change.ratio is not None else "ratio not known"
+        known = numbers.bounded_speedup(change.ratio, change.low, change.high)
         labels.append({"place": place, "line": 2, "x": change.after_ms, "label": known})
     return _operator_bars(
         values, labels, list(sides), [0, longest * (1.25 if width >= WIDE else 1.02)], width, theme, title

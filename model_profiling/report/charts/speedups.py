@@ -9,7 +9,10 @@ from model_profiling.report.theme import Theme
 
 def speedups(rows: Sequence[tuple[str, float, float, float]], width: int, theme: Theme, title: str) -> Spec:
     """How many times faster, run by run, with intervals; one is no difference."""
-    values = [{"run": n, "ratio": r, "low": low, "high": high, "label": numbers.ratio(r)} for n, r, low, high in rows]
+    values = [
+        {"run": n, "ratio": r, "low": low, "high": high, "label": numbers.speedup(r, low, high)}
+        for n, r, low, high in rows
+    ]
     y = {"field": "run", "type": "nominal", "sort": [r[0] for r in rows], "axis": None}
     top = max([high for *_, high in rows] + [1.0]) * 1.15
     x = {"type": "quantitative", "scale": {"domain": [0, top], "nice": False}}

@@ -4,10 +4,10 @@ from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.run import Run
-from model_profiling.report.words import agreement_sentence, comparison_sentence
+from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost
 
-_COLUMNS = ("experiment", "switched off", "median", "MAD", "p95", "runs", "tracer cost")
-_SPREAD = ("experiment", "min", "p90", "p99", "max", "CV", "drift", "outliers")
+_COLUMNS = ("experiment", "switched off", "median", "MAD", "p95", "runs", "launches", "tracer cost")
+_SPREAD = ("experiment", "min", "p90", "p99", "max", "CV", "between launches", "drift", "outliers")
 
 
 def section(run: Run) -> Section | None:
@@ -27,7 +27,7 @@ def section(run: Run) -> Section | None:
             for warning in (experiment.latency.warnings if experiment.latency else [])
         ]
         sentences += [
-            f"{name}: latency is from {experiment.latency_source}, for lack of others."
+            f"{name}: only traced runs exist; latency includes tracer overhead."
             for name, experiment in metrics.experiments.items()
             if experiment.latency and experiment.latency_source != "untraced executions"
         ]
@@ -42,14 +42,15 @@ def section(run: Run) -> Section | None:
 
 
 def _row(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
-    latency, overhead = experiment.latency, experiment.tracer_overhead_percent
+    latency = experiment.latency
     assert latency is not None
     return (
         name,
         ", ".join(experiment.disabled) or "nothing",
         *_times(latency.median_ms, latency.mad_ms, latency.p95_ms),
         Number(str(latency.runs), latency.runs),
-        Number(numbers.percent(overhead) if overhead is not None else "-", overhead),
+        Number(str(latency.launches), latency.launches),
+        Number(tracer_cost(experiment), experiment.tracer_overhead_percent),
     )
 
 
@@ -60,6 +61,7 @@ def _spread(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
         name,
         *_times(latency.min_ms, latency.p90_ms, latency.p99_ms, latency.max_ms),
         Number(f"{latency.cv_percent:.1f} %", latency.cv_percent),
+        Number(numbers.spread(latency.launch_spread_percent), latency.launch_spread_percent),
         Number(numbers.percent(latency.drift_percent), latency.drift_percent),
         Number(str(latency.outliers), latency.outliers),
     )

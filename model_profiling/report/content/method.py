@@ -89,7 +89,9 @@ def _runner(record: ExperimentRecord) -> str:
 
 def _schedule(schedule: ScheduleRecord) -> str:
     settle = f", {schedule.settle_runs} untimed runs before each" if schedule.settle_runs else ""
-    return f"Schedule: {schedule.kind}, {schedule.turns} turns, seed {schedule.seed}{settle}."
+    why = f" ({schedule.plan})" if schedule.plan else ""
+    counts = f"{schedule.launches} launches{why}, {schedule.turns} turns"
+    return f"Schedule: {schedule.kind}, {counts}, seed {schedule.seed}{settle}."
 
 
 def _plain(value: object) -> str:

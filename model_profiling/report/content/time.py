@@ -54,7 +54,7 @@ def _change_row(name: str, change: Change) -> tuple[Cell, ...]:
         Number(numbers.share(change.before_share), change.before_share),
         Number(numbers.ms(change.after_ms), change.after_ms),
         Number(numbers.share(change.after_share), change.after_share),
-        Number(numbers.ratio(change.ratio), change.ratio),
+        Number(numbers.speedup(change.ratio, change.low, change.high), change.ratio),
         Number(numbers.interval(change.low, change.high), change.low),
     )
 
@@ -87,8 +87,8 @@ def operators(run: Run) -> Section | None:
             blocks.append(Picture(_numbered("operators", number), caption))
         blocks.append(_operator_changes(run, comparison))
     if run.measured and run.summary.comparisons:
-        text = "Times are means over typical executions. How many times faster is from executions paired by turn, "
-        blocks.append(Paragraph(text + "so on an unsteady machine it need not be the quotient of the two times."))
+        text = "Times are means over typical executions. How many times faster is their quotient, its interval is over "
+        blocks.append(Paragraph(text + "launches; ~ where the interval does not tell faster from slower."))
         text = "An operator's interval also allows for XNNPACK's clock of whole microseconds, a category's does not: "
         blocks.append(Paragraph(text + "a category of one operator can have a narrower interval than that operator."))
     for name in run.alone:
@@ -139,7 +139,7 @@ def _times(change: Change) -> tuple[Cell, ...]:
     return (
         Number(numbers.ms(change.before_ms), change.before_ms),
         Number(numbers.ms(change.after_ms), change.after_ms),
-        Number(numbers.ratio(change.ratio), change.ratio),
+        Number(numbers.speedup(change.ratio, change.low, change.high), change.ratio),
         Number(numbers.interval(change.low, change.high), change.low),
         Number(numbers.share(change.after_share), change.after_share),
     )
