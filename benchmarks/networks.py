@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Convolutions(nn.Module):
+class Convolutions(nn.Module):  # type: ignore[misc]
     """A stack of 3x3 convolutions; the twin has one 1x1 convolution more."""
 
     def __init__(self, width: int, depth: int, more: bool) -> None:
@@ -22,7 +22,7 @@ class Convolutions(nn.Module):
         return result
 
 
-class TokenMixer(nn.Module):
+class TokenMixer(nn.Module):  # type: ignore[misc]
     """Linear layers over tokens and channels, with transposes between; the twin has one small layer more."""
 
     def __init__(self, more: bool, tokens: int = 64, width: int = 96, depth: int = 4) -> None:

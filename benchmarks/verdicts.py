@@ -9,6 +9,7 @@ analysis/latency.py comes from.
 
 import argparse
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -160,7 +161,7 @@ def contention(made: dict[str, tuple[Path, Path]], home: Path, comparisons: int)
         "\nexecutions that lost time   comparisons   ratio off by (median, worst)   intervals that hold the quiet ratio"
     )
     edges = (0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         part = [entry for entry in found if low <= entry[0] < high]
         if part:
             off = np.abs([entry[1] for entry in part])
