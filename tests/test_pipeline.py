@@ -77,10 +77,12 @@ def test_the_manifest_explains_the_numbers(default_run: RunDirectory) -> None:
         assert record.runner.sha256 and record.runner.compiler and record.runner.executorch
         assert record.latency_source == "untraced executions"
         schedule = manifest.schedules[record.session]
-        assert (schedule.kind, schedule.turns) == ("interleaved turns", 20)
+        assert schedule.kind == "alternating launches, interleaved turns"
+        assert schedule.launches >= 6 and "30 s" in schedule.plan
         samples = default_run.samples(manifest, record.name)
-        assert sum(len(turn.ns) for turn in samples.timed) == 60
-        assert sum(len(turn.ns) for turn in samples.traced) == 50
+        assert {turn.launch for turn in samples.timed} == set(range(schedule.launches))
+        assert len(samples.traced_launches) == min(8, schedule.launches)
+        assert len(schedule.order) == schedule.turns
 
 
 def test_validate_accepts_a_run_and_notices_what_is_wrong_with_it(default_run: RunDirectory, tmp_path: Path) -> None:
@@ -219,7 +221,11 @@ def test_a_foreign_runner_alternates_launches_and_says_so(toy: Toy, tmp_path: Pa
         assert (record.runner.kind, record.latency_source) == ("foreign", "traced executions")
         assert "launches alternate" in record.notes[0]
         assert manifest.schedules[record.session].kind == "alternating launches"
-        assert sum(len(turn.ns) for turn in directory.samples(manifest, record.name).traced) == 10
+        samples = directory.samples(manifest, record.name)
+        assert sum(len(turn.ns) for turn in samples.traced) == 10
+        assert len(samples.traced_launches) == manifest.schedules[record.session].launches == 6
+    metrics = read_json(directory.metrics_path, Metrics, "metrics")
+    assert metrics.comparisons[0].launch_spread_percent is not None
     assert kit("validate", "--results", tmp_path / "out").returncode == 0
 
 
@@ -318,17 +324,17 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
 
 
 def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [{"name": "long", "num_runs": 100000}])
+    model = shutil.copy(toy("fp16"), tmp_path / "long.pte")
+    config = write_config(tmp_path / "c.json", Path(model), tmp_path / "out", [{"name": "long", "num_runs": 100000}])
     process = subprocess.Popen(
         [sys.executable, "-m", "model_profiling", "run", "--config", str(config)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.DEVNULL,
     )
-    marker = str(tmp_path / "out")
 
     def runners() -> list[str]:
         return subprocess.run(
-            ["pgrep", "-f", f"etdump_path={marker}"], capture_output=True, text=True, check=False
+            ["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False
         ).stdout.split()
 
     deadline = time.monotonic() + 60

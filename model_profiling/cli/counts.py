@@ -24,7 +24,7 @@ def counts(args: argparse.Namespace) -> "Counts":
 
     for flag, value in (("--runs", args.runs), ("--launches", args.launches), ("--threads", args.threads)):
         if value is not None and value < 1:
-            raise InputError(f"{flag} must be 1 or more, not {value}", "Leave it out for the default.")
+            raise InputError(f"{flag} must be at least 1, not {value}", "Leave it out for the default.")
     if args.budget is not None and not 0 < args.budget <= 1e6:
         raise InputError(
             f"--budget must be a number of seconds above 0, not {args.budget:g}", "For example --budget 60."

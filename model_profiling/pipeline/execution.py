@@ -98,7 +98,7 @@ class GroupRun:
             self._total = first.runs
             self._take(first)
             self._lanes, self.plan = plan(self._lanes, self._cost(), self._budget_s)
-            rest = later_rounds(self._lanes, self._seed)
+            rest = later_rounds(self._lanes, first, self._seed)
             self.launches, self._total = 1 + len(rest), first.runs + sum(each.runs for each in rest)
             for each in rest:
                 self._take(each)

@@ -195,13 +195,16 @@ def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
     return "what so many runs are worth" if asked else f"within a budget of {budget_s:g} s"
 
 
-def later_rounds(lanes: Sequence[Lane], seed: int) -> list[Round]:
-    """The launches after the first: each lane's spread over all of them, in an order of their own."""
+def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:
+    """The launches after the first: what each lane has left spread over all of them, in an order of their own."""
+    taken = [
+        sum(runs for turn in (*first.turns, first.alone) for i, runs in turn if i == at) for at in range(len(lanes))
+    ]
     settled = [(lane.runs or 0, lane.launches or 1) for lane in lanes]
     total = max(launches for _, launches in settled)
     by_lane = []
-    for lane, (runs, launches) in zip(lanes, settled, strict=True):
-        rest, by_launch = runs - lane.first_runs, [0] * total
+    for done, (runs, launches) in zip(taken, settled, strict=True):
+        rest, by_launch = runs - done, [0] * total
         for part in range(1, launches):
             share = rest * part // (launches - 1) - rest * (part - 1) // (launches - 1)
             by_launch[part * total // launches] = share
