@@ -67,9 +67,9 @@ class Lane:
     @property
     def first_runs(self) -> int:
         """The executions of the first launch, before anything has been chosen."""
-        if self.launches is not None and self.runs is not None:
-            return -(-self.runs // self.launches)
-        return min(self.runs or TURN, TURN)
+        if self.runs is None:
+            return TURN
+        return -(-self.runs // self.launches) if self.launches else max(1, min(TURN, self.runs // LEAST_LAUNCHES))
 
 
 @dataclass(frozen=True)
