@@ -20,6 +20,7 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.whatif import predict
 from model_profiling.errors import InputError
+from model_profiling.report import numbers
 from model_profiling.files import read_json
 from model_profiling.report.tables import csv_text, timeline_csv
 from model_profiling.run_directory import RunDirectory
@@ -155,7 +156,9 @@ def scaled(profile: Profile, category: str, factor: float) -> Profile:
 
 
 def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, Path]) -> None:
-    new = profile_of(dumps["toy_fp16"])
+    traced = profile_of(dumps["toy_fp16"])
+    new = traced.with_launches(dict.fromkeys(range(10), traced.executions // 10))
+    assert len(new.groups.launches) == 10
     old = scaled(new, "CONV", 3.0)
     comparison = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True)
     changes = {entry.name: entry for entry in comparison.categories}
@@ -168,6 +171,38 @@ def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, P
     assert timed <= {entry.after for entry in comparison.untouched} <= gemms
     assert comparison.shift.before == "CONV"
     assert comparison.shift.before_share > comparison.shift.after_share
+
+
+@pytest.mark.parametrize("executions", [3, 5, 9, 10, 11, 20, 50])
+def test_one_outlier_does_not_move_the_typical_execution(dumps: dict[str, Path], executions: int) -> None:
+    base = profile_of(dumps["toy_fp16"])
+    times = np.repeat(base.times[:, :1], executions, axis=1)
+    times[:, executions // 2] *= 10
+    made = Profile(base.instances, times, times * 0, times.sum(axis=0), np.zeros(executions, dtype=np.int64))
+    assert made.typical_execute == pytest.approx(float(base.execute[0]))
+
+
+def test_a_row_shows_one_statistic(dumps: dict[str, Path]) -> None:
+    """Every ratio is that of the two times beside it and lies within its bounds, however noisy the executions."""
+    base = profile_of(dumps["toy_fp16"])
+    generator = np.random.default_rng(0)
+    for launches in (1, 2, 6, 20):
+        sides = []
+        for name in ("before", "after"):
+            noise = generator.lognormal(0, 1.0, base.times.shape)
+            times = base.times * noise
+            made = Profile(base.instances, times, base.starts, times.sum(axis=0), base.launch)
+            made = made.with_launches(dict.fromkeys(range(launches), base.executions // launches))
+            sides.append((name, made, break_down(made)))
+        comparison = compare_profiles(sides[0], sides[1], paired=True)
+        changes = [*comparison.categories, comparison.execute, *(entry.change for entry in comparison.operators)]
+        for change in changes:
+            if change.ratio is not None:
+                assert change.ratio == pytest.approx(change.before_ms / change.after_ms)
+                if change.low is not None and change.high is not None:
+                    assert change.low <= change.ratio <= change.high
+                    told = numbers.bounded_speedup(change.ratio, change.low, change.high)
+                    assert (told == "~") == (change.low <= 1 <= change.high)
 
 
 def test_the_bottleneck_shift_is_stated_when_it_happens(dumps: dict[str, Path]) -> None:

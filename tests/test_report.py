@@ -126,7 +126,8 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
     for row, exact, change in zip(rows, page.found["categories"][0][1:], comparison.categories, strict=False):
         shown = [numbers.ms(change.before_ms), numbers.share(change.before_share), numbers.ms(change.after_ms)]
         assert row[:4] == [change.name, *shown]
-        assert row[5:7] == [numbers.ratio(change.ratio), numbers.interval(change.low, change.high)]
+        bounds = (change.low, change.high)
+        assert row[5:7] == [numbers.speedup(change.ratio, *bounds), numbers.interval(*bounds)]
         assert float(exact[1][1]) == change.before_ms and float(exact[3][1]) == change.after_ms
     assert raw["comparisons"][0]["categories"][0]["before_ms"] == comparison.categories[0].before_ms
 

@@ -81,13 +81,13 @@ def test_toy_cnn_has_a_real_win_and_a_second_tune_does_nothing_again(tmp_path: P
 
     again = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
     assert again.returncode == 0 and f"keep {result['winner']}:  {winner['command']}" in again.stdout
-    assert "export" not in again.stderr and "turn" not in again.stderr
+    assert "export" not in again.stderr and "launch" not in again.stderr
 
     (tmp_path / "tune" / "round-1.json").write_text("{")
     (tmp_path / "tune" / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
     resumed = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
     assert "export fp32+keepdim" in resumed.stderr and "export int8:" not in resumed.stderr
-    assert "turn" in resumed.stderr
+    assert "launch" in resumed.stderr
 
 
 def test_an_unknown_model_or_count_is_refused(tmp_path: Path) -> None:
