@@ -1,6 +1,7 @@
 """What kind of work an operator is, told by its name. The table itself is in `category_table.py`."""
 
 import fnmatch
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -84,7 +85,10 @@ def strip_instance(name: str) -> str:
 class CategoryTable:
     """Classifies operators by the built-in rules, and before those by a user's; remembers what it was asked."""
 
-    def __init__(self, overrides: Mapping[str, Override] | None = None) -> None:
+    def __init__(self, overrides: Mapping[str, Override] | None = None, origin: str = "") -> None:
+        self.origin = origin
+        # What tells this table's answers from the built-in table's ("").
+        self.identity = hashlib.sha256(repr(overrides).encode()).hexdigest() if overrides else ""
         by_name = {_key(name): override for name, override in (overrides or {}).items()}
         self._exact = {name: override for name, override in by_name.items() if not _is_pattern(name)}
         # A dump may have left out the namespace of a user's own operators, too.
@@ -207,7 +211,7 @@ def _is_pattern(name: str) -> bool:
 
 def load_table(override: Path | None = None) -> CategoryTable:
     """The built-in table, extended by the user's JSON file if there is one."""
-    return CategoryTable(_read_overrides(override) if override else None)
+    return CategoryTable(_read_overrides(override), str(override)) if override else CategoryTable()
 
 
 _EXAMPLE = 'Write it like {"operators": {"my_op.out": "CONV", "Transpose*": {"category": "Other", "kind": "layout"}}}.'
