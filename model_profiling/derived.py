@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import shlex
-import zlib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 from model_profiling import __version__, files
 from model_profiling.artifacts import DERIVED
 from model_profiling.errors import KitError
+from model_profiling.png import with_comment
 from model_profiling.run_directory import RunDirectory
 
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
@@ -30,7 +31,7 @@ _STAMP = re.compile(rb'(?:made from sources |"sources": ?")([0-9a-f]{16})')
 
 
 class DerivedFile(msgspec.Struct, frozen=True):
-    """One derived file. `renew` is the command that makes it again, with {dir} for the run directory."""
+    """One derived file. `renew` is the command that makes it again; {dir} in it stands for the run directory."""
 
     sha256: str
     sources: str
@@ -97,15 +98,10 @@ def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
     words = [f"made from sources {each}" for each in sources]
     if suffix in (".md", ".html", ".svg"):
         return data.rstrip(b"\n") + "".join(f"\n<!-- {each} -->" for each in words).encode() + b"\n"
-    if suffix == ".png" and data[-8:-4] == b"IEND":
-        text = b"".join(png_chunk(b"tEXt", b"Comment\0" + each.encode()) for each in words)
-        return data[:-12] + text + data[-12:]
+    if suffix == ".png":
+        for each in words:
+            data = with_comment(data, each)
     return data
-
-
-def png_chunk(kind: bytes, body: bytes) -> bytes:
-    """A part of a PNG file: its length, what it is, what it holds, and a check sum."""
-    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
 
 
 class DerivedWriter:
@@ -129,7 +125,7 @@ class DerivedWriter:
             name = path.resolve().relative_to(home).as_posix()
             digest = hashlib.sha256(data).hexdigest()
             others = self._others if renew.startswith("report") else {}
-            self._written[name] = DerivedFile(digest, self.sources, renew, others)
+            self._written[name] = DerivedFile(digest, self.sources, f"sme2-kit {renew}", others)
 
     def write_text(self, path: Path, text: str, renew: str) -> None:
         self.write_bytes(path, text.encode(), renew)
@@ -143,7 +139,8 @@ class DerivedWriter:
         """Remove what this run no longer says, record what is left, and tell which files are outdated."""
         kept: dict[str, DerivedFile] = {}
         outdated: list[Outdated] = []
-        for name, entry in _known(self._directory).items():
+        earlier = _readable_index(self._directory)
+        for name, entry in earlier.files.items() if earlier else ():
             path = inside(self._directory, name)
             if name in self._written or path is None or not path.is_file():
                 continue
@@ -161,9 +158,21 @@ class DerivedWriter:
         return outdated
 
 
+def adopt(path: Path) -> None:
+    """Record a file that a tool has just written, if it lies in a run directory that has a record."""
+    homes = [RunDirectory(parent) for parent in path.resolve().parents[:2] if (parent / DERIVED).is_file()]
+    index = _readable_index(homes[0]) if homes else None
+    if index is None:
+        return
+    sources = fingerprint(homes[0], index.kit, index.categories)
+    again = shlex.join(["python", *sys.argv] if sys.argv[0].endswith(".py") else sys.argv)
+    index.files[path.resolve().relative_to(homes[0].path).as_posix()] = DerivedFile(files.sha256(path), sources, again)
+    files.write_json(homes[0].path / DERIVED, index)
+
+
 def command(renew: str, directory: RunDirectory) -> str:
     """A command of the index as one would type it."""
-    return f"sme2-kit {renew.replace('{dir}', shlex.quote(str(directory.path)))}"
+    return renew.replace("{dir}", shlex.quote(str(directory.path)))
 
 
 def inside(directory: RunDirectory, name: str) -> Path | None:
@@ -172,13 +181,12 @@ def inside(directory: RunDirectory, name: str) -> Path | None:
     return path if path.resolve().is_relative_to(directory.path.resolve()) else None
 
 
-def _known(directory: RunDirectory) -> dict[str, DerivedFile]:
-    """The index's files. One that cannot be read is written anew."""
+def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
+    """The index for whoever writes it anew if it is broken."""
     try:
-        index = read_index(directory)
+        return read_index(directory)
     except KitError:
-        return {}
-    return index.files if index else {}
+        return None
 
 
 def _remove(path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.staleness import Ages, ages, copy_problem
 from model_profiling.artifacts import DERIVED
+from model_profiling.cli.tools import main as tool
 from model_profiling.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
 from model_profiling.report import combined, results, writing
 from model_profiling.report.drawing import Artist
@@ -102,7 +103,7 @@ def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) 
         path.write_bytes(whole + b" ")
         (problem,) = ages(directory).stale
         command = entry.renew.replace("{dir}", str(directory.path))
-        assert problem == f"{name} was changed after it was written; `sme2-kit {command}` writes it again"
+        assert problem == f"{name} was changed after it was written; `{command}` writes it again"
         path.write_bytes(whole)
 
 
@@ -239,6 +240,20 @@ def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist
     assert all(path.is_file() for path in copies)
     assert "does not say" in copy_problem(directory, Path(__file__))
     assert "does not exist" in copy_problem(directory, tmp_path / "none.md")
+
+
+def test_what_a_tool_writes_into_a_run_directory_is_watched_too(directory: RunDirectory) -> None:
+    (timeline,) = directory.path.glob("*_on/*_all_runs_timeline.csv")
+    (dump,) = directory.path.glob("*_on/*.etdump")
+    written = [directory.path / name for name in ("A_ops_stats.csv", "operator_analysis.json")]
+    assert tool("analyze_etdump_csv", ["--timeline-csv", str(timeline), "--output-dir", str(directory.path)]) == 0
+    # In place of one of the kit's own.
+    assert tool("etdump_to_csv", [str(dump), "--output", str(timeline)]) == 0
+    assert ages(directory) == Ages()
+    change_run(directory)
+    assert len([problem for path in written for problem in ages(directory).stale if path.name in problem]) == 2
+    results.refreshed(directory)
+    assert not any(path.exists() for path in written) and ages(directory) == Ages()
 
 
 def test_a_stamped_picture_is_still_a_picture(directory: RunDirectory) -> None:

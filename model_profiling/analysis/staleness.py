@@ -14,6 +14,7 @@ _RESULTS = (
     *("*_pipeline_summary.json", "*_pipeline_summary.md"),
     *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_robust_stats.json"),
 )
+_ANALYZE = "sme2-kit analyze {dir}"
 _REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")
 
 
@@ -31,7 +32,7 @@ def ages(directory: RunDirectory) -> Ages:
         index = read_index(directory)
         current = _current(directory, index)
     except KitError as error:
-        return Ages([f"{error.message}; `{command('analyze {dir}', directory)}` writes it again"])
+        return Ages([f"{error.message}; `{command(_ANALYZE, directory)}` writes it again"])
     found = Ages()
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
@@ -94,7 +95,7 @@ def _outdated(name: str, renew: str) -> str:
 def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
     """Files named like derived ones that the index does not list, and the command that makes them."""
     listed = index.files if index else {}
-    for patterns, renew in ((_RESULTS, "analyze {dir}"), (_REPORTS, "report {dir} --html")):
+    for patterns, renew in ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html")):
         for path in sorted(path for pattern in patterns for path in directory.path.glob(pattern)):
             if path.is_file() and path.relative_to(directory.path).as_posix() not in listed:
                 yield path, renew

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from model_profiling.derived import png_chunk
+from model_profiling.png import png_chunk
 
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.

@@ -81,7 +81,7 @@ def _run(place: Place) -> list[Finding]:
     directory = RunDirectory(place.run)
     found = problems(directory) or ages(directory).stale
     return [Finding("run directory", False, problem) for problem in found] or [
-        Finding("run directory", True, f"{place.run} is complete and unharmed")
+        Finding("run directory", True, f"{place.run} is complete, consistent and not stale")
     ]
 
 
