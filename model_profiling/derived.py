@@ -5,6 +5,7 @@ fingerprint stands inside the files, too, where their format has room for it, so
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -41,7 +42,10 @@ class DerivedFile(msgspec.Struct, frozen=True):
 
 
 class DerivedIndex(msgspec.Struct, frozen=True):
-    """derived.json. `kit` and `categories` (a hash of the user's table, if any) are part of every fingerprint."""
+    """derived.json. `kit` and `categories` (a hash of the user's table, if any) are part of every fingerprint.
+
+    They are those of the last analysis: a newer kit alone makes nothing stale, but one that analyses makes all else so.
+    """
 
     kit: str
     categories: str
@@ -72,14 +76,24 @@ def notes(outdated: list[Outdated]) -> list[str]:
     return found
 
 
-def fingerprint(directory: RunDirectory, kit: str = __version__, categories: str = "") -> str:
-    """What derived files of a run directory are made from, as it is now, in 16 digits."""
+@functools.lru_cache(maxsize=1)
+def analysis_version() -> str:
+    """The kit's version and a hash of the code that computes numbers, which changes between versions, too."""
+    home = Path(__file__).parent
+    code = (path.read_bytes() for folder in ("analysis", "etdump") for path in sorted((home / folder).glob("*.py")))
+    return f"{__version__}+{hashlib.sha256(b''.join(code)).hexdigest()[:8]}"
+
+
+def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "") -> str:
+    """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
-    return hashlib.sha256(msgspec.json.encode([kit, categories, parts], order="sorted")).hexdigest()[:16]
+    return hashlib.sha256(
+        msgspec.json.encode([kit or analysis_version(), categories, parts], order="sorted")
+    ).hexdigest()[:16]
 
 
 def read_index(directory: RunDirectory) -> DerivedIndex | None:
@@ -153,7 +167,7 @@ class DerivedWriter:
                 _remove(path)
             else:
                 kept[name] = entry
-        index = DerivedIndex(__version__, self._categories, dict(sorted({**kept, **self._written}.items())))
+        index = DerivedIndex(analysis_version(), self._categories, dict(sorted({**kept, **self._written}.items())))
         files.write_json(self._directory.path / DERIVED, index)
         return outdated
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from model_profiling import derived
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.staleness import Ages, ages, copy_problem
 from model_profiling.artifacts import DERIVED
@@ -180,6 +181,18 @@ def test_other_categories_outdate_a_report_and_agree_with_themselves(directory: 
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
     assert ages(directory) == Ages()
     assert f"--categories {table}" in index_of(directory).files["metrics.json"].renew
+
+
+def test_a_newer_kit_outdates_nothing_until_it_analyses(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers may differ: then a report by the older one must not stand beside them."""
+    monkeypatch.setattr(derived, "analysis_version", lambda: "99.0+newer")
+    assert ages(directory) == Ages()
+    told: list[Outdated] = []
+    results.refreshed(directory, tell=told.append)
+    assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
+    assert ages(directory) == Ages()
 
 
 def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory: RunDirectory) -> None:
