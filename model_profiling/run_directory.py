@@ -2,6 +2,7 @@
 
 <output_root>/manifest.json        what explains every number: written after each group of experiments
 <output_root>/metrics.json         the numbers a person asks for first
+<output_root>/derived.json         what metrics, summaries and reports were made from
 <output_root>/<experiment>/…       ETDump, log, samples and outputs of one experiment
 """
 

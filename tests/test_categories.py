@@ -2,19 +2,26 @@
 
 import json
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_profiling.analysis.categories import CATEGORIES, CategoryTable, OperatorClass, load_table, strip_instance
 from model_profiling.analysis.category_table import ALGORITHMS, PORTABLE_RULES, XNNPACK_RULES
+from model_profiling.analysis.summary import analyse_run
 from model_profiling.errors import InputError, SetupError
 from model_profiling.etdump import read
+from model_profiling.run_directory import RunDirectory
 from model_profiling.runner.sdk import installed_sdk
 from tests.conftest import needs
+from tests.run_forge import forge_run
 
 DATA = Path(__file__).parent / "data" / "etdump"
+KNOWN_GOOD = Path(__file__).parent / "data" / "known_good_run"
 
 # Linkers store a string that ends another one inside it, where no scan can tell that it is there. Which ones differs by
 # platform; these are all that are hidden in one of the wheels (Linux aarch64, Linux x86_64, macOS).
@@ -32,18 +39,68 @@ def table() -> CategoryTable:
 
 
 @pytest.fixture(scope="module")
-def library() -> Callable[[str], bytes]:
+def wheel() -> Path:
+    """The folder of the installed executorch."""
+    try:
+        return installed_sdk().libraries.parent
+    except SetupError:
+        needs(False, "executorch")
+        raise
+
+
+@pytest.fixture(scope="module")
+def library(wheel: Path) -> Callable[[str], bytes]:
     """The bytes of one of the wheel's libraries."""
 
     def contents(stem: str) -> bytes:
-        try:
-            folder = installed_sdk().libraries
-        except SetupError:
-            needs(False, "executorch")
-        (path,) = (each for each in folder.glob(f"{stem}.*") if each.suffix in (".so", ".dylib"))
+        (path,) = (each for each in wheel.rglob(f"{stem}.*") if each.suffix in (".so", ".dylib"))
         return path.read_bytes()
 
     return contents
+
+
+@pytest.fixture(scope="module")
+def portable_names(runner: Path, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What a real dump calls the operators of a small network that nothing was delegated of."""
+    home = tmp_path_factory.mktemp("portable")
+    (home / "net.pte").write_bytes(portable_network())
+    command = [runner, "--model_path", home / "net.pte", "--num_executions", "1", "--etdump_path", home / "net.etdump"]
+    subprocess.run(list(map(str, command)), capture_output=True, check=True)
+    dump = read(home / "net.etdump")
+    return {name for name in dump.strings if name.startswith("native_call_")}
+
+
+def portable_network() -> bytes:
+    """A program of operators of every kind, quantized ones too, in tiny shapes."""
+    import executorch.kernels.quantized  # noqa: F401
+    import torch
+    import torch.ao.quantization.fx._decomposed
+    from executorch.exir import to_edge
+
+    quantized, functional = torch.ops.quantized_decomposed, torch.nn.functional
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.embedding = torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.Embedding(8, 8)
+            self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+        def forward(self, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = functional.interpolate(functional.max_pool2d(self.conv(x), 2), scale_factor=2.0)
+            y = self.norm(self.linear(functional.pad(y, (0, 0, 1, 0))[:, :, 1:])).softmax(-1) + self.embedding(i)
+            y = y.index_select(2, i) + y[:, :, i].scatter(2, i.view(1, 1, 8, 1).expand(1, 4, 8, 8), y)
+            y = torch.cat([y.gather(3, i.view(1, 1, 1, 8).expand(1, 4, 8, 8)), y.flip(2)], 1).permute(0, 1, 3, 2)
+            left, right = y.double().float().split(4, 1)
+            y = quantized.quantize_per_tensor(torch.stack([left, right]).sum(0), 0.1, 0, -128, 127, torch.int8)
+            y = quantized.dequantize_per_tensor(y, 0.1, 0, -128, 127, torch.int8)
+            scale, zero = quantized.choose_qparams.tensor(y, -128, 127, 1e-5, torch.int8)
+            y = quantized.quantize_per_tensor.tensor(y, scale, zero, -128, 127, torch.int8)
+            y = quantized.dequantize_per_tensor.tensor(y, scale, zero, -128, 127, torch.int8)
+            y = torch.bmm(torch.where(y > 0, y, y.tanh())[0], y[0]).clone()
+            return *y.topk(3), y.argmax(-1), y.cumsum(0), torch.arange(8) + i, y.masked_fill(y > 1, 0.0)
+
+    program = torch.export.export(Net().eval(), (torch.randn(1, 4, 8, 8), torch.arange(8)))
+    return bytes(to_edge(program).to_executorch().buffer)
 
 
 def strings_between(data: bytes, first: str, last: str) -> list[str]:
@@ -87,19 +144,63 @@ def test_every_xnnpack_algorithm_is_listed(library: Callable[[str], bytes]) -> N
     assert {each for rule in XNNPACK_RULES for each in rule.algorithms} <= set(ALGORITHMS)
 
 
+def kernels(data: bytes) -> set[str]:
+    """The operators a library registers, by the whole name."""
+    namespaces = rb"aten|quantized_decomposed|dim_order_ops|et_copy|executorch_prim|llama|preprocess"
+    return {name.decode() for name in re.findall(rb"(?<![\w:])((?:%s)::\w+(?:\.\w+)?)\0" % namespaces, data)}
+
+
+def events(data: bytes) -> set[str]:
+    """What a library's generated wrappers call their events: an operator in a dump, without its namespace."""
+    return {name.decode() for name in re.findall(rb"(native_call_[\w:]+(?:\.\w+)?)\0", data)}
+
+
+def unknown(names: Iterable[str], table: CategoryTable) -> list[str]:
+    return [name for name in sorted(names) if not table.classify(name, delegated=False).known]
+
+
 @pytest.mark.parametrize(
-    ("stem", "at_least"),
-    [("libexecutorch_kernels_optimized", 200), ("libexecutorch_kernels_quantized", 20), ("libexecutorch", 25)],
+    ("stem", "registered", "traced"),
+    [
+        ("libexecutorch_kernels_optimized", 200, 200),
+        ("libexecutorch_kernels_quantized", 20, 19),
+        ("libexecutorch", 25, 0),
+        ("libcustom_ops_aot_lib", 11, 1),
+        ("libquantized_ops_aot_lib", 6, 0),
+    ],
 )
-def test_every_registered_kernel_has_a_row(
-    stem: str, at_least: int, table: CategoryTable, library: Callable[[str], bytes]
+def test_every_kernel_has_a_row_as_it_is_registered_and_as_a_dump_names_it(
+    stem: str, registered: int, traced: int, table: CategoryTable, library: Callable[[str], bytes]
 ) -> None:
-    namespaces = rb"aten|quantized_decomposed|dim_order_ops|et_copy|executorch_prim"
-    data = library(stem)
-    names = {name.decode() for name in re.findall(rb"((?:%s)::\w+(?:\.\w+)?)\0" % namespaces, data)}
-    assert len(names) >= at_least, sorted(names)
-    event_names = [f"native_call_{name.removeprefix('aten::')}" for name in sorted(names)]
-    assert [name for name in event_names if not table.classify(name, delegated=False).known] == []
+    names, in_dumps = kernels(library(stem)), events(library(stem))
+    assert (len(names) >= registered, len(in_dumps) >= traced) == (True, True), (sorted(names), sorted(in_dumps))
+    assert unknown(names, table) == []
+    assert unknown(in_dumps, table) == []
+
+
+def test_every_kernel_of_the_functions_files_has_a_row(table: CategoryTable, wheel: Path) -> None:
+    files = [wheel / "kernels" / name for name in ("portable/functions.yaml", "quantized/quantized.yaml")]
+    names = {name for file in files for name in re.findall(r"^- (?:op|func): ([\w:.]+)", file.read_text(), re.M)}
+    assert len(names) >= 220
+    assert unknown({*names, *(f"native_call_{name.split('::')[-1]}" for name in names)}, table) == []
+
+
+def test_what_a_dump_cannot_tell_apart_is_one_class(table: CategoryTable, library: Callable[[str], bytes]) -> None:
+    """`native_call_add.out` is ATen's or quantized_decomposed's: whichever it is, its time is counted alike."""
+    stems = ("kernels_optimized", "kernels_quantized")
+    names = {name for stem in stems for name in kernels(library(f"libexecutorch_{stem}"))}
+    for name in names:
+        dumped = f"native_call_{name.split('::')[1]}"
+        assert table.classify(dumped, delegated=False) == table.classify(name, delegated=False), name
+
+
+def test_a_real_dump_of_portable_kernels_names_them_as_the_libraries_do(
+    portable_names: set[str], table: CategoryTable, library: Callable[[str], bytes]
+) -> None:
+    stems = ("kernels_optimized", "kernels_quantized")
+    assert portable_names <= {name for stem in stems for name in events(library(f"libexecutorch_{stem}"))}
+    assert {f"native_call_{name}.out" for name in ("quantize_per_tensor", "_to_dim_order_copy")} <= portable_names
+    assert unknown(portable_names, table) == []
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("cnn_*.etdump")), ids=lambda path: path.stem)
@@ -188,7 +289,22 @@ def test_xnnpack_names(name: str, expected: OperatorClass, packed: bool, table: 
         ("native_call_addmm.out", "GEMM", "fully connected"),
         ("native_call_bmm.out", "GEMM", "batch matmul"),
         ("native_call_permute_copy.out", "Data Movement", "transpose"),
-        ("native_call_index_put_", "Data Movement", "scatter"),
+        ("native_call_index_put_", "Data Movement", "gather"),
+        ("native_call_embedding.out", "Data Movement", "gather"),
+        ("native_call_embedding_4bit.dtype_out", "Data Movement", "gather"),
+        ("native_call_index.Tensor_out", "Data Movement", "gather"),
+        ("native_call_slice_scatter.out", "Data Movement", "copy"),
+        ("native_call__to_dim_order_copy.out", "Data Movement", "convert"),
+        ("native_call__clone_dim_order.out", "Data Movement", "copy"),
+        ("native_call__empty_dim_order.out", "Data Movement", "fill"),
+        ("native_call_quantize_per_tensor.out", "Data Movement", "convert"),
+        ("native_call_dequantize_per_tensor.out", "Data Movement", "convert"),
+        ("native_call_choose_qparams.Tensor_out", "Data Movement", "convert"),
+        ("native_call_mixed_linear.out", "GEMM", "fully connected"),
+        ("native_call__h2d_copy.out", "Data Movement", "copy"),
+        ("quantized_decomposed::embedding_xbit.out", "Data Movement", "gather"),
+        ("llama::fallback.out", "Data Movement", "copy"),
+        ("NATIVE_CALL_Mean.Out", "Other", "reduction"),
         ("native_call_dim_order_ops::_to_dim_order_copy.out", "Data Movement", "convert"),
         ("native_call_quantized_decomposed::quantize_per_tensor.out", "Data Movement", "convert"),
         ("quantized_decomposed.dequantize_per_tensor.default", "Data Movement", "convert"),
@@ -206,6 +322,7 @@ def test_portable_names(name: str, category: str, kind: str, table: CategoryTabl
     ("name", "delegated"),
     [
         ("my_library::add.out", False),  # only its author knows what it does
+        ("llama::mean.out", False),  # not one of that library's
         ("native_call_frobnicate.out", False),
         ("Convolution (NHWC, F32) IGEMM #1", False),
         ("Method::execute", False),
@@ -222,6 +339,54 @@ def test_portable_names(name: str, category: str, kind: str, table: CategoryTabl
 def test_a_name_nobody_knows_is_other_and_says_so(name: str, delegated: bool, table: CategoryTable) -> None:
     assert table.classify(name, delegated) == OperatorClass("Other", "unknown")
     assert not table.classify(name, delegated).known
+
+
+def test_a_report_says_that_no_rule_matched(tmp_path: Path) -> None:
+    def rename(name: str) -> str:
+        return "native_call_frobnicate.out" if name.startswith("native_call_") else name
+
+    run = forge_run(KNOWN_GOOD, tmp_path / "run", rename=rename)
+    directory = RunDirectory(run)
+    for experiment in analyse_run(directory, directory.manifest(), load_table()).summary.experiments.values():
+        (note,) = experiment.notes
+        assert "no category rule matches frobnicate.out" in note and "--categories" in note
+    directory = RunDirectory(KNOWN_GOOD)
+    known = analyse_run(directory, directory.manifest(), load_table()).summary
+    assert all(experiment.notes == [] for experiment in known.experiments.values())
+
+
+FORMS: tuple[Callable[[str], str], ...] = (str.upper, str.title, lambda x: f"{x} #3", lambda x: f"{x}#12")
+OVERLOADS = ("", ".out", ".Tensor_out", ".int_out", ".default", ".self_out")
+
+
+@given(st.data())
+def test_however_a_portable_operator_is_spelled_it_is_the_same(data: st.DataObject) -> None:
+    """Case, overload, instance number, prefix and namespace say nothing about the work."""
+    table = load_table()
+    name = data.draw(st.sampled_from([name for rule in PORTABLE_RULES for name in rule.names]))
+    namespace, bare = name.split("::") if "::" in name else ("aten", name)
+    expected = table.classify(f"{namespace}::{bare}", delegated=False)
+    assert expected.known
+    spelled = data.draw(st.sampled_from([f"{namespace}::{bare}", f"{namespace}.{bare}"]))
+    if namespace != "executorch_prim" and data.draw(st.booleans()):
+        spelled = bare
+    spelled = data.draw(st.sampled_from(["", "native_call_"])) + spelled + data.draw(st.sampled_from(OVERLOADS))
+    for form in data.draw(st.lists(st.sampled_from(FORMS), max_size=2, unique=True)):
+        spelled = form(strip_instance(spelled))
+    assert table.classify(spelled, delegated=False) == expected, spelled
+
+
+@given(st.data())
+def test_however_an_xnnpack_operator_is_spelled_it_is_the_same(data: st.DataObject) -> None:
+    table = load_table()
+    rule = data.draw(st.sampled_from(XNNPACK_RULES))
+    name = data.draw(st.sampled_from(rule.names))
+    algorithm = data.draw(st.sampled_from(rule.algorithms or ("",)))
+    spelled = f"{name} (NHWC, PQS8, QS8, QC8W) {algorithm}".strip()
+    expected = table.classify(spelled, delegated=True)
+    assert (expected.category, expected.kind, expected.dtype) == (rule.category, rule.kind, "PQS8-QS8-QC8W")
+    for form in FORMS:
+        assert table.classify(form(spelled), delegated=True) == expected
 
 
 def test_strip_instance() -> None:
@@ -254,6 +419,26 @@ def test_a_users_file_extends_and_overrides(tmp_path: Path) -> None:
     assert table.classify("native_call_my_custom_op.out", False) == OperatorClass("CONV", "custom")
     assert table.classify("native_call_mean.out", False) == OperatorClass("Elementwise", "reduction")
     assert table.classify("native_call_my_library::anything.out", False).category == "GEMM"
+
+
+def test_a_users_namespace_is_found_whether_the_dump_has_it_or_not(tmp_path: Path) -> None:
+    operators = {
+        "quantized_decomposed::quantize_per_tensor.out": {"category": "Other", "kind": "mine"},
+        "my_library::my_op.out": "GEMM",
+        "my_library::add.out": "CONV",
+        "dim_order_ops::*": "Elementwise",
+        "aten::m*": "Elementwise",
+    }
+    table = load_table(write(tmp_path, {"operators": operators}))
+    for name in ("native_call_quantize_per_tensor.out", "quantized_decomposed::quantize_per_tensor.out"):
+        assert table.classify(name, False) == OperatorClass("Other", "mine")
+    for name in ("native_call_my_op.out", "my_library::my_op.out"):
+        assert table.classify(name, False) == OperatorClass("GEMM", "custom")
+    assert table.classify("my_library::add.out", False).category == "CONV"
+    assert table.classify("native_call_add.out", False) == OperatorClass("Elementwise", "binary")  # ATen's, surely
+    assert table.classify("native_call__clone_dim_order.out", False) == OperatorClass("Elementwise", "copy")
+    assert table.classify("native_call_mm.out", False) == OperatorClass("Elementwise", "fully connected")
+    assert table.classify("Max Pooling (NHWC, S8) #1", True).category == "Other"  # XNNPACK's, not ATen's
 
 
 def test_an_exact_name_wins_over_a_pattern_and_the_first_pattern_over_the_next(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.analysis.categories import UNKNOWN
 from model_profiling.models import registered_models
 from tests.conftest import kit
 
@@ -38,7 +39,7 @@ PATIENCE_S = 1800
 
 
 def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
-    """Export, verify, run on and off; return each agreement's verdict. Raises what goes wrong."""
+    """Export, verify, run on and off, find a category for each operator; return each agreement's verdict."""
     import torch
 
     from model_profiling.export.exporter import ExportRequest, export
@@ -57,8 +58,11 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     platform = LocalPlatform()
     config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, Counts(runs=1))
     directory = Pipeline(config, platform, lambda label, done, total: None).run().directory
-    metrics = results.refreshed(directory).summary.metrics
+    summary = results.refreshed(directory).summary
+    metrics = summary.metrics
     assert metrics is not None
+    operators = [entry for experiment in summary.experiments.values() for entry in experiment.breakdown.operators]
+    assert [entry.operator for entry in operators if entry.kind == UNKNOWN] == []
     return {f"{entry.left} vs {entry.right}": entry.verdict for entry in metrics.agreements}
 
 

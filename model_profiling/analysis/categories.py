@@ -1,6 +1,7 @@
 """What kind of work an operator is, told by its name. The table itself is in `category_table.py`."""
 
 import fnmatch
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.category_table import (
+    ALGORITHMS,
     CATEGORIES,
     PACKED_TYPES,
     PORTABLE_RULES,
@@ -19,14 +21,26 @@ from model_profiling.analysis.category_table import (
 from model_profiling.errors import InputError
 from model_profiling.files import read_bytes
 
-__all__ = ["CATEGORIES", "Category", "CategoryTable", "OperatorClass", "Override", "load_table", "strip_instance"]
+__all__ = [
+    "CATEGORIES",
+    "UNKNOWN",
+    "Category",
+    "CategoryTable",
+    "OperatorClass",
+    "Override",
+    "load_table",
+    "strip_instance",
+]
 
 _OVERRIDE_LIMIT = 1 << 20
-_INSTANCE = re.compile(r" #\d+$")
+_CALL = re.compile(r"native_call_", re.IGNORECASE)
+_INSTANCE = re.compile(r" ?#\d+$")
 # `Fully Connected (NC, QD8, F32, QC8W) GEMM`: operator, layout and types, microkernel.
 _XNNPACK_NAME = re.compile(r"(?P<operator>[^()]+?)(?: \((?P<types>[^()]*)\)(?: (?P<algorithm>.+))?)?")
 _TYPE = re.compile(r"B?F\d+|PB?F\d+|P?Q[A-Z]*\d+W?|[XSU]\d+")
-_NAMESPACES = ("quantized_decomposed", "dim_order_ops", "et_copy", "executorch_prim", "llama", "preprocess")
+_ATEN = "aten"
+# Operators on numbers. They have the names of ATen's and other work; a dump has no event of theirs to name.
+_SCALARS = "executorch_prim"
 
 
 @dataclass(frozen=True)
@@ -47,10 +61,11 @@ class OperatorClass:
     @property
     def known(self) -> bool:
         """Whether a row of the table, or of the user's, named this operator."""
-        return self.kind != "unknown"
+        return self.kind != UNKNOWN
 
 
-_UNKNOWN = OperatorClass("Other", "unknown")
+UNKNOWN = "unknown"
+_UNKNOWN = OperatorClass("Other", UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -63,15 +78,21 @@ class Override:
 
 def strip_instance(name: str) -> str:
     """The operator without what tells its calls apart: XNNPACK's ` #3`, ExecuTorch's `native_call_`."""
-    return _INSTANCE.sub("", name.removeprefix("native_call_"))
+    call = _CALL.match(name)
+    return _INSTANCE.sub("", name[call.end() :] if call else name)
 
 
 class CategoryTable:
     """Classifies operators by the built-in rules, and before those by a user's; remembers what it was asked."""
 
-    def __init__(self, overrides: Mapping[str, Override] | None = None) -> None:
-        by_name = {_without_aten(name): override for name, override in (overrides or {}).items()}
+    def __init__(self, overrides: Mapping[str, Override] | None = None, origin: str = "") -> None:
+        self.origin = origin
+        # What tells this table's answers from the built-in table's ("").
+        self.identity = hashlib.sha256(repr(overrides).encode()).hexdigest() if overrides else ""
+        by_name = {_key(name): override for name, override in (overrides or {}).items()}
         self._exact = {name: override for name, override in by_name.items() if not _is_pattern(name)}
+        # A dump may have left out the namespace of a user's own operators, too.
+        self._without_namespace = {_split(name)[1]: override for name, override in self._exact.items()}
         self._patterns = [
             (re.compile(fnmatch.translate(name)), override) for name, override in by_name.items() if _is_pattern(name)
         ]
@@ -83,19 +104,23 @@ class CategoryTable:
         if found is None:
             operator = strip_instance(name)
             found = _classify_delegated(operator) if delegated else _classify_portable(operator)
-            override = self._override(_without_aten(operator))
+            override = self._override(operator, delegated, found.known)
             if override is not None:
                 kind = override.kind or (found.kind if found.known else "custom")
                 found = replace(found, category=override.category, kind=kind)
             self._remembered[name, delegated] = found
         return found
 
-    def _override(self, operator: str) -> Override | None:
+    def _override(self, operator: str, delegated: bool, known: bool) -> Override | None:
         """The user's row for `operator`: the exact name before patterns, patterns in the order of the file."""
-        exact = self._exact.get(operator)
-        if exact is not None:
+        name = _as_dumped(operator)
+        exact = self._exact.get(name) or (None if known else self._without_namespace.get(name))
+        if exact is not None or not self._patterns:
             return exact
-        return next((override for pattern, override in self._patterns if pattern.match(operator)), None)
+        spellings = [name] if delegated else [name, *_registered_names(name)]
+        return next(
+            (override for pattern, override in self._patterns if any(pattern.match(each) for each in spellings)), None
+        )
 
 
 def _classify_delegated(operator: str) -> OperatorClass:
@@ -103,31 +128,81 @@ def _classify_delegated(operator: str) -> OperatorClass:
     if match is None:
         return _UNKNOWN
     algorithm = match["algorithm"] or ""
-    rule = _first(XNNPACK_RULES, match["operator"], algorithm)
+    algorithm = _ALGORITHMS.get(algorithm.casefold(), algorithm)
+    candidates = _XNNPACK.get(match["operator"].casefold(), [])
+    rule = next((rule for rule in candidates if not rule.algorithms or algorithm in rule.algorithms), None)
     if rule is None:
         return _UNKNOWN
-    types = (match["types"] or "").replace("_", ", ").split(", ")  # once it is BF16_F32, elsewhere BF16, F32
+    types = (match["types"] or "").upper().replace("_", ", ").split(", ")  # once it is BF16_F32, elsewhere BF16, F32
     dtype = "-".join(part for part in types if _TYPE.fullmatch(part))
     return OperatorClass(rule.category, rule.kind, dtype, algorithm)
 
 
 def _classify_portable(operator: str) -> OperatorClass:
-    name = _without_aten(operator)
-    if "::" not in name and name.startswith(tuple(f"{namespace}." for namespace in _NAMESPACES)):
-        name = name.replace(".", "::", 1)  # `quantized_decomposed.add.default`, as torch.fx prints it
-    name = name.split(".", 1)[0]
+    namespace, rest = _split(operator.casefold())
+    name = f"{namespace}::{_base(rest)}" if namespace else _base(rest)
     # An operator that works in place (`index_put_`) does the same work.
-    rule = _first(PORTABLE_RULES, name) or _first(PORTABLE_RULES, name.removesuffix("_"))
+    rule = _PORTABLE.get(name) or _PORTABLE.get(name.removesuffix("_"))
     return OperatorClass(rule.category, rule.kind) if rule else _UNKNOWN
 
 
-def _first(rules: tuple[Rule, ...], name: str, algorithm: str = "") -> Rule | None:
-    return next((rule for rule in rules if rule.matches(name, algorithm)), None)
+def _split(name: str) -> tuple[str, str]:
+    """The namespace of an operator ("" if it has none) and the rest; torch.fx prints `aten.mean.dim`."""
+    namespace, mark, rest = name.partition("::")
+    if mark:
+        return namespace, rest
+    namespace, _, rest = name.partition(".")
+    return (namespace, rest) if namespace in _NAMESPACES else ("", name)
 
 
-def _without_aten(name: str) -> str:
-    """ExecuTorch leaves the namespace of ATen operators out; other tools write `aten::mean.out` or `aten.mean.dim`."""
-    return name.removeprefix("aten::").removeprefix("aten.")
+def _as_dumped(name: str) -> str:
+    """One spelling for all that tools write: small letters, and no namespace where ExecuTorch leaves it out."""
+    namespace, rest = _split(name.casefold())
+    return rest if namespace in _LEFT_OUT or not namespace else f"{namespace}::{rest}"
+
+
+def _key(name: str) -> str:
+    """How a user's row is looked up. A pattern keeps its namespace: `aten::*` must not take XNNPACK's operators."""
+    namespace, rest = _split(name.casefold())
+    return f"{namespace}::{rest}" if namespace and _is_pattern(name) else _as_dumped(name)
+
+
+def _base(name: str) -> str:
+    """The operator without its overload."""
+    return name.split(".", 1)[0]
+
+
+def _registered_names(name: str) -> list[str]:
+    """What an operator that a dump calls `name` may be registered as."""
+    if "::" in name:
+        return []
+    return [f"{namespace}::{name}" for namespace in _NAMESPACES_OF.get(_base(name), [_ATEN])]
+
+
+def _by_name(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for name in rule.names:
+            found.setdefault(name.casefold(), []).append(rule)
+    return found
+
+
+_ALGORITHMS = {name.casefold(): name for name in ALGORITHMS}
+_XNNPACK = _by_name(XNNPACK_RULES)
+# By (namespace, name), as the libraries register them.
+_REGISTERED = {
+    ((_ATEN, name) if "::" not in name else tuple(name.split("::"))): rule
+    for rule in PORTABLE_RULES
+    for name in rule.names
+}
+_NAMESPACES = {namespace for namespace, _ in _REGISTERED}
+_LEFT_OUT = _NAMESPACES - {_SCALARS}
+_NAMESPACES_OF: dict[str, list[str]] = {}
+for _namespace, _name in _REGISTERED:
+    if _namespace in _LEFT_OUT:
+        _NAMESPACES_OF.setdefault(_name, []).append(_namespace)
+_PORTABLE = {f"{namespace}::{name}": rule for (namespace, name), rule in _REGISTERED.items()}
+_PORTABLE |= {name: _REGISTERED[namespaces[0], name] for name, namespaces in _NAMESPACES_OF.items()}
 
 
 def _is_pattern(name: str) -> bool:
@@ -136,7 +211,7 @@ def _is_pattern(name: str) -> bool:
 
 def load_table(override: Path | None = None) -> CategoryTable:
     """The built-in table, extended by the user's JSON file if there is one."""
-    return CategoryTable(_read_overrides(override) if override else None)
+    return CategoryTable(_read_overrides(override), str(override)) if override else CategoryTable()
 
 
 _EXAMPLE = 'Write it like {"operators": {"my_op.out": "CONV", "Transpose*": {"category": "Other", "kind": "layout"}}}.'
@@ -158,7 +233,7 @@ def _read_overrides(path: Path) -> dict[str, Override]:
     operators = document.get("operators")
     if not isinstance(operators, dict):
         raise InputError(f'{what}: the key "operators" is missing or no object', _EXAMPLE)
-    _once([(_without_aten(name), None) for name in operators], what)
+    _once([(_key(name), None) for name in operators], what)
     return {name: _override(name, value, what) for name, value in operators.items()}
 
 
@@ -186,7 +261,7 @@ def _override(name: str, value: object, what: str) -> Override:
         wrong = f"has the category {_quoted(fields['category'])}" if "category" in fields else "has no category"
         raise InputError(f"{where} {wrong}", f"Choose one of: {', '.join(CATEGORIES)}.")
     kind = fields.get("kind")
-    if "kind" in fields and (not isinstance(kind, str) or not kind.strip() or kind == "unknown"):
+    if "kind" in fields and (not isinstance(kind, str) or not kind.strip() or kind == UNKNOWN):
         raise InputError(f"{where} has the kind {_quoted(kind)}", "Give a short word, or leave the kind out.")
     return Override(category, kind)
 

@@ -23,9 +23,6 @@ class Rule:
     names: tuple[str, ...]
     algorithms: tuple[str, ...] = ()
 
-    def matches(self, name: str, algorithm: str) -> bool:
-        return name in self.names and (not self.algorithms or algorithm in self.algorithms)
-
 
 # What XNNPACK prints after the operator, from xnn_microkernel_type_to_string; it leaves "Default" out.
 ALGORITHMS = (
@@ -107,7 +104,9 @@ def _portable(category: Category, kind: str, names: str) -> Rule:
     return Rule(category, kind, tuple(names.split()))
 
 
-# Portable kernels, by ATen name without overload; operators outside ATen keep their namespace.
+# Portable kernels by the name they are registered under, without overload and without `aten::`. A dump has most of them
+# without any namespace: the generated wrappers call the event `native_call_quantize_per_tensor.out`. Kernels registered
+# by EXECUTORCH_LIBRARY (llama's, embedding_xbit) keep theirs: `llama::custom_sdpa.out`.
 PORTABLE_RULES = (
     _portable("CONV", "conv2d", "convolution convolution_backward conv1d conv2d conv3d"),
     _portable("CONV", "deconvolution", "conv_transpose1d conv_transpose2d conv_transpose3d"),
@@ -123,8 +122,9 @@ PORTABLE_RULES = (
     _portable("Data Movement", "reshape", "as_strided_copy view_as_real_copy flatten executorch_prim::et_view"),
     _portable("Data Movement", "copy", "copy clone alias_copy detach_copy lift_fresh_copy contiguous"),
     _portable("Data Movement", "copy", "dim_order_ops::_clone_dim_order et_copy::_h2d_copy et_copy::_d2h_copy"),
-    _portable("Data Movement", "copy", "executorch_prim::et_copy_index llama::update_cache"),
-    _portable("Data Movement", "copy", "llama::update_cache_with_indices"),
+    # Written into a part of another tensor, whose place is known without looking at values.
+    _portable("Data Movement", "copy", "select_scatter slice_scatter executorch_prim::et_copy_index"),
+    _portable("Data Movement", "copy", "llama::update_cache llama::update_cache_with_indices llama::fallback"),
     _portable("Data Movement", "expand", "expand expand_copy repeat repeat_interleave"),
     _portable("Data Movement", "pad", "constant_pad_nd pad reflection_pad1d reflection_pad2d reflection_pad3d"),
     _portable("Data Movement", "pad", "replication_pad1d replication_pad2d replication_pad3d"),
@@ -140,15 +140,16 @@ PORTABLE_RULES = (
     _portable("Data Movement", "convert", "quantized_decomposed::dequantize_per_tensor"),
     _portable("Data Movement", "convert", "quantized_decomposed::dequantize_per_channel"),
     _portable("Data Movement", "convert", "quantized_decomposed::dequantize_per_token"),
+    # The first half of quantizing a tensor at run time; XNNPACK's Convert does both halves in one operator.
+    _portable("Data Movement", "convert", "quantized_decomposed::choose_qparams"),
+    _portable("Data Movement", "convert", "quantized_decomposed::choose_qparams_per_token_asymmetric"),
     _portable("Data Movement", "shuffle", "pixel_shuffle pixel_unshuffle channel_shuffle flip roll"),
-    _portable("Data Movement", "gather", "gather index index_select masked_select"),
-    _portable("Data Movement", "scatter", "scatter scatter_add index_put select_scatter slice_scatter masked_scatter"),
-    _portable("Data Movement", "embedding", "embedding quantized_decomposed::embedding_byte"),
-    _portable(
-        "Data Movement", "embedding", "quantized_decomposed::embedding_2bit quantized_decomposed::embedding_4bit"
-    ),
-    _portable("Data Movement", "embedding", "quantized_decomposed::embedding_xbit"),
-    _portable("Data Movement", "fill", "fill full full_like zeros ones empty scalar_tensor"),
+    # Reads or writes where a tensor of indices or a mask says: the model needs it, other than a change of layout.
+    _portable("Data Movement", "gather", "gather index index_select masked_select embedding"),
+    _portable("Data Movement", "gather", "scatter scatter_add index_put masked_scatter"),
+    _portable("Data Movement", "gather", "quantized_decomposed::embedding_byte quantized_decomposed::embedding_xbit"),
+    _portable("Data Movement", "gather", "quantized_decomposed::embedding_2bit quantized_decomposed::embedding_4bit"),
+    _portable("Data Movement", "fill", "fill full full_like zeros ones empty scalar_tensor arange"),
     _portable("Data Movement", "fill", "dim_order_ops::_empty_dim_order"),
     _portable("Elementwise", "binary", "add sub rsub mul div floor_divide fmod remainder pow atan2 maximum minimum"),
     _portable("Elementwise", "binary", "eq ne ge gt le lt logical_and logical_or logical_xor"),
@@ -164,10 +165,7 @@ PORTABLE_RULES = (
     _portable("Elementwise", "normalization", "batch_norm _native_batch_norm_legit"),
     _portable("Elementwise", "normalization", "_native_batch_norm_legit_no_training"),
     _portable("Elementwise", "softmax", "_softmax _log_softmax softmax log_softmax"),
-    _portable("Other", "reduction", "mean sum prod var var_mean amax amin max min any all"),
-    # Finds a tensor's smallest and largest value; the quantizing itself is another operator.
-    _portable("Other", "reduction", "quantized_decomposed::choose_qparams"),
-    _portable("Other", "reduction", "quantized_decomposed::choose_qparams_per_token_asymmetric"),
+    _portable("Other", "reduction", "mean sum prod var var_mean amax amin max min any all allclose"),
     _portable("Other", "scan", "cumsum"),
     _portable("Other", "argmax", "argmax argmin"),
     _portable("Other", "sort", "topk sort nonzero"),
@@ -176,7 +174,7 @@ PORTABLE_RULES = (
     _portable("Other", "resize", "upsample_bilinear2d upsample_nearest2d _upsample_bilinear2d_aa grid_sampler_2d"),
     _portable("Other", "distance", "_cdist_forward _pdist_forward"),
     _portable("Other", "fft", "_fft_r2c _fft_c2r llama::fast_hadamard_transform"),
-    _portable("Other", "generate", "arange rand randn"),
+    _portable("Other", "random", "rand randn"),
     # Numbers, not tensors: shapes and loop counters of a program with dynamic sizes.
     _portable("Other", "scalar", "_local_scalar_dense sym_size sym_numel"),
     _portable("Other", "scalar", "executorch_prim::add executorch_prim::sub executorch_prim::mul executorch_prim::mod"),

@@ -8,7 +8,7 @@ import msgspec
 from model_profiling import etdump
 from model_profiling.analysis.advice import Evidence, Finding, advise
 from model_profiling.analysis.breakdown import Breakdown, break_down
-from model_profiling.analysis.categories import CategoryTable
+from model_profiling.analysis.categories import UNKNOWN, CategoryTable
 from model_profiling.analysis.comparison import ProfileComparison, compare_profiles
 from model_profiling.analysis.coverage import Coverage, coverage
 from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
@@ -160,4 +160,17 @@ def _experiment(
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown)
     advice = advise(Evidence(breakdown, movement, comparison, export))
-    return ExperimentAnalysis(str(path), breakdown, movement, advice, notes)
+    return ExperimentAnalysis(str(path), breakdown, movement, advice, [*notes, *_unknown_operators(breakdown)])
+
+
+def _unknown_operators(breakdown: Breakdown) -> list[str]:
+    """Say which operators are in Other only because nobody said what they are."""
+    found = [entry for entry in breakdown.operators if entry.kind == UNKNOWN]
+    if not found:
+        return []
+    names = ", ".join(entry.operator for entry in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    share = sum(entry.share for entry in found)
+    return [
+        f"no category rule matches {names} ({share:.1%} of the time, counted as Other); "
+        "`analyze --categories FILE` can name a category"
+    ]

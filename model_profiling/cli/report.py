@@ -2,10 +2,12 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from model_profiling.derived import Outdated
     from model_profiling.report.drawing import Artist
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
@@ -36,8 +38,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.artifacts import MANIFEST
+    from model_profiling.derived import Outdated, notes
     from model_profiling.errors import InputError
     from model_profiling.report.drawing import Artist
+    from model_profiling.report.printing import print_notes
 
     paths = [*args.run_dir, *args.paths]
     if not paths:
@@ -51,34 +55,38 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no run", "Give the directory a pipeline wrote to.")
+    outdated: list[Outdated] = []
     # The artist starts up while everything else is imported and read.
     with Artist() as artist:
         if args.png:
-            return _say([_picture(artist, paths[0], args)])
-        if len(paths) > 1:
+            written = [_picture(artist, paths[0], args, outdated.append)]
+        elif len(paths) > 1:
             from model_profiling.report import combined
 
-            return _say(combined.write(artist, paths, args.output, args.title))
-        return _say(_report(artist, paths[0], args))
+            written = combined.write(artist, paths, args.output, args.title)
+        else:
+            written = _report(artist, paths[0], args, outdated.append)
+    _say(written)
+    print_notes(notes(outdated))
+    return 0
 
 
-def _picture(artist: "Artist", path: Path, args: argparse.Namespace) -> Path:
+def _picture(artist: "Artist", path: Path, args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> Path:
     from model_profiling.report import writing
 
     output = args.output or path / f"{args.png}.png"
-    return writing.write_picture(artist, path, args.png, output, args.theme, args.width)
+    return writing.write_picture(artist, path, args.png, output, args.theme, args.width, tell)
 
 
-def _report(artist: "Artist", path: Path, args: argparse.Namespace) -> list[Path]:
+def _report(artist: "Artist", path: Path, args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> list[Path]:
+    from model_profiling.artifacts import REPORT
     from model_profiling.report import writing
 
-    output = args.output or path / writing.MARKDOWN
+    output = args.output or path / REPORT
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
     page = args.html or args.open or only_page
-    written = writing.write_report(
-        artist, path, output, args.title, markdown=not only_page, page=page, emulated=args.forecast
-    )
+    written = writing.write_report(artist, path, output, args.title, not only_page, page, args.forecast, tell)
     if args.open:
         import webbrowser
 
@@ -86,6 +94,5 @@ def _report(artist: "Artist", path: Path, args: argparse.Namespace) -> list[Path
     return written
 
 
-def _say(written: list[Path]) -> int:
+def _say(written: list[Path]) -> None:
     sys.stdout.write("".join(f"{path}\n" for path in written))
-    return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -10,6 +11,7 @@ from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
+    from model_profiling.derived import Outdated
     from model_profiling.pipeline.config import Config
     from model_profiling.pipeline.pipeline import PipelineResult
     from model_profiling.platforms.base import Platform
@@ -45,6 +47,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.derived import Outdated, notes
+    from model_profiling.report.printing import print_notes
+
+    outdated: list[Outdated] = []
+    try:
+        return _run(args, outdated.append)
+    finally:
+        # Also of a run that failed: what it did finish may have outdated a report.
+        print_notes(notes(outdated))
+
+
+def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
     from model_profiling.analysis.ladder import verify_outputs
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.report import results
@@ -54,12 +68,14 @@ def run(args: argparse.Namespace) -> int:
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         config, remark = _config(args, platform)
         directory = RunDirectory(Path(config.output_root))
-        if not args.analysis_only:
+        if args.analysis_only:
+            results.refreshed(directory, tell=tell)
+        else:
             try:
                 result = Pipeline(config, platform, report, args.only, args.force).run()
             finally:
                 # What did finish is worth its numbers even if another experiment failed.
-                results.refresh(directory)
+                results.refresh(directory, tell=tell)
             remark = remark or _kept(result)
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
@@ -85,12 +101,13 @@ def _kept(result: "PipelineResult") -> str:
 
 
 def _write_report(directory: Path, say: TextIO) -> None:
+    from model_profiling.artifacts import REPORT
     from model_profiling.report import writing
     from model_profiling.report.drawing import Artist
     from model_profiling.report.terminal import seen_from_here
 
     with Artist() as artist:
-        written = writing.write_report(artist, directory, directory / writing.MARKDOWN, "", markdown=True, page=True)
+        written = writing.write_report(artist, directory, directory / REPORT, "", markdown=True, page=True)
     say.write("".join(f"{seen_from_here(path)}\n" for path in written))
 
 

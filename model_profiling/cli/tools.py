@@ -40,12 +40,13 @@ def _profile(args: argparse.Namespace) -> "Profile":
 
 
 def _write(path: Path | None, text: str) -> int:
-    from model_profiling import files
+    from model_profiling import derived, files
 
     if path is None:
         sys.stdout.write(text)
     else:
         files.write_text(path, text)
+        derived.adopt(path)
     return 0
 
 

@@ -1,28 +1,48 @@
-"""`sme2-kit validate`: is a run directory complete and unharmed?"""
+"""`sme2-kit validate`: is a run directory complete, consistent, and are its reports those of the run as it is?"""
 
 import argparse
 import sys
 from pathlib import Path
 
-HELP = "check that a run directory is complete and unharmed"
+HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="the run directory")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="reports or pictures elsewhere that should be of this run"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     import msgspec
 
+    from model_profiling.analysis.staleness import Ages, ages, copy_problem
     from model_profiling.analysis.validation import problems
     from model_profiling.run_directory import RunDirectory
 
-    found = problems(RunDirectory(args.results))
+    directory = RunDirectory(args.results)
+    found, derived = problems(directory), Ages()
+    if directory.manifest_path.is_file():
+        derived = ages(directory)
+        found += derived.stale
+        found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
+    notes = _unknown(derived.unknown, args.results)
     if args.json:
-        sys.stdout.write(msgspec.json.encode({"valid": not found, "problems": found}).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode({"valid": not found, "problems": found, "notes": notes}).decode() + "\n")
     else:
-        for problem in found:
-            sys.stdout.write(f"problem: {problem}\n")
+        sys.stdout.write("".join(f"problem: {problem}\n" for problem in found))
+        sys.stdout.write("".join(f"note: {note}\n" for note in notes))
         sys.stdout.write(f"{args.results}: {f'{len(found)} problems' if found else 'valid'}\n")
     return 1 if found else 0
+
+
+def _unknown(names: list[str], results: Path) -> list[str]:
+    if not names:
+        return []
+    what = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return [
+        f"unknown age: {what}. The kit that wrote them kept no record of what they were made from; "
+        f"`sme2-kit analyze {results}` and `sme2-kit report --html {results}` write them again"
+    ]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.derived import stamped
 from model_profiling.report import charts, markdown_report, numbers, writing
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content.headline import cpu
@@ -19,8 +20,12 @@ def write(artist: Artist, paths: list[Path], output: Path | None, title: str = "
     output = output or OUTPUT
     runs = [writing.read(path).run for path in paths]
     drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
-    pictures = writing.write_pictures(drawings, output)
-    files.write_text(output, markdown_report.render(report(runs, title), pictures))
+
+    def write_stamped(path: Path, data: bytes) -> None:
+        files.write_bytes(path, stamped(data, path.suffix, [run.sources for run in runs]))
+
+    pictures = writing.write_pictures(drawings, output, write_stamped)
+    write_stamped(output, markdown_report.render(report(runs, title), pictures).encode())
     return [output]
 
 

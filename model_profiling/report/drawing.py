@@ -12,6 +12,8 @@ from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from model_profiling.png import png_chunk
+
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.
 PAPER_SCALE = 4.0
@@ -88,8 +90,4 @@ def squeezed(png_bytes: bytes) -> bytes:
     pixels = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
     packed = (b"IDAT", zlib.compress(pixels, 9))
     kept = [chunk for chunk in chunks if chunk[0] not in (b"IDAT", b"IEND")]
-    return png_bytes[:8] + b"".join(_chunk(*chunk) for chunk in (*kept, packed, (b"IEND", b"")))
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+    return png_bytes[:8] + b"".join(png_chunk(*chunk) for chunk in (*kept, packed, (b"IEND", b"")))

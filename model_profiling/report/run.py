@@ -28,6 +28,8 @@ class Run:
     turns: dict[str, list[Turn]]
     timelines: dict[str, Timeline]
     forecasts: tuple[Forecast, ...] = ()
+    # The fingerprint of what this was made from.
+    sources: str = ""
 
     @property
     def measured(self) -> bool:
@@ -72,7 +74,7 @@ class Run:
         return [*later, *self.alone] if later else self.shown
 
 
-def load(directory: RunDirectory, analysed: Analysed) -> Run:
+def load(directory: RunDirectory, analysed: Analysed, sources: str = "") -> Run:
     """Put together what an analysis found and what the directory holds beside it."""
     manifest = directory.manifest()
     done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
@@ -82,4 +84,4 @@ def load(directory: RunDirectory, analysed: Analysed) -> Run:
         for name, profile in analysed.profiles.items()
         if has_times(manifest, name)
     }
-    return Run(str(directory.path), manifest, analysed.summary, turns, timelines)
+    return Run(str(directory.path), manifest, analysed.summary, turns, timelines, sources=sources)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from model_profiling import files
+from model_profiling import derived, files
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.profile import Profile
@@ -22,9 +22,14 @@ def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | 
     terminal.show_analysis(summary, most_operators=1000 if verbose else terminal.MOST_OPERATORS)
     if output_directory is None:
         return
+    written = [output_directory / "operator_analysis.json"]
+    files.write_json(written[0], summary)
     for name, experiment in experiments.items():
         file = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-        files.write_text(output_directory / f"{file}_ops_stats.csv", tables.operators_csv(experiment.breakdown))
-    files.write_json(output_directory / "operator_analysis.json", summary)
+        written.append(output_directory / f"{file}_ops_stats.csv")
+        files.write_text(written[-1], tables.operators_csv(experiment.breakdown))
     for comparison in comparisons:
-        files.write_text(output_directory / "operator_comparison.csv", tables.changes_csv(comparison))
+        written.append(output_directory / "operator_comparison.csv")
+        files.write_text(written[-1], tables.changes_csv(comparison))
+    for path in written:
+        derived.adopt(path)

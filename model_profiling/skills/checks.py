@@ -75,11 +75,13 @@ def _export(place: Place) -> list[Finding]:
 
 
 def _run(place: Place) -> list[Finding]:
+    from model_profiling.analysis.staleness import ages
     from model_profiling.analysis.validation import problems
 
-    found = problems(RunDirectory(place.run))
+    directory = RunDirectory(place.run)
+    found = problems(directory) or ages(directory).stale
     return [Finding("run directory", False, problem) for problem in found] or [
-        Finding("run directory", True, f"{place.run} is complete and unharmed")
+        Finding("run directory", True, f"{place.run} is complete, consistent and not stale")
     ]
 
 

@@ -119,9 +119,14 @@ def reproduce(run: Run) -> Section:
     rows += [(f"runner ({kind})", digest) for digest, kind in runners.items()]
     for name, record in manifest.experiments.items():
         rows += [(f"{name}/{file}", digest) for file, digest in record.files.items() if file.endswith(".etdump")]
-    return Section(
-        "reproduce", "How to reproduce", [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
-    )
+    blocks: list[Block] = [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
+    if run.sources:
+        check = f"sme2-kit validate --results {shlex.quote(run.directory)} FILE"
+        made = (
+            f"This report was made from sources {run.sources}; the command below checks that the run is still the same."
+        )
+        blocks += [Paragraph(made), Code(check)]
+    return Section("reproduce", "How to reproduce", blocks)
 
 
 def _command(command: str) -> str:
