@@ -60,7 +60,7 @@ def coverage_of(run: RunDirectory, rung: str) -> Coverage:
 def kernels_of(run: RunDirectory, rung: str) -> list[str]:
     """Every kernel a rung called, while loading and while running."""
     evidence = summary_of(run).experiments[rung].kernels
-    assert evidence is not None and not evidence.note
+    assert evidence is not None and not evidence.unknown
     calls = [*evidence.at_load, *evidence.unassigned, *(call for x in evidence.operators for call in x.kernels)]
     return [call.kernel for call in calls]
 
