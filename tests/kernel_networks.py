@@ -7,78 +7,66 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model_profiling.models.model_base import EagerModelBase
+Forward = Callable[[Any, Any], Any]
 
 
-class Network(EagerModelBase):
-    """A network of the family: `layers` by name, and what `forward` makes of them and an image of 8 x 12 x 12."""
+class Network(nn.Module):  # type: ignore[misc]
+    """Layers by name, and what each of `forwards` makes of them and one image."""
 
-    def __init__(self, layers: dict[str, Any], forward: Callable[[Any, Any], Any]) -> None:
-        self._layers, self._forward = layers, forward
+    def __init__(self, layers: dict[str, Any], *forwards: Forward) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(layers)
+        self._forwards = forwards
 
-    def get_eager_model(self) -> Any:
-        layers, forward = self._layers, self._forward
-
-        class Model(nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.layers = nn.ModuleDict(layers)
-
-            def forward(self, image: Any) -> Any:
-                return forward(self.layers, image)
-
-        return Model()
-
-    def get_example_inputs(self) -> Any:
-        return (torch.randn(1, 8, 12, 12, generator=torch.Generator().manual_seed(1)),)
+    def forward(self, image: Any) -> Any:
+        return tuple(forward(self.layers, image) for forward in self._forwards)
 
 
-def _conv(inputs: int, outputs: int = 8, **more: Any) -> Any:
-    return nn.Conv2d(inputs, outputs, 3, padding=1, **more)
+def _conv(inputs: int, outputs: int = 8) -> Any:
+    return nn.Conv2d(inputs, outputs, 3, padding=1)
 
 
-def _cat(count: int) -> Network:
-    """A cat of `count`, each of another convolution, and a convolution of it: kernels before and after."""
-    layers = {f"c{index}": _conv(8) for index in range(count)} | {"last": _conv(8 * count)}
-    return Network(layers, lambda m, x: m["last"](torch.cat([m[f"c{i}"](x) for i in range(count)], 1)))
+def _cat(count: int) -> Forward:
+    """A cat of `count` between convolutions: kernels before and after it."""
+    return lambda m, x: m[f"after_{count}"](torch.cat([m["first"](x), *([x] * (count - 1))], 1))
 
 
-def _nested(m: Any, x: Any) -> Any:
+def _nested_cat(m: Any, x: Any) -> Any:
     inner = torch.cat([m["a"](x), x, m["b"](x)], 1)
-    return m["last"](torch.cat([inner, m["c"](inner)], 1))
+    return m["nested"](torch.cat([inner, x, m["a"](x)], 1))
 
 
 def _stack(m: Any, x: Any) -> Any:
-    stacked = torch.stack([m["a"](x), m["b"](x), x], 1)
-    return m["last"](stacked.flatten(1, 2))
-
-
-def _split(m: Any, x: Any) -> Any:
-    left, right = torch.split(m["a"](x), [3, 5], 1)
-    return m["last"](torch.cat([m["c"](right), left], 1))
-
-
-def _chunk(m: Any, x: Any) -> Any:
-    parts = torch.chunk(m["a"](x), 4, 1)
-    return m["last"](torch.cat([torch.relu(parts[3]), parts[0], parts[2]], 1))
+    return m["stacked"](torch.stack([m["a"](x), m["b"](x), x], 1).flatten(1, 2))
 
 
 def _slice(m: Any, x: Any) -> Any:
     y = m["a"](x)
-    return m["last"](torch.cat([y[:, :, 2:10, 1:9], y[:, :, 0:8, 4:12]], 1))
-
-
-def _resize(mode: str) -> Callable[[Any, Any], Any]:
-    def forward(m: Any, x: Any) -> Any:
-        small = functional.max_pool2d(m["a"](x), 2)
-        more = {} if mode == "nearest" else {"align_corners": False}
-        return m["last"](torch.cat([functional.interpolate(small, scale_factor=2, mode=mode, **more), x], 1))
-
-    return forward
+    return m["both"](torch.cat([y[:, :, 2:10, 1:9], y[:, :, 0:8, 4:12]], 1))
 
 
 def _pad(m: Any, x: Any) -> Any:
-    return m["last"](functional.pad(torch.cat([m["a"](x), x], 1), (1, 2, 3, 0)))
+    return m["both"](functional.pad(torch.cat([m["a"](x), x], 1), (1, 2, 3, 0)))
+
+
+def _split(m: Any, x: Any) -> Any:
+    left, right = torch.split(m["a"](x), [3, 5], 1)
+    return m["a"](torch.cat([torch.relu(right), left], 1))
+
+
+def _chunk(m: Any, x: Any) -> Any:
+    parts = torch.chunk(m["b"](x), 4, 1)
+    return m["b"](torch.cat([torch.relu(parts[3]), parts[0], parts[2], parts[0]], 1))
+
+
+def _resize(mode: str) -> Forward:
+    def forward(m: Any, x: Any) -> Any:
+        small = functional.max_pool2d(m["a"](x), 2)
+        corners = None if mode == "nearest" else False
+        large = functional.interpolate(small, scale_factor=2, mode=mode, align_corners=corners)
+        return m["both"](torch.cat([large, x], 1))
+
+    return forward
 
 
 def _unet(m: Any, x: Any) -> Any:
@@ -104,46 +92,67 @@ def _yolo(m: Any, x: Any) -> Any:
 
 
 def _delegates(m: Any, x: Any) -> Any:
-    """XNNPACK takes no cumsum: three delegates, of which two have a cat."""
+    """XNNPACK takes no cumsum, so there are several delegates, two of them with a cat; the last has attention."""
     y = torch.cat([m["a"](x), m["b"](x), x], 1).cumsum(2)
-    return m["last"](torch.cat([m["c"](y), y], 1)).cumsum(3) * 2
-
-
-def _attention(m: Any, x: Any) -> Any:
-    tokens = x.flatten(2).transpose(1, 2)
+    tokens = m["last"](torch.cat([m["c"](y), y], 1)).cumsum(3).flatten(2).transpose(1, 2)
     query, key, value = m["qkv"](tokens).chunk(3, 2)
     mixed = torch.softmax(query @ key.transpose(1, 2), 2) @ value
     return m["out"](torch.cat([mixed, tokens], 2))
 
 
 def networks() -> dict[str, Network]:
-    """Every network of the family by its name."""
+    """Every network of the family by its name; each takes an image of 8 x 12 x 12."""
+    counts = (2, 3, 4, 5, 7)
+    pair = {"a": _conv(8), "b": _conv(8), "both": _conv(16)}
+    up = {"up1": nn.ConvTranspose2d(16, 12, 2, stride=2), "up2": nn.ConvTranspose2d(12, 8, 2, stride=2)}
+    heads = {"c": nn.Conv2d(32, 16, 1), "e": nn.Conv2d(64, 16, 1), "head": nn.Conv2d(16, 8, 1)}
     return {
-        **{f"cat_of_{count}": _cat(count) for count in (2, 3, 4, 5, 7)},
-        "nested_cat": Network({"a": _conv(8), "b": _conv(8), "c": _conv(24), "last": _conv(32)}, _nested),
-        "stack": Network({"a": _conv(8), "b": _conv(8), "last": _conv(24)}, _stack),
-        "split": Network({"a": _conv(8), "c": _conv(5), "last": _conv(11)}, _split),
-        "chunk": Network({"a": _conv(8), "last": _conv(6)}, _chunk),
-        "slice": Network({"a": _conv(8), "last": _conv(16)}, _slice),
-        **{
-            mode: Network({"a": _conv(8), "last": _conv(16)}, _resize(mode))
-            for mode in ("nearest", "bilinear", "bicubic")
-        },
-        "pad": Network({"a": _conv(8), "last": _conv(16)}, _pad),
+        "cats": Network(
+            {"first": _conv(8), "a": _conv(8), "b": _conv(8), "nested": _conv(40)}
+            | {f"after_{count}": _conv(8 * count) for count in counts},
+            *map(_cat, counts),
+            _nested_cat,
+        ),
+        "pieces": Network(
+            pair | {"stacked": _conv(24)},
+            *(_stack, _slice, _pad, _split, _chunk, _resize("bilinear"), _resize("nearest")),
+        ),
+        "bicubic": Network(pair, _resize("bicubic")),
         "unet": Network(
-            {
-                **{"a": _conv(8), "b": _conv(8, 12), "c": _conv(12, 16), "d": _conv(24, 12), "last": _conv(16)},
-                **{"up1": nn.ConvTranspose2d(16, 12, 2, stride=2), "up2": nn.ConvTranspose2d(12, 8, 2, stride=2)},
-            },
-            _unet,
+            {"a": _conv(8), "b": _conv(8, 12), "c": _conv(12, 16), "d": _conv(24, 12), "last": _conv(16)} | up, _unet
         ),
-        "yolo": Network(
-            {
-                **{"a": _conv(8, 16), "b": _conv(8), "c": nn.Conv2d(32, 16, 1), "d": _conv(8)},
-                **{"e": nn.Conv2d(64, 16, 1), "head": nn.Conv2d(16, 8, 1)},
-            },
-            _yolo,
+        "yolo": Network({"a": _conv(8, 16), "b": _conv(8), "d": _conv(8)} | heads, _yolo),
+        "delegates": Network(
+            {"a": _conv(8), "b": _conv(8), "c": _conv(24), "last": _conv(32)}
+            | {"qkv": nn.Linear(8, 48), "out": nn.Linear(24, 8)},
+            _delegates,
         ),
-        "delegates": Network({"a": _conv(8), "b": _conv(8), "c": _conv(24), "last": _conv(32)}, _delegates),
-        "attention": Network({"qkv": nn.Linear(8, 48), "out": nn.Linear(24, 8)}, _attention),
     }
+
+
+def program(name: str, dtype: str) -> bytes:
+    """A network of the family as a .pte."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(1)
+    network, image = networks()[name].eval(), torch.randn(1, 8, 12, 12)
+    if dtype == "fp16":
+        network, image = network.half(), image.half()
+    exported = torch.export.export(network, (image,))
+    if dtype == "int8":
+        exported = torch.export.export(_quantized(exported.module(), image), (image,))
+    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    return bytes(lowered.to_executorch().buffer)
+
+
+def _quantized(network: Any, image: Any) -> Any:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    prepared = prepare_pt2e(network, XNNPACKQuantizer().set_global(get_symmetric_quantization_config()))
+    prepared(image)
+    return convert_pt2e(prepared)
