@@ -208,6 +208,7 @@ def test_where_trace_and_dump_do_not_match_the_answer_is_unknown(
         assert {operator["level"] for operator in coverage["operators"]} == {"unknown"}
     seen = data["experiments"]["emulator_sme2"]["coverage"]["unassigned"]
     assert any("sme2_mopa" in call["kernel"] and call["calls"] > 0 for call in seen)
+    assert "sme2_mopa" in kit("analyze", directory.path).stdout
     assert mcp_results.kernels(data)["unknown"]
     summary = read_json(directory.analysis_path, AnalysisSummary, "analysis")
     headline = summary.experiments["emulator_sme2"].coverage

@@ -120,9 +120,9 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
 def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
     """How many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
     if dumped and not invocations:
-        raise _MismatchError("the trace does not show where delegates begin: an earlier version of the kit made it")
+        raise _MismatchError("the kernel trace is of an earlier version of the kit and has no delegate calls")
     if len(invocations) < dumped:
-        raise _MismatchError(f"the trace has {len(invocations)} delegate calls, the ETDump {dumped}")
+        raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
     return len(invocations) - dumped
 
 
@@ -131,13 +131,14 @@ def _assigned(delegate: _Delegate, invocation: _Invocation) -> tuple[list[Operat
     reads = {told_ns: number for number, told_ns in enumerate(invocation.told_ns)}
     at, found = 0, []
     if not reads:
-        raise _MismatchError(f"the delegate at instruction {delegate.instruction} did not read the clock")
+        raise _MismatchError(
+            f"the kernel trace has no clock mark in the delegate at instruction {delegate.instruction}"
+        )
     for name, duration in delegate.operators:
         end = reads.get(invocation.told_ns[at] + duration, -1)
         if end <= at:
             raise _MismatchError(
-                f"{name} (instruction {delegate.instruction}) took {duration} ns in the ETDump, "
-                f"and no reading of the clock in the trace is that far after the one at which it began"
+                f"the kernel trace has no clock mark where the ETDump ends {name} (instruction {delegate.instruction})"
             )
         kernels = _merged(call for calls in invocation.calls[at + 1 : end + 1] for call in calls)
         found.append(OperatorKernels(name, delegate.instruction, kernels, delegate.execution))

@@ -82,7 +82,7 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
     lines = [f"  {name}: {coverage.headline}{sme}"]
     if coverage.unknown:
-        return [*lines, *(f"    {call.kernel} ({call.calls} calls)" for call in coverage.unassigned if detail)]
+        return [*lines, *(f"    {call.kernel}  {call.calls} calls" for call in coverage.unassigned)]
     if not detail:
         return lines
     names = operator_names(coverage)
