@@ -119,6 +119,12 @@ def test_sme2_runs_the_matrix_operators(traced: Get, name: str, dtype: str) -> N
         assert operator.level == "SME2" or "depthwise" in operator.why_not or dtype != "fp32"
 
 
+def test_the_etdump_of_a_trace_run_has_no_times_even_by_itself(traced: Get) -> None:
+    shown = kit("analyze", traced("delegates", "fp32").dump.path)
+    assert shown.returncode == 0, shown.stderr
+    assert " ms" not in shown.stdout and "a kernel trace lies beside" in shown.stdout
+
+
 def damaged(trace: Trace) -> Iterator[Trace]:
     """The trace with one mark or delegate gone, twice there, told another time, or in the place of its neighbour."""
     for position, entry in enumerate(trace):

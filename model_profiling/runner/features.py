@@ -2,8 +2,8 @@
 
 XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
 offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
-that the runner compares with the table before it trusts it. `build.py` turns this table into a C++ header, so the
-runner and the kit cannot disagree.
+that the runner compares with the table before it trusts it, on Arm Linux with what is to be masked hidden in that
+source. `build.py` turns this table into a C++ header, so the runner and the kit cannot disagree.
 """
 
 from dataclasses import dataclass
