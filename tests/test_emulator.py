@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.errors import RunError, SetupError
 from model_profiling.files import read_json
 from model_profiling.models.model_base import EagerModelBase
-from model_profiling.platforms.emulator import NEEDED, find_qemu
+from model_profiling.platforms.emulator import NEEDED, EmulatorPlatform, find_qemu
 from model_profiling.run_directory import RunDirectory
+from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, host_target
+from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
 from tests.conftest import ROOT, kit, needs
 
@@ -60,7 +63,7 @@ def coverage_of(run: RunDirectory, rung: str) -> Coverage:
 def kernels_of(run: RunDirectory, rung: str) -> list[str]:
     """Every kernel a rung called, while loading and while running."""
     evidence = summary_of(run).experiments[rung].kernels
-    assert evidence is not None and not evidence.note
+    assert evidence is not None and not evidence.unknown
     calls = [*evidence.at_load, *evidence.unassigned, *(call for x in evidence.operators for call in x.kernels)]
     return [call.kernel for call in calls]
 
@@ -103,6 +106,38 @@ def test_multiply_accumulates_are_those_of_the_layers(runs: dict[str, RunDirecto
     expected = [pixels * 32 * 27, pixels * 48 * 9 * 32, pixels * 48 * 9, pixels * 48 * 48]
     expected += [pixels * 48 * 96, pixels * 96 * 48, 24 * 24 * 96 * 9 * 48, 96 * 10]
     assert work == expected
+
+
+def listed(*flags: str) -> "subprocess.CompletedProcess[str]":
+    """What the aarch64 runner says of the emulated CPU, which has every feature."""
+    platform = EmulatorPlatform()
+    command = [*platform._start({}), str(platform.build.path), "--list_features", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_each_feature_goes_with_what_builds_on_it_and_nothing_else() -> None:
+    present = set(json.loads(listed().stdout)["present"])
+    assert present == {feature.name for feature in features.AARCH64}
+    for feature in features.AARCH64:
+        done = listed(f"--disable_features={feature.name}")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert set(said["disabled"]) == features.expand("aarch64", [feature.name])
+        assert set(said["active"]) == present - set(said["disabled"])
+        assert said["proof"] == "HWCAP, masked where cpuinfo reads it"
+
+
+def test_two_features_in_each_others_place_are_noticed_though_both_are_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another cpuinfo had moved them: masking one of them would mask the other."""
+    places = {feature.name: feature.offset for feature in features.AARCH64}
+    places["i8mm"], places["bf16"] = places["bf16"], places["i8mm"]
+    places["sme2"], places["sve2"] = places["sve2"], places["sme2"]
+    moved = tuple(replace(feature, offset=places[feature.name]) for feature in features.AARCH64)
+    monkeypatch.setitem(features.TABLES, "aarch64", moved)
+    for name in ("i8mm", "bf16", "sme2", "sve2"):
+        done = listed(f"--disable_features={name}")
+        assert done.returncode == Exit.FEATURES_UNPROVEN
+        assert "not laid out as expected" in done.stderr
 
 
 class EveryKind(EagerModelBase):

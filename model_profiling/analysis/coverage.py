@@ -6,7 +6,7 @@ import msgspec
 
 from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.kernels import KernelCalls, KernelEvidence
+from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
 from model_profiling.pte import xnnpack_graph
 
 # The part of a kernel's name that tells the instructions it is made of, best first.
@@ -18,10 +18,12 @@ _LEVELS = (
     ("_neon", "NEON"),
 )
 _PACKED = ("PF32", "PF16", "PQS8", "QP8")
+_UNKNOWN = "unknown"
+_NO_TRACE = "there is no kernel trace (mode: trace makes one where kernels can be traced)"
 
 
 class CoveredOperator(msgspec.Struct, frozen=True):
-    """One eligible operator. `level` is what its kernels use; `why_not` says why that is not SME2."""
+    """One eligible operator. `level` is what its kernels use, or "unknown"; `why_not` says why that is not SME2."""
 
     name: str
     category: str
@@ -37,16 +39,21 @@ class CoveredOperator(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """How much of a model's CONV and GEMM runs on SME2. Work is in multiply-accumulates, None where it is not known."""
+    """How much of a model's CONV and GEMM runs on SME2. Work is in multiply-accumulates, None where it is not known.
+
+    `unknown` is the reason why nobody can say which operators run on SME2; the counts are then None, and `unassigned`
+    has the kernels that ran for one operator or another.
+    """
 
     eligible: int
-    on_sme2: int
-    on_sme: int
+    on_sme2: int | None
+    on_sme: int | None
     work: int | None
     work_on_sme2: int | None
     headline: str
     operators: list[CoveredOperator]
-    note: str = ""
+    unknown: str = ""
+    unassigned: list[KernelCalls] = []
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -60,14 +67,14 @@ def coverage(
 ) -> Coverage:
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
     work = {place: _node_work(node) for place, node in aligned_nodes(instances, model).items()}
-    called = _called(instances, evidence)
+    called, unknown = _called(instances, evidence)
     operators = []
     for position, entry in enumerate(instances):
-        if entry.category not in ("CONV", "GEMM"):
+        if entry.category not in ELIGIBLE:
             continue
         kernels = called.get(position, [])
         known = work.get(position)
-        level = _level(kernels, entry)
+        level = _UNKNOWN if unknown and entry.where == "delegated" else _level(kernels, entry)
         operators.append(
             CoveredOperator(
                 name=entry.name,
@@ -83,14 +90,31 @@ def coverage(
                 why_not=_why_not(entry, level, features, known),
             )
         )
-    return _summed(operators, evidence.note if evidence else "no kernel trace: judged by operator names alone")
+    if unknown and any(operator.level == _UNKNOWN for operator in operators):
+        return _not_known(operators, unknown, evidence.unassigned if evidence else [])
+    return _summed(operators)
 
 
-def _summed(operators: list[CoveredOperator], note: str) -> Coverage:
+def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[KernelCalls]) -> Coverage:
+    """What is left to say where kernels cannot be given to operators: how often SME2 was called at all."""
+    matrix = [call for call in unassigned if call.kernel.startswith(MATRIX_KERNEL)]
+    on_sme2 = sum(call.calls for call in matrix if _kernel_level(call.kernel) == "SME2")
+    seen = f"; {on_sme2:,} calls of SME2 matrix kernels were traced" if matrix else ""
+    headline = f"Which of {len(operators)} eligible operators run on SME2 is unknown: {why}{seen}"
+    work = _work(operators)
+    return Coverage(len(operators), None, None, work, None, headline, operators, why, unassigned)
+
+
+def _work(operators: list[CoveredOperator]) -> int | None:
+    """The work of some operators in all; None if that of any is not known, or there are none."""
+    known = [x.multiply_accumulates for x in operators if x.multiply_accumulates is not None]
+    return sum(known) if known and len(known) == len(operators) else None
+
+
+def _summed(operators: list[CoveredOperator]) -> Coverage:
     on_sme2 = [x for x in operators if x.level == "SME2"]
-    known = all(x.multiply_accumulates is not None for x in operators) and bool(operators)
-    work = sum(x.multiply_accumulates or 0 for x in operators) if known else None
-    done = sum(x.multiply_accumulates or 0 for x in on_sme2) if known else None
+    work = _work(operators)
+    done = None if work is None else _work(on_sme2) or 0
     if not operators:
         headline = "The model has no CONV or GEMM operators"
     else:
@@ -98,33 +122,44 @@ def _summed(operators: list[CoveredOperator], note: str) -> Coverage:
         if work and done is not None:
             headline += f", {done / work:.0%} of the multiply-accumulates"
     on_sme = sum(x.level == "SME" for x in operators)
-    return Coverage(len(operators), len(on_sme2), on_sme, work, done, headline, operators, note)
+    return Coverage(len(operators), len(on_sme2), on_sme, work, done, headline, operators)
 
 
-def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> dict[int, list[KernelCalls]]:
-    """The kernels of each delegated instance, by its position: evidence and instances are in the same order."""
+def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> tuple[dict[int, list[KernelCalls]], str]:
+    """The kernels of each delegated instance, by its position; or the reason why they are not known."""
     positions = [position for position, entry in enumerate(instances) if entry.where == "delegated"]
-    if evidence is None or len(evidence.operators) < len(positions):
-        return {}
-    # More than one execution repeats the operators; the first one tells.
-    return {p: o.kernels for p, o in zip(positions, evidence.operators, strict=False) if instances[p].name == o.name}
+    if evidence is None or evidence.unknown:
+        return {}, evidence.unknown if evidence else _NO_TRACE
+    wanted = [(instances[position].instruction, instances[position].name) for position in positions]
+    # More than one execution repeats the operators, and a dump may hold another method: the first that fits tells.
+    for execution in dict.fromkeys(operator.execution for operator in evidence.operators):
+        operators = [operator for operator in evidence.operators if operator.execution == execution]
+        if [(operator.instruction, operator.name) for operator in operators] == wanted:
+            return dict(zip(positions, (operator.kernels for operator in operators), strict=True)), ""
+    return {}, "no execution of the trace has the operators that are shown" if positions else ""
 
 
 def _level(kernels: list[KernelCalls], entry: InstanceTime) -> str:
     """What the operator's own matrix kernels are made of; packing does not count."""
-    compute = [call.kernel for call in kernels if call.kernel.startswith("kai_run_matmul")]
-    for part, level in _LEVELS:
-        if any(part in kernel for kernel in compute):
+    found = {_kernel_level(call.kernel) for call in kernels if call.kernel.startswith(MATRIX_KERNEL)}
+    for _, level in _LEVELS:
+        if level in found:
             return level
     if entry.where == "portable":
         return "portable"
-    return "XNNPACK's own" if not compute else "other"
+    return "other" if found else "XNNPACK's own"
+
+
+def _kernel_level(kernel: str) -> str:
+    return next((level for part, level in _LEVELS if part in kernel), "other")
 
 
 def _why_not(entry: InstanceTime, level: str, features: list[str], work: _Work | None) -> str:
     """Why an operator does not run on SME2, as far as the evidence goes; '' if it does."""
     if level == "SME2":
         return ""
+    if level == _UNKNOWN:
+        return "whether it does is unknown"
     if entry.where == "portable":
         return "it runs outside the delegate, on a portable kernel"
     if "sme2" not in features:

@@ -137,13 +137,20 @@ def _forecast(
 
 def _sme2_coverage(summary: AnalysisSummary) -> Coverage:
     """The coverage of the emulated experiment that uses SME2 most."""
-    covered = [x.coverage for x in summary.experiments.values() if x.coverage is not None and x.coverage.on_sme2]
+    traced = [x.coverage for x in summary.experiments.values() if x.coverage is not None]
+    covered = [coverage for coverage in traced if coverage.on_sme2]
+    unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
+    if unknown and not covered:
+        raise InputError(
+            f"which operators of {summary.model} SME2 takes is unknown: {unknown}",
+            "Trace them again, into another directory: sme2-kit kernels MODEL.pte --output-root DIR",
+        )
     if not covered:
         raise InputError(
             f"no experiment of the second run ({summary.model} on {summary.platform}) uses SME2",
             "Make it with: sme2-kit kernels MODEL.pte",
         )
-    return max(covered, key=lambda coverage: coverage.on_sme2)
+    return max(covered, key=lambda coverage: coverage.on_sme2 or 0)
 
 
 def _notes(measured: Manifest, emulated: Manifest) -> list[str]:

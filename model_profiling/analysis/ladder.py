@@ -1,4 +1,4 @@
-"""The feature ladder: the same model under other feature sets must give the same outputs, up to its dtype."""
+"""The feature ladder: outputs must be the same under all feature sets, up to the dtype, and kernels must be known."""
 
 from model_profiling.analysis.coverage import CoveredOperator
 from model_profiling.analysis.summary import AnalysisSummary
@@ -15,6 +15,20 @@ def verify_outputs(summary: AnalysisSummary) -> None:
                 f"outputs of {agreement.left} and {agreement.right} differ by {agreement.max_abs_error:.3g} of "
                 f"{agreement.max_abs_reference:.3g}, more than {summary.dtype} explains",
                 f"Results part at or after {_suspect(summary, agreement.left, agreement.right)}.",
+            )
+
+
+def verify_kernels(summary: AnalysisSummary) -> None:
+    """Raise if kernels were traced and it is unknown which operators called them."""
+    for name, experiment in summary.experiments.items():
+        if experiment.kernels is None:
+            continue
+        reason = experiment.kernels.unknown or (experiment.coverage.unknown if experiment.coverage else "")
+        if reason:
+            raise RunError(
+                f"which operators of {name} called which kernels is unknown: {reason}",
+                "Run it again, into another directory (--output-root); kernels.json has the kernels by name. "
+                "If it stays, please report it with the .pte.",
             )
 
 

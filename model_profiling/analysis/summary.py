@@ -21,6 +21,7 @@ from model_profiling.run_directory import KERNEL_TRACE, Manifest, RunDirectory, 
 from model_profiling.runner.kernel_trace import read_trace
 
 SCHEMA = 1
+_KERNELS_TRACED = "a kernel trace lies beside this ETDump: its operators have no times"
 _EMULATED = "run under an emulator: times mean nothing and are left out; operators, kernels and outputs are real"
 
 
@@ -126,7 +127,10 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
     loaded = {}
     for path in paths:
         name = path.stem if path.stem not in loaded else str(path)
-        loaded[name] = (path, *_longest_profile(path, table))
+        profile, notes = _longest_profile(path, table)
+        if path.with_name(path.stem + KERNEL_TRACE).is_file():
+            profile, notes = profile.without_times(), [*notes, _KERNELS_TRACED]
+        loaded[name] = (path, profile, notes)
     experiments = {
         name: _experiment(path, break_down(profile), None, None, notes)
         for name, (path, profile, notes) in loaded.items()

@@ -1,9 +1,11 @@
 """Is a run directory what the pipeline wrote: all files there, hashes right, ETDumps readable, numbers present?"""
 
 from model_profiling import etdump, files
+from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.errors import KitError
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
+from model_profiling.run_directory import KERNEL_TRACE, ExperimentRecord, Manifest, RunDirectory, experiment_file
+from model_profiling.runner.kernel_trace import read_trace
 
 
 def problems(directory: RunDirectory) -> list[str]:
@@ -35,9 +37,11 @@ def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str,
             found.append(f"{file} has changed since the run")
     if found:
         return found
+    trace = experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE)
     try:
         samples = directory.samples(manifest, name)
         dump = etdump.read(home / needed[0])
+        unknown = assign_kernels(read_trace(home / trace), dump).unknown if trace in record.files else ""
     except KitError as error:
         return [error.message]
     executed, expected = len(etdump.nest(dump)), sum(len(turn.ns) for turn in samples.traced)
@@ -45,6 +49,8 @@ def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str,
         found.append(f"{needed[0]} holds {executed} executions where {expected} were traced")
     if record.mode == "timing" and not samples.timed and record.runner.kind == "kit":
         found.append("there are no timed executions")
+    if unknown:
+        found.append(f"{trace} and {needed[0]} do not fit together, kernels are unknown: {unknown}")
     return found
 
 

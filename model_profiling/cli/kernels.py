@@ -15,7 +15,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.ladder import verify_outputs
+    from model_profiling.analysis.ladder import verify_kernels, verify_outputs
     from model_profiling.pipeline.defaults import default_config
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.platforms.emulator import EmulatorPlatform
@@ -33,4 +33,5 @@ def run(args: argparse.Namespace) -> int:
         print_json(kernels_data(manifest, analysed.summary))
     else:
         terminal.show_evidence(directory, manifest, analysed.summary, remark)
+    verify_kernels(analysed.summary)
     return 0

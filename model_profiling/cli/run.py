@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
-    from model_profiling.analysis.ladder import verify_outputs
+    from model_profiling.analysis.ladder import verify_kernels, verify_outputs
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.report import results
     from model_profiling.report.printing import show_run
@@ -88,6 +88,8 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
         show_run(directory, as_json=args.json)
     if args.html:
         _write_report(directory.path, sys.stderr if args.json else sys.stdout)
+    if any(record.mode == "trace" for record in directory.manifest().experiments.values()):
+        verify_kernels(results.refreshed(directory).summary)
     return 0
 
 

@@ -161,6 +161,7 @@ def _logs_or_run(parser: argparse.ArgumentParser) -> None:
 
 def _generate_kernel_view(args: argparse.Namespace) -> int:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
+    from model_profiling.analysis.ladder import verify_kernels
     from model_profiling.analysis.xnntrace import read_log
     from model_profiling.errors import InputError
     from model_profiling.report import results
@@ -171,7 +172,9 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
         summary = results.refreshed(RunDirectory(args.sources[0])).summary
         if not any(experiment.coverage for experiment in summary.experiments.values()):
             raise InputError(f"{args.sources[0]} has no trace run", "Run an experiment with `mode: trace`.")
-        return _write(args.output, kernel_view(summary))
+        written = _write(args.output, kernel_view(summary))
+        verify_kernels(summary)
+        return written
     return _write(args.output, log_view({path.stem: read_log(path) for path in args.sources}))
 
 

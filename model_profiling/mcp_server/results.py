@@ -69,8 +69,10 @@ def forecast(entry: Data) -> Data:
 
 
 def kernels(data: Data) -> Data:
+    coverage = {name: experiment["coverage"] for name, experiment in data["experiments"].items()}
     return {
         "model": data["model"],
         "timing": "emulated",
-        "experiments": {name: experiment["coverage"] for name, experiment in data["experiments"].items()},
+        "unknown": next((entry["unknown"] for entry in coverage.values() if entry["unknown"]), ""),
+        "experiments": coverage,
     }

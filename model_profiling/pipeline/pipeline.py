@@ -28,6 +28,7 @@ from model_profiling.run_directory import (
     RunnerRecord,
     ScheduleRecord,
 )
+from model_profiling.runner.kernel_trace import generate_shim
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,8 @@ class Pipeline:
             digest.update(part.encode() + b"\0")
         for path in inputs:
             digest.update(files.sha256(path).encode())
+        if MODES[experiment.mode] == "trace":
+            digest.update(generate_shim([]).encode())
         return digest.hexdigest()
 
     def _runner(self, experiment: Experiment) -> RunnerRecord:

@@ -33,8 +33,11 @@ def kernel_view(summary: AnalysisSummary) -> str:
         if experiment.coverage is None:
             continue
         lines += [f"## {text(name)}", "", f"{text(experiment.coverage.headline)}.", ""]
-        if experiment.coverage.note:
-            lines += [f"Note: {text(experiment.coverage.note)}.", ""]
+        if experiment.coverage.unassigned:
+            lines += [
+                f"Kernels, of one operator or another: {text(kernel_counts(experiment.coverage.unassigned))}.",
+                "",
+            ]
         lines += [row(["operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2"])]
         lines += [
             "|---|---|---|---:|---:|---|---|",
@@ -42,8 +45,8 @@ def kernel_view(summary: AnalysisSummary) -> str:
             "",
         ]
         if experiment.kernels is not None and experiment.kernels.at_load:
-            packed = ", ".join(f"{call.kernel} ({call.calls})" for call in experiment.kernels.at_load)
-            lines += [f"While loading, weights were packed by: {text(packed)}.", ""]
+            packed = text(kernel_counts(experiment.kernels.at_load))
+            lines += [f"While loading, weights were packed by: {packed}.", ""]
     lines += ["Evidence of a trace run: it says what ran and never how fast."]
     return "\n".join(lines) + "\n"
 
@@ -56,6 +59,10 @@ def log_view(logs: dict[str, list[TracedKernel]]) -> str:
     for instructions, kernel in names:
         lines.append(row([kernel, instructions, *(str(counts[name].get(kernel, 0)) for name in logs)]))
     return "\n".join([*lines, "", "Evidence of trace runs: it says what ran and never how fast."]) + "\n"
+
+
+def kernel_counts(kernels: list[KernelCalls]) -> str:
+    return ", ".join(f"{call.kernel} ({call.calls})" for call in kernels)
 
 
 def operator_names(coverage: Coverage) -> list[str]:
@@ -74,6 +81,8 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     """For the terminal: the headline, and in detail each operator with its matrix kernel or the reason why not."""
     sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
     lines = [f"  {name}: {coverage.headline}{sme}"]
+    if coverage.unknown:
+        return [*lines, *(f"    {call.kernel}  {call.calls} calls" for call in coverage.unassigned)]
     if not detail:
         return lines
     names = operator_names(coverage)
@@ -81,8 +90,6 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     for label, operator in zip(names, coverage.operators, strict=True):
         matrix = _matrix_kernel(operator.kernels)
         lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator)}")
-    if coverage.note:
-        lines.append(f"    note: {coverage.note}")
     return lines
 
 

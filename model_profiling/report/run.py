@@ -58,7 +58,7 @@ class Run:
         experiments = self.summary.experiments
         if self.measured:
             return [name for name in experiments if has_times(self.manifest, name)]
-        covered = {name: e.coverage.on_sme2 for name, e in experiments.items() if e.coverage is not None}
+        covered = {name: e.coverage.on_sme2 or 0 for name, e in experiments.items() if e.coverage is not None}
         return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
 
     @property

@@ -102,7 +102,7 @@ def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSumm
     lines = _agreement_lines(metrics, style)
     lines += [*_remarks(manifest, metrics, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
-    best = max(covered, key=lambda name: covered[name].on_sme2, default="")
+    best = max(covered, key=lambda name: covered[name].on_sme2 or 0, default="")
     for name, coverage in covered.items():
         lines += [*coverage_lines(name, coverage, detail=name == best), *([""] if name == best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]

@@ -191,7 +191,7 @@ enum class Exit {{ {exits} }};
 enum class Agreement {{ EXACT, AT_LEAST, AT_MOST }};
 struct Feature {{
   const char* name; int offset; Agreement agreement; int requires_[2];
-  int word; int bit; const char* sysctl;            // Arm: HWCAP word and bit, macOS' name
+  int word; int bit; unsigned long hide; const char* sysctl;  // Arm: HWCAP word and bit, bits to hide, macOS' name
   unsigned leaf; unsigned subleaf; int reg; unsigned xcr0;  // x86: CPUID leaf and register, XCR0 bits
 }};
 struct Alias {{ const char* name; const char* feature; }};
@@ -210,7 +210,10 @@ def _feature_row(feature: Feature, table: tuple[Feature, ...]) -> str:
     parents = [position[name] for name in feature.requires] + [-1, -1]
     head = f'"{feature.name}", {feature.offset}, Agreement::{feature.agreement.name}, {{{parents[0]}, {parents[1]}}}'
     match feature.proof:
-        case HwCap(word, bit, sysctl):
-            return f'{{{head}, {word}, {bit}, "{sysctl}", 0, 0, 0, 0}}'
+        case HwCap(word, bit, sysctl, also):
+            hide = sum(1 << each for each in (bit, *also))
+            return f'{{{head}, {word}, {bit}, {hide:#x}ul, "{sysctl}", 0, 0, 0, 0}}'
         case CpuId(leaf, subleaf, register, bit, enabled):
-            return f'{{{head}, 0, {bit}, "", {leaf}, {subleaf}, {_REGISTERS.index(register)}, {_XCR0_BITS[enabled]}}}'
+            return (
+                f'{{{head}, 0, {bit}, 0, "", {leaf}, {subleaf}, {_REGISTERS.index(register)}, {_XCR0_BITS[enabled]}}}'
+            )

@@ -2,8 +2,8 @@
 
 XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
 offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
-that the runner compares with the table before it trusts it. `build.py` turns this table into a C++ header, so the
-runner and the kit cannot disagree.
+that the runner compares with the table before it trusts it, on Arm Linux with what is to be masked hidden in that
+source. `build.py` turns this table into a C++ header, so the runner and the kit cannot disagree.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,15 @@ class Agreement(Enum):
 
 @dataclass(frozen=True)
 class HwCap:
-    """A bit of AT_HWCAP (word 1) or AT_HWCAP2 (word 2), and macOS' `hw.optional.arm.<sysctl>` for the same feature."""
+    """A bit of AT_HWCAP (word 1) or AT_HWCAP2 (word 2), and macOS' `hw.optional.arm.<sysctl>` for the same feature.
+
+    `also` are bits of the same word from which cpuinfo concludes the feature as well.
+    """
 
     word: int
     bit: int
     sysctl: str
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,10 @@ def _avx512(name: str, offset: int, register: str, bit: int, subleaf: int = 0) -
 
 AARCH64 = (
     Feature("atomics", 0, HwCap(1, 8, "FEAT_LSE")),
-    Feature("bf16", 1, HwCap(2, 14, "FEAT_BF16")),
+    Feature("bf16", 1, HwCap(2, 14, "FEAT_BF16", also=(12,))),
     Feature("sve", 2, HwCap(1, 22, "FEAT_SVE")),
     Feature("sve2", 3, HwCap(2, 1, "FEAT_SVE2"), ("sve",)),
-    Feature("i8mm", 4, HwCap(2, 13, "FEAT_I8MM")),
+    Feature("i8mm", 4, HwCap(2, 13, "FEAT_I8MM", also=(9,))),
     Feature("sme", 5, HwCap(2, 23, "FEAT_SME")),
     Feature("sme2", 6, HwCap(2, 37, "FEAT_SME2"), ("sme",)),
     Feature("sme2p1", 7, HwCap(2, 38, "FEAT_SME2p1"), ("sme2",)),

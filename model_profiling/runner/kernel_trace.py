@@ -2,9 +2,11 @@
 
 The aarch64 backend calls its `kai_run_*` functions through its GOT, so a preloaded library that defines the same names
 sees every call: each trampoline notes the call and jumps on to the real function, all argument registers untouched.
-XNNPACK, with profiling on as in the wheel, reads the clock once when a delegate starts and once after each operator;
-the shim sees those calls too (they come from inside the backend), so kernels fall between operators exactly, without
-comparing times. A traced run is evidence and never timing.
+XNNPACK, with profiling on as in the wheel, reads the clock when a delegate starts and after each operator *object*; an
+operator has one of them, a concatenation as many as it has inputs. The shim answers those reads (they come from inside
+the backend) with times of its own, of which no two neighbours are equally far apart, and writes down each. XNNPACK
+makes an operator's duration in the ETDump of them, so the dump itself says at which read each operator ended, and
+kernels fall between operators exactly. A traced run is evidence and never timing.
 """
 
 import hashlib
@@ -20,26 +22,33 @@ from model_profiling.runner.build import Build
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
 _PREFIX = "kai_run_"
+# XNNPACK's own entry into a delegate, which ExecuTorch calls through the GOT as well.
+_INVOKE = "xnn_invoke_runtime"
 _BACKEND = "libexecutorch_backend_xnnpack.so"
 _LONGEST_TRACE = 1 << 30
 
 
 @dataclass(frozen=True)
+class Invocation:
+    """XNNPACK was asked to run a delegate; its first mark follows."""
+
+
+@dataclass(frozen=True)
 class Mark:
-    """The backend read its clock: a delegate began, or an operator ended."""
+    """The backend read its clock and was told `told_ns`: a delegate began, or a piece of an operator ended."""
+
+    told_ns: int
 
 
 @dataclass(frozen=True)
 class Calls:
-    """All calls of one kernel between two marks; `first_ns` and `last_ns` are on the clock of the ETDump."""
+    """All calls of one kernel between two marks."""
 
     kernel: str
     count: int
-    first_ns: int
-    last_ns: int
 
 
-Trace = list[Mark | Calls]
+Trace = list[Invocation | Mark | Calls]
 
 
 def kernel_symbols(library: Path) -> list[str]:
@@ -82,7 +91,7 @@ def build_shim(build: Build) -> Path:
     if not symbols:
         what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
         raise SetupError(what, "Use executorch 1.5.1.")
-    source = generate_shim(symbols)
+    source = generate_shim([*symbols, _INVOKE])
     key = hashlib.sha256((source + " ".join(build.command) + build.compiler).encode()).hexdigest()[:20]
     shim = cache_directory() / "shim" / key / "libsme2_kit_trace.so"
     if not shim.is_file():
@@ -122,7 +131,7 @@ def _trampoline(index: int, name: str) -> str:
     )
 
 
-# Records are {kernel or -1 for a mark, calls, first ns, last ns}; written as text when the process ends.
+# Records are {kernel, calls} or {-1 for a mark, ns told}; written as text when the process ends.
 _RECORDER = r"""
 #include <dlfcn.h>
 #include <link.h>
@@ -138,36 +147,29 @@ _RECORDER = r"""
 static const char *const kNames[] = {
 @NAMES@
 };
-struct Record { int32_t kernel; uint64_t calls, first, last; };
+struct Record { int32_t kernel; uint64_t value; };
 static Record *records;
 static size_t used, room;
+static uint64_t reads, told;
 static void *real[@COUNT@];
 static uintptr_t backend_start, backend_end;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint64_t now() {
-  timespec t;
-  syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &t);
-  return uint64_t(t.tv_sec) * 1000000000u + t.tv_nsec;
-}
-
-static void add(int32_t kernel) {
-  const uint64_t at = now();
+static void add(int32_t kernel, uint64_t value) {
   // Calls of one kernel for one operator are one record: an operator has few kernels and may call them very often.
   for (size_t i = used; kernel >= 0 && i > 0 && records[i - 1].kernel >= 0; --i) {
     if (records[i - 1].kernel != kernel) continue;
-    records[i - 1].calls++;
-    records[i - 1].last = at;
+    records[i - 1].value++;
     return;
   }
   if (used == room) {
     const size_t more = room ? 2 * room : 4096;
     Record *const grown = static_cast<Record *>(realloc(records, more * sizeof(Record)));
-    if (grown == nullptr) return;
+    if (grown == nullptr) abort();  // a trace with holes would be believed
     records = grown;
     room = more;
   }
-  records[used++] = Record{kernel, 1, at, at};
+  records[used++] = Record{kernel, value};
 }
 
 extern "C" __attribute__((visibility("hidden"))) void *sme2_kit_note(int32_t kernel) {
@@ -176,7 +178,7 @@ extern "C" __attribute__((visibility("hidden"))) void *sme2_kit_note(int32_t ker
     real[kernel] = dlsym(dlopen("libexecutorch_backend_xnnpack.so", RTLD_NOLOAD | RTLD_NOW), kNames[kernel]);
     if (real[kernel] == nullptr) abort();
   }
-  add(kernel);
+  add(kernel, 1);
   pthread_mutex_unlock(&lock);
   return real[kernel];
 }
@@ -191,13 +193,22 @@ static int find_backend(dl_phdr_info *info, size_t, void *) {
   return 1;
 }
 
+// Each read is another number of microseconds, XNNPACK's unit, after the one before it.
+static uint64_t tell() {
+  pthread_mutex_lock(&lock);
+  const uint64_t now = told += (1 + reads++ % 4096) * 1000;
+  add(-1, now);
+  pthread_mutex_unlock(&lock);
+  return now;
+}
+
 extern "C" int clock_gettime(clockid_t clock, timespec *at) {
   const uintptr_t caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
   if (backend_end == 0) dl_iterate_phdr(find_backend, nullptr);
   if (caller >= backend_start && caller < backend_end) {
-    pthread_mutex_lock(&lock);
-    add(-1);
-    pthread_mutex_unlock(&lock);
+    const uint64_t now = tell();
+    *at = timespec{time_t(now / 1000000000u), long(now % 1000000000u)};
+    return 0;
   }
   return syscall(SYS_clock_gettime, clock, at);
 }
@@ -209,8 +220,7 @@ __attribute__((destructor)) static void report() {
   if (file == nullptr) return;
   for (size_t i = 0; i < used; ++i) {
     const Record &r = records[i];
-    fprintf(file, "%s %llu %llu %llu\n", r.kernel < 0 ? "-" : kNames[r.kernel], (unsigned long long)r.calls,
-            (unsigned long long)r.first, (unsigned long long)r.last);
+    fprintf(file, "%s %llu\n", r.kernel < 0 ? "-" : kNames[r.kernel], (unsigned long long)r.value);
   }
   fputs("end\n", file);
   fclose(file);
@@ -233,8 +243,15 @@ def read_trace(path: Path) -> Trace:
     trace: Trace = []
     for line in lines[:-1]:
         try:
-            kernel, count, first, last = line.split(" ")
-            trace.append(Mark() if kernel == "-" else Calls(kernel, int(count), int(first), int(last)))
+            # Traces of earlier versions of the kit have more columns, and no invocations.
+            name, value, *_ = line.split(" ")
+            trace.append(_entry(name, int(value)))
         except ValueError:
             raise InputError(f"kernel trace {path} is damaged at: {line[:80]!r}", "Run the trace again.") from None
     return trace
+
+
+def _entry(name: str, value: int) -> Invocation | Mark | Calls:
+    if name == _INVOKE:
+        return Invocation()
+    return Mark(value) if name == "-" else Calls(name, value)

@@ -7,7 +7,7 @@ from model_profiling.analysis.coverage import Coverage
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import kernel
-from model_profiling.report.kernel_view import operator_names
+from model_profiling.report.kernel_view import kernel_counts, operator_names
 from model_profiling.report.run import Run
 
 _COMPUTE = ("CONV", "GEMM")
@@ -40,8 +40,10 @@ def _covered(run: Run) -> list[Block]:
     for name, experiment in traced.items():
         coverage = experiment.coverage
         assert coverage is not None
-        if coverage.on_sme2 or coverage.on_sme or len(traced) == 1:
-            blocks.append(Paragraph(f"{name}{f' ({coverage.note})' if coverage.note else ''}:"))
+        if coverage.unassigned:
+            blocks.append(Paragraph(f"{name}, of one operator or another: {kernel_counts(coverage.unassigned)}."))
+        elif not coverage.unknown and (coverage.on_sme2 or coverage.on_sme or len(traced) == 1):
+            blocks.append(Paragraph(f"{name}:"))
             blocks.append(_coverage_table(coverage))
     return blocks
 

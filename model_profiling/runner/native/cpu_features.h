@@ -1,6 +1,8 @@
 // Which CPU features kernels may use. XNNPACK reads cpuinfo's table `cpuinfo_isa` once, when its library is loaded;
 // what is cleared there before that is a feature it does not see. The table's layout is private to cpuinfo, so it is
-// proven against an independent source first.
+// proven against an independent source first. On Arm Linux that source is also where cpuinfo fills the table from: what
+// is to be masked is hidden there, and each byte must then say what is left. Elsewhere only presence is proven: of two
+// features that are both present, or both not, it is not known that each has its own byte.
 #pragma once
 
 #include <string>
@@ -29,9 +31,29 @@ enum class Known { no, yes, silent };
 
 #if defined(__linux__) && defined(__aarch64__)
 constexpr const char* kProof = "HWCAP";
+extern "C" unsigned long __getauxval(unsigned long type);  // the C library's, under the name that is not replaced below
+
+struct HiddenHwcap {
+  unsigned long bits[2] = {0, 0};
+  bool in_force = false, asked_for = false;
+};
+inline HiddenHwcap hidden_hwcap;
+
 inline Known independently_known(const Feature& feature) {
-  const unsigned long caps = getauxval(feature.word == 1 ? AT_HWCAP : AT_HWCAP2);
+  const unsigned long caps = __getauxval(feature.word == 1 ? AT_HWCAP : AT_HWCAP2);
   return caps >> feature.bit & 1 ? Known::yes : Known::no;
+}
+
+// Has cpuinfo fill its table without the features that are `gone`; false if it had done so before, or asks elsewhere.
+inline bool initialize_without(const std::vector<bool>& gone) {
+  for (size_t i = 0; i < gone.size(); ++i) {
+    if (gone[i]) hidden_hwcap.bits[kFeatures[i].word - 1] |= kFeatures[i].hide;
+  }
+  hidden_hwcap.in_force = true;
+  const bool initialized = cpuinfo_initialize();
+  hidden_hwcap.in_force = false;
+  if (!initialized) throw Failure(Exit::FEATURES_UNPROVEN, "cpuinfo could not be initialised on this CPU");
+  return hidden_hwcap.asked_for;
 }
 #elif defined(__APPLE__)
 constexpr const char* kProof = "sysctl hw.optional.arm";
@@ -62,12 +84,19 @@ inline Known independently_known(const Feature& feature) {
 #error "the runner knows aarch64 and x86_64"
 #endif
 
+#if !(defined(__linux__) && defined(__aarch64__))
+inline bool initialize_without(const std::vector<bool>&) {
+  if (!cpuinfo_initialize()) throw Failure(Exit::FEATURES_UNPROVEN, "cpuinfo could not be initialised on this CPU");
+  return false;
+}
+#endif
+
 inline bool in_table(const Feature& feature) { return cpuinfo_isa[feature.offset] != 0; }
 
-inline void prove_table() {
-  if (!cpuinfo_initialize()) throw Failure(Exit::FEATURES_UNPROVEN, "cpuinfo could not be initialised on this CPU");
+// The table must say what the independent source says, without the features that were `hidden` from cpuinfo.
+inline void prove_table(const std::vector<bool>& hidden) {
   for (const Feature& feature : kFeatures) {
-    const Known known = independently_known(feature);
+    const Known known = hidden[&feature - kFeatures] ? Known::no : independently_known(feature);
     const bool table = in_table(feature);
     const bool too_much = table && known == Known::no && feature.agreement != Agreement::AT_LEAST;
     const bool too_little = !table && known == Known::yes && feature.agreement != Agreement::AT_MOST;
@@ -96,25 +125,20 @@ inline const Feature& find_feature(const std::string& name) {
 }
 
 struct FeatureReport {
+  std::string proof;
   std::vector<std::string> present, disabled, absent, active;
 
   void print() const {
-    Line("features").add("arch", std::string(kArch)).add("proof", std::string(kProof)).add("present", present)
+    Line("features").add("arch", std::string(kArch)).add("proof", proof).add("present", present)
         .add("disabled", disabled).add("absent", absent).add("active", active).print();
   }
 };
 
-// Clears the named features and whatever builds on them; says what was there, what went, and what never was.
-inline FeatureReport mask_features(const std::vector<std::string>& names) {
-  prove_table();
-  FeatureReport report;
+// The named features and whatever builds on them.
+inline std::vector<bool> with_dependents(const std::vector<std::string>& names) {
   constexpr size_t count = sizeof kFeatures / sizeof *kFeatures;
   std::vector<bool> gone(count, false);
-  for (const std::string& name : names) {
-    const Feature& feature = find_feature(name);
-    gone[&feature - kFeatures] = true;
-    if (!in_table(feature)) report.absent.push_back(name);
-  }
+  for (const std::string& name : names) gone[&find_feature(name) - kFeatures] = true;
   for (bool more = true; more;) {
     more = false;
     for (size_t i = 0; i < count; ++i) {
@@ -123,14 +147,42 @@ inline FeatureReport mask_features(const std::vector<std::string>& names) {
       }
     }
   }
-  for (size_t i = 0; i < count; ++i) {
-    const Feature& feature = kFeatures[i];
-    if (!in_table(feature)) continue;
+  return gone;
+}
+
+// Masks the named features and whatever builds on them; says what was there, what went, and what never was.
+inline FeatureReport mask_features(const std::vector<std::string>& names) {
+  const std::vector<bool> gone = with_dependents(names);
+  const bool hidden = initialize_without(gone);
+  prove_table(hidden ? gone : std::vector<bool>(gone.size(), false));
+  FeatureReport report;
+  report.proof = std::string(kProof) + (hidden ? ", masked where cpuinfo reads it" : ", presence only");
+  const auto present = [&](const Feature& feature) {
+    return in_table(feature) ||
+        (hidden && gone[&feature - kFeatures] && independently_known(feature) == Known::yes);
+  };
+  for (const std::string& name : names) {
+    if (!present(find_feature(name))) report.absent.push_back(name);
+  }
+  for (const Feature& feature : kFeatures) {
+    if (!present(feature)) continue;
+    const bool masked = gone[&feature - kFeatures];
     report.present.push_back(feature.name);
-    if (gone[i]) cpuinfo_isa[feature.offset] = 0;
-    (gone[i] ? report.disabled : report.active).push_back(feature.name);
+    (masked ? report.disabled : report.active).push_back(feature.name);
+    // What was not hidden, or what cpuinfo believes of this core whatever HWCAP says.
+    if (masked) cpuinfo_isa[feature.offset] = 0;
   }
   return report;
 }
 
 }  // namespace kit
+
+#if defined(__linux__) && defined(__aarch64__)
+// cpuinfo calls this one, because a program's own function comes before the C library's.
+extern "C" unsigned long getauxval(unsigned long type) noexcept {
+  const unsigned long value = kit::__getauxval(type);
+  if (!kit::hidden_hwcap.in_force || (type != AT_HWCAP && type != AT_HWCAP2)) return value;
+  kit::hidden_hwcap.asked_for = true;
+  return value & ~kit::hidden_hwcap.bits[type == AT_HWCAP ? 0 : 1];
+}
+#endif
