@@ -26,13 +26,17 @@ class CategoryTime(msgspec.Struct, frozen=True):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """Where in PyTorch an operator or delegate call comes from, as far as the ETRecord tells."""
+    """Where in PyTorch an operator or delegate call comes from, as far as the ETRecord tells.
+
+    `origin` is the operator the model itself calls there, where `op` is a part of it.
+    """
 
     module: str
     file: str
     line: int
     code: str
     op: str
+    origin: str = ""
 
 
 class InstanceTime(msgspec.Struct, frozen=True):
