@@ -118,6 +118,10 @@ def _classify_portable(operator: str) -> OperatorClass:
     name = name.split(".", 1)[0]
     # An operator that works in place (`index_put_`) does the same work.
     rule = _first(PORTABLE_RULES, name) or _first(PORTABLE_RULES, name.removesuffix("_"))
+    if rule is None and "::" not in name:
+        # An ETDump leaves the namespace out: `_to_dim_order_copy.out` is one of dim_order_ops.
+        named = (_first(PORTABLE_RULES, f"{namespace}::{name}") for namespace in _NAMESPACES)
+        rule = next((found for found in named if found is not None), None)
     return OperatorClass(rule.category, rule.kind) if rule else _UNKNOWN
 
 

@@ -93,7 +93,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`inputs` and `outputs` hold None for what is not a tensor; `takes` and `returns` are their numbers in `values`."""
+    """`inputs` and `outputs` hold None for what is not a tensor; `takes` and `returns` are their places in `values`."""
 
     name: str
     instructions: tuple[Instruction, ...]
