@@ -20,7 +20,10 @@ def per_pixel_layers(e: Evidence) -> Iterator[Finding]:
     rows = e.free(lambda entry: entry.kind in LAYOUT_KINDS and entry.source is not None and _matches(e, entry))
     region = {e.graph.steps[row] for row in rows if row in e.graph.steps}
     edges = {e.graph.rows[p] for p in e.graph.feeding(region) | e.graph.taking(region) if p in e.graph.rows}
-    claims = {*rows, *(edges - e.claimed)}
+    claims = {*rows, *edges}
+    # What undoes one of them is not needed without it.
+    claims.update(row for pair in e.movement.inverse_pairs if claims & set(pair.instances) for row in pair.instances)
+    claims -= e.claimed
     if not claims:
         return
     title = f"layout changes around per-pixel layers take {e.share(claims):.0%} of the time"

@@ -9,6 +9,7 @@ from model_profiling.analysis.movement import place_of
 from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
 from model_profiling.artifacts import ExportRecord
 from model_profiling.etrecord.source import packet
+from model_profiling.pte.dataflow import CONSTANT
 
 # What a conversion comes from that the model's own code asks for; all others are parts of another operator.
 _ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_order_ops._to_dim_order_copy")
@@ -37,35 +38,44 @@ def conversions(e: Evidence) -> Iterator[Finding]:
     """Conversions between dtypes, by the operator of the model that they come from."""
     if e.graph is None:
         return
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str, str], list[int]] = {}
     for row in e.free(lambda entry: entry.where == "portable" and _base(entry.operator) in _CONVERTING):
         dtypes = " and ".join(sorted(_dtypes(e.graph, row)))
         if dtypes:
-            groups.setdefault((_origin(e.breakdown.instances[row]), dtypes), []).append(row)
-    for (origin, dtypes), rows in groups.items():
-        yield _conversion(e, e.graph, origin, dtypes, rows)
+            origin = _origin(e.breakdown.instances[row])
+            rewrite = _rewrite(e, row, origin)
+            # What one rewrite changes is one finding, whatever it is called in the model.
+            groups.setdefault(("" if rewrite else origin, rewrite, dtypes), []).append(row)
+    for (origin, rewrite, dtypes), rows in groups.items():
+        if rewrite or (origin and origin not in _ASKED_FOR):
+            yield _decomposed(e, e.graph, rows, dtypes, rewrite)
+        else:
+            yield _converted(e, rows, dtypes, asked_for=bool(origin))
 
 
-def _conversion(e: Evidence, graph: ModelGraph, origin: str, dtypes: str, rows: list[int]) -> Finding:
-    rule, count = "dtype conversions", len(rows)
-    if not origin:
-        title = f"{count} conversions between {dtypes} take {e.share(rows):.0%} of the time"
+def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Finding:
+    """Conversions that the model's code asks for, or of which nobody knows who does."""
+    where = " in the model's code" if asked_for else ""
+    title = f"{len(rows)} conversions between {dtypes}{where} take {e.share(rows):.0%} of the time"
+    entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
+    places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
+    step = f"Avoid the change of dtype inside forward: {_some(places)}."
+    if not asked_for:
         step = "Keep the ETRecord of the export beside the .pte: it tells which operator of the model they come from."
-        return e.finding(rule, title, rows, step)
-    if origin in _ASKED_FOR:
-        title = f"{count} conversions between {dtypes} in the model's code take {e.share(rows):.0%} of the time"
-        places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in _sourced(e, rows) if entry.source)
-        return e.finding(rule, title, rows, f"Avoid the change of dtype inside forward: {_some(places)}.")
+    return e.finding("dtype conversions", title, rows, step)
+
+
+def _decomposed(e: Evidence, graph: ModelGraph, rows: list[int], dtypes: str, rewrite: str) -> Finding:
+    """Conversions that an operator of the model brings with it, and the layout changes around them."""
     edges = {edge for row in rows for edge in _edges(graph, _region(e, graph, row), False)} - e.claimed
     claims = [*rows, *edges]
-    name = origin.removeprefix("aten.")
+    origins = unique(_origin(e.breakdown.instances[row]) for row in rows)
+    names = " and ".join(unique(origin.removeprefix("aten.").rstrip("_") for origin in origins))
     beside = f" and {len(edges)} layout changes around them" if edges else ""
-    title = f"{name} is computed through {dtypes}: {count} conversions{beside} take {e.share(claims):.0%} of the time"
-    rewrite = _rewrite(e, rows, origin)
-    if rewrite:
-        return e.finding(rule, title, claims, f"Export with --rewrite {rewrite}.", rewrite=rewrite)
-    step = f"{name} decomposes into them: write it with operators that XNNPACK takes in the model's dtype."
-    return e.finding(rule, title, claims, _not_known(e.export, origin) or step[0].upper() + step[1:])
+    title = f"{names} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
+    step = f"Write {names} with operators that XNNPACK takes in the model's dtype."
+    step = f"Export with --rewrite {rewrite}." if rewrite else _not_known(e.export, origins[0]) or step
+    return e.finding("dtype conversions", title, claims, step, rewrite=rewrite)
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
@@ -74,7 +84,7 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
     for row in e.free(lambda entry: entry.where == "portable"):
         entry = e.breakdown.instances[row]
         origin = origin_of(entry)
-        groups.setdefault((entry.operator, origin, _rewrite(e, [row], origin)), []).append(row)
+        groups.setdefault((entry.operator, origin, _rewrite(e, row, origin)), []).append(row)
     for (operator, origin, rewrite), members in groups.items():
         rows = [row for row in members if row not in e.claimed]
         if not rows:
@@ -120,16 +130,17 @@ def _not_known(export: ExportRecord | None, origin: str) -> str:
     return f"Whether --rewrite {rewrite} applies is not known for this .pte: `sme2-kit export` looks and records it."
 
 
-def _rewrite(e: Evidence, rows: list[int], origin: str) -> str:
-    """The rewrite that changes all of these, as the export saw it."""
+def _rewrite(e: Evidence, row: int, origin: str) -> str:
+    """The rewrite that changes this operator, as the export saw it."""
     rewrite = REWRITTEN.get(origin, "")
-    return rewrite if rewrite and all(matching(e.export, e.breakdown.instances[row], rewrite) for row in rows) else ""
+    return rewrite if rewrite and matching(e.export, e.breakdown.instances[row], rewrite) else ""
 
 
 def _dtypes(graph: ModelGraph, row: int) -> set[str]:
-    """The dtypes a conversion goes between; nothing if it keeps the dtype, or if the graph does not tell."""
+    """The dtypes a conversion goes between; nothing if it keeps the dtype, if the graph does not tell, or if only a
+    constant is converted, which is a number that an operator was given."""
     step = graph.step(row)
-    if step is None or not step.inputs or not step.outputs:
+    if step is None or not step.inputs or not step.outputs or step.inputs[0].source == CONSTANT:
         return set()
     found = {step.inputs[0].dtype, step.outputs[0].dtype}
     return found if len(found) == 2 else set()
@@ -169,10 +180,6 @@ def _base(operator: str) -> str:
 def _plain(operator: str) -> str:
     """`softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
     return _base(operator).strip("_").removeprefix("native_").removesuffix("_copy")
-
-
-def _sourced(e: Evidence, rows: list[int]) -> list[InstanceTime]:
-    return [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
 
 
 def _some(places: list[str]) -> str:
