@@ -79,7 +79,7 @@ class Gates(Net):
     def forward(self, image: Any) -> Any:
         x = functional.silu(self.first(image))
         x = self.gate(self.second(x))
-        return self.second(functional.glu(torch.cat([x, x * 2.0], 1), 1))
+        return self.second(functional.glu(torch.cat([x, torch.relu(x)], 1), 1))
 
 
 class TinyClamp(Net):

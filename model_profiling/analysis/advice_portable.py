@@ -97,7 +97,7 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
             edges = {edge for region in regions for edge in _edges(e.graph, region, reduces)} - e.claimed
         share = e.share([*rows, *edges])
         title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
-        if edges:
+        if e.share(edges) >= 0.005:
             title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
         reason = _reason(e.export, operator)
         remarks = [f"not delegated because: {reason}"] if reason else []
