@@ -123,8 +123,12 @@ HALF: dict[str, tuple[str, int, Forward]] = {
 }
 
 
-@pytest.mark.parametrize("case", HALF)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+SINGLE = ("silu", "hardsigmoid", "mean over pixels", "sum over pixels")
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"), [*((case, torch.float16) for case in HALF), *((case, torch.float32) for case in SINGLE)]
+)
 def test_what_is_computed_stays_and_only_what_gains_changes(case: str, dtype: Any) -> None:
     name, expected, forward = HALF[case]
     module = Net(forward).to(dtype).eval()

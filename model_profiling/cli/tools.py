@@ -101,11 +101,14 @@ def _categorize_operators(args: argparse.Namespace) -> int:
 
 def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
     """Write the data movement of an ETDump: chains, pairs that cancel, and what each costs, as JSON."""
+    from model_profiling import pte
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.graph import read_graph
     from model_profiling.analysis.movement import data_movement
 
     profile = _profile(args)
+    if args.model is not None:
+        pte.read(args.model)  # what the user names must be readable; what is found by itself need not be
     model = args.model or _model_behind(args.etdump_flag or args.etdump)
     graph = read_graph(profile.instances, model) if model is not None else None
     return _write_json(args.output, data_movement(break_down(profile), graph))
