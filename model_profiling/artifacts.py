@@ -72,6 +72,9 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warnings: list[str] = []
     # None for fp32, and where the model of that dtype gives no finite numbers.
     dtype_cost: DtypeCost | None = None
+    # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
+    # place, '' where the line is not known. None: the export did not look.
+    rewrites: dict[str, list[str]] | None = None
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):

@@ -93,6 +93,11 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     export: ExportRecord | None = None
 
+    def file(self) -> Path | None:
+        """The .pte that ran, unless it is gone or another one has taken its place since."""
+        path = Path(self.path)
+        return path if path.is_file() and files.sha256(path) == self.sha256 else None
+
 
 class HeatSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One look at a device between turns: seconds since the first, its temperature, and Android's thermal status."""

@@ -13,7 +13,7 @@ import torch
 
 from model_profiling.cli.export import prepare_parser
 from model_profiling.errors import InputError
-from model_profiling.export.rewrites import REWRITES
+from model_profiling.export.rewrites import REWRITES, matches
 from model_profiling.export.rewrites.per_pixel import LAYOUT
 from model_profiling.models.toy_cnn.model import ToyCNN
 from tests.conftest import kit
@@ -38,7 +38,7 @@ class Net(torch.nn.Module):  # type: ignore[misc]
 def rewritten(name: str, module: Any, image: Any) -> tuple[int, Any, set[Any]]:
     """How many places changed, the largest error, and the operators that are left."""
     program = torch.export.export(module.eval(), (image,))
-    changed = REWRITES[name](program)
+    changed = REWRITES[name].apply(program)
     with torch.no_grad():
         error = (program.module()(image) - module(image)).abs().max()
     # Lowering starts with this; a graph that does not fit its signature would fail here.
@@ -91,9 +91,64 @@ def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
     changed, _, left = rewritten("gelu-tanh", torch.nn.GELU(), x)
     assert changed == 1 and torch.ops.aten.gelu.default not in left
     program = torch.export.export(torch.nn.GELU(), (x,))
-    REWRITES["gelu-tanh"](program)
+    REWRITES["gelu-tanh"].apply(program)
     torch.testing.assert_close(program.module()(x).float(), torch.nn.functional.gelu(x.float()), atol=3e-3, rtol=1e-3)
     assert rewritten("gelu-tanh", torch.nn.GELU(), x.float())[0] == 0
+
+
+def twice_in_place(net: Any, x: Any) -> Any:
+    return torch.nn.functional.silu(x, inplace=True) + x
+
+
+def seen_through_a_view(net: Any, x: Any) -> Any:
+    view = x.flatten(1)
+    torch.nn.functional.silu(x, inplace=True)
+    return view * 2
+
+
+HALF: dict[str, tuple[str, int, Forward]] = {
+    "silu": ("silu", 1, lambda net, x: torch.nn.functional.silu(x)),
+    "silu in place, and its input read again": ("silu", 1, twice_in_place),
+    "silu in place of what a view shows": ("silu", 0, seen_through_a_view),
+    "glu": ("silu", 1, lambda net, x: torch.nn.functional.glu(x, 1)),
+    "hardsigmoid": ("hardsigmoid", 1, lambda net, x: torch.nn.functional.hardsigmoid(x)),
+    "hardsigmoid in place": ("hardsigmoid", 1, lambda net, x: torch.nn.functional.hardsigmoid(x, inplace=True)),
+    "mean over pixels": ("keepdim", 1, lambda net, x: x.mean((-1, -2))),
+    "sum over pixels": ("keepdim", 1, lambda net, x: x.sum((2, 3))),
+    "sum over pixels, dimensions kept": ("keepdim", 1, lambda net, x: x.sum((3, 2), keepdim=True)),
+    "mean over pixels, dimensions kept": ("keepdim", 0, lambda net, x: x.mean((2, 3), keepdim=True)),
+    "mean over channels": ("keepdim", 0, lambda net, x: x.mean(1)),
+    "mean over the width": ("keepdim", 0, lambda net, x: x.mean(3)),
+    "sum of all": ("keepdim", 0, lambda net, x: x.sum()),
+}
+
+
+SINGLE = ("silu", "hardsigmoid", "mean over pixels", "sum over pixels")
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"), [*((case, torch.float16) for case in HALF), *((case, torch.float32) for case in SINGLE)]
+)
+def test_what_is_computed_stays_and_only_what_gains_changes(case: str, dtype: Any) -> None:
+    name, expected, forward = HALF[case]
+    module = Net(forward).to(dtype).eval()
+    image = (torch.linspace(-40, 40, 4 * 36).reshape(1, 4, 6, 6)).to(dtype)
+    program = torch.export.export(module, (image,))
+    before = str(program.graph)
+    found = matches(program)
+    assert str(program.graph) == before, "looking changes nothing"
+    assert {rewrite: len(places) for rewrite, places in found.items() if rewrite != name} == dict.fromkeys(
+        set(REWRITES) - {name}, 0
+    )
+    # Gates of fp32 are delegated as they are.
+    wanted = expected if dtype == torch.float16 or name == "keepdim" else 0
+    assert len(found[name]) == wanted == REWRITES[name].apply(program)
+    with torch.no_grad():
+        ours, theirs = program.module()(image.clone()), module(image.clone())
+    tolerance = 4e-3 if dtype == torch.float16 else 1e-5
+    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
+    program.run_decompositions({})
+    assert matches(program)[name] == []
 
 
 @pytest.mark.parametrize("name", ["keepdim", "per-pixel"])

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
+from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown, CategoryTime
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.latency import Comparison
@@ -28,25 +29,38 @@ def names(variants: list[Variant]) -> list[str]:
     return [variant.name for variant in variants]
 
 
+def found(rule: str, rewrite: str = "") -> Finding:
+    return Finding(rule, f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+
+
 def test_the_profile_decides_what_is_tried() -> None:
-    assert names(first_round(BASE, {}, breakdown(CONV=0.7, GEMM=0.2), True)) == ["fp16", "int8"]
-    assert names(first_round(BASE, {}, breakdown(CONV=0.7, GEMM=0.2), False)) == ["int8"]
-    assert names(first_round(BASE, {}, breakdown(GEMM=0.9), True)) == ["fp16", "int8", "int8-dynamic", "int4"]
-    assert names(first_round(BASE, {}, breakdown(Other=1.0), True)) == []
-    moved = {"data movement": ["data movement takes 40% of the time"]}
-    assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+per-pixel", "fp32+channels_last"]
-    at_the_start = {"input layout": ["the input is transposed before anything else happens"]}
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), True)) == ["fp16", "int8"]
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), False)) == ["int8"]
+    assert names(first_round(BASE, [], breakdown(GEMM=0.9), True)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, [], breakdown(Other=1.0), True)) == []
+    moved = [found("layout changes")]
+    assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+channels_last"]
+    at_the_start = [found("input layout")]
     assert names(first_round(BASE, at_the_start, breakdown(), True)) == ["fp32+channels_last"]
-    outside = {"portable operator": ["gelu.out runs outside the delegate", "mean.out runs outside the delegate"]}
-    assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+gelu-tanh"]
-    assert names(first_round(Variant("int8"), {}, breakdown(CONV=0.9), True)) == []
+    # Of rewrites, those that the export saw to find something.
+    outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
+    assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+silu"]
+    assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), True)) == []
 
 
 def test_what_won_alone_is_tried_together() -> None:
     fp16, layout, mean = Variant("fp16"), Variant("fp32", "channels_last"), Variant("fp32", rewrites=("keepdim",))
-    assert names(second_round(BASE, [fp16, layout, mean])) == ["fp16+channels_last+keepdim"]
-    assert names(second_round(BASE, [layout, mean])) == ["fp32+channels_last+keepdim"]
-    assert names(second_round(BASE, [fp16])) == [] == names(second_round(BASE, []))
+    both = {"fp32": {"keepdim"}, "fp16": {"keepdim"}}
+    assert names(second_round(BASE, [fp16, layout, mean], both)) == ["fp16+channels_last+keepdim"]
+    assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
+    assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
+
+
+def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
+    half, gate = Variant("fp16"), Variant("fp16", rewrites=("silu",))
+    assert names(second_round(half, [Variant("int8"), gate], {"fp16": {"silu"}, "int8": set()})) == []
+    layout = Variant("fp16", "channels_last")
+    assert names(second_round(half, [Variant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
 
 
 def test_a_variants_flags_are_the_exports() -> None:

@@ -5,7 +5,7 @@ that it neither fuses nor inserts keep their order and their number: where a del
 graph has nodes, the n-th is the n-th.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +15,8 @@ from model_profiling.pte import xnnpack_graph
 from model_profiling.pte.xnnpack_graph import Node
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
-_FAMILIES = {**dict.fromkeys(_MATRIX_NODES, "matrix"), "StaticTranspose": "transpose", "StaticReshape": "reshape"}
+_KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
+_FAMILIES = {**dict.fromkeys(_MATRIX_NODES, "matrix"), **_KINDS}
 
 
 class Operator(Protocol):
@@ -39,15 +40,20 @@ def aligned_nodes(operators: Sequence[Operator], model: Path) -> dict[int, Node]
         graphs = xnnpack_graph.graphs(program, method)
     except (KitError, StopIteration):
         return {}
+    return aligned(operators, {instruction: graph.nodes for instruction, graph in graphs.items()})
+
+
+def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]]) -> dict[int, Node]:
+    """The same from the nodes themselves, by the instruction that calls them."""
     places: dict[tuple[int, str], list[int]] = {}
     for position, operator in enumerate(operators):
         family = _family(operator)
         if family:
             places.setdefault((operator.instruction, family), []).append(position)
     found: dict[int, Node] = {}
-    for instruction, graph in graphs.items():
+    for instruction, every in graphs.items():
         for family in dict.fromkeys(_FAMILIES.values()):
-            nodes = [node for node in graph.nodes if _FAMILIES.get(node.op) == family]
+            nodes = [node for node in every if _FAMILIES.get(node.op) == family]
             positions = places.get((instruction, family), [])
             if len(nodes) == len(positions):
                 found |= dict(zip(positions, nodes, strict=True))
@@ -59,4 +65,4 @@ def _family(operator: Operator) -> str:
         return ""
     if operator.category in ("CONV", "GEMM"):
         return "matrix"
-    return operator.kind if operator.kind in ("transpose", "reshape") else ""
+    return operator.kind if operator.kind in _KINDS.values() else ""

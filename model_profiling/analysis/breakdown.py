@@ -26,13 +26,19 @@ class CategoryTime(msgspec.Struct, frozen=True):
 
 
 class SourceLine(msgspec.Struct, frozen=True):
-    """Where in PyTorch an operator or delegate call comes from, as far as the ETRecord tells."""
+    """Where in PyTorch an operator or delegate call comes from, as far as the ETRecord tells.
+
+    `origin` is the operator the model itself calls there, of which `op` may be a part. Parts of one call have the same
+    `debug_handle`, 0 if it is not known.
+    """
 
     module: str
     file: str
     line: int
     code: str
     op: str
+    origin: str = ""
+    debug_handle: int = 0
 
 
 class InstanceTime(msgspec.Struct, frozen=True):

@@ -72,4 +72,4 @@ def _node_line(nodes: tuple[etrecord.SourceNode, ...]) -> SourceLine | None:
 
 
 def _line(node: etrecord.SourceNode, op: str) -> SourceLine:
-    return SourceLine(node.module_path, node.file, node.line, node.code, op)
+    return SourceLine(node.module_path, node.file, node.line, node.code, op, node.origin, node.debug_handle)

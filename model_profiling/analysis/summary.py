@@ -11,6 +11,7 @@ from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import UNKNOWN, CategoryTable
 from model_profiling.analysis.comparison import ProfileComparison, compare_profiles
 from model_profiling.analysis.coverage import Coverage, coverage
+from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
 from model_profiling.analysis.metrics import Metrics, measure
 from model_profiling.analysis.movement import DataMovement, data_movement
@@ -61,6 +62,7 @@ class Analysed:
 def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
     sources = read_sources(Path(manifest.model.path))
+    model = manifest.model.file()
     loaded: dict[str, tuple[Path, Profile, list[str]]] = {}
     for name, record in manifest.experiments.items():
         if record.status == "ok":
@@ -84,9 +86,18 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
     compared = {comparison.after: comparison for comparison in comparisons}
     experiments = {
         name: _with_kernels(
-            _experiment(path, sides[name][2], compared.get(name), manifest.model.export, notes), manifest, name
+            _experiment(
+                path,
+                sides[name][2],
+                compared.get(name),
+                manifest.model.export,
+                notes,
+                read_graph(profile.instances, model) if model is not None else None,
+            ),
+            manifest,
+            name,
         )
-        for name, (path, _, notes) in loaded.items()
+        for name, (path, profile, notes) in loaded.items()
     }
     failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
     summary = AnalysisSummary(
@@ -161,9 +172,10 @@ def _experiment(
     comparison: ProfileComparison | None,
     export: ExportRecord | None,
     notes: list[str],
+    graph: ModelGraph | None = None,
 ) -> ExperimentAnalysis:
-    movement = data_movement(breakdown)
-    advice = advise(Evidence(breakdown, movement, comparison, export))
+    movement = data_movement(breakdown, graph)
+    advice = advise(Evidence(breakdown, movement, comparison, export, graph))
     return ExperimentAnalysis(str(path), breakdown, movement, advice, [*notes, *_unknown_operators(breakdown)])
 
 

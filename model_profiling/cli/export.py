@@ -110,9 +110,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--rewrite",
         action="append",
         default=[],
-        choices=("gelu-tanh", "keepdim", "per-pixel"),
-        help="change the graph and not what it computes; keepdim: mean and sum as XNNPACK takes them; per-pixel: "
-        "linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its tanh form",
+        choices=("gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"),
+        help="change the graph and not what it computes; keepdim: mean and sum over pixels as XNNPACK takes them; "
+        "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
+        "tanh form; silu, hardsigmoid: these in fp16 without a detour through fp32",
     )
     parser.add_argument(
         "--delegation",

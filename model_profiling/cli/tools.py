@@ -63,6 +63,16 @@ def _one_dump(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
 
 
+def _dump_and_model(parser: argparse.ArgumentParser) -> None:
+    _one_dump(parser)
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="FILE.pte",
+        help="what feeds what (default: the model of the dump's run directory)",
+    )
+
+
 def _etdump_to_csv(args: argparse.Namespace) -> int:
     """Write every operator of every execution of an ETDump as CSV."""
     from model_profiling.report.tables import timeline_csv
@@ -91,11 +101,29 @@ def _categorize_operators(args: argparse.Namespace) -> int:
 
 
 def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
-    """Write the data movement of an ETDump: chains, pairs that may cancel, and what each costs, as JSON."""
+    """Write the data movement of an ETDump: chains, pairs that cancel, and what each costs, as JSON."""
+    from model_profiling import pte
     from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.graph import read_graph
     from model_profiling.analysis.movement import data_movement
 
-    return _write_json(args.output, data_movement(break_down(_profile(args))))
+    profile = _profile(args)
+    if args.model is not None:
+        pte.read(args.model)  # what the user names must be readable; what is found by itself need not be
+    model = args.model or _model_behind(args.etdump_flag or args.etdump)
+    graph = read_graph(profile.instances, model) if model is not None else None
+    return _write_json(args.output, data_movement(break_down(profile), graph))
+
+
+def _model_behind(dump: Path) -> Path | None:
+    """The .pte that a dump in a run directory came from, if it is still there unchanged."""
+    from model_profiling.errors import InputError
+    from model_profiling.run_directory import RunDirectory
+
+    try:
+        return RunDirectory(dump.resolve().parents[1]).manifest().model.file()
+    except InputError:
+        return None
 
 
 def _runs(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +211,7 @@ _TOOLS: dict[str, tuple[Prepare, Callable[[argparse.Namespace], int]]] = {
     "etdump_to_csv": (_one_dump, _etdump_to_csv),
     "etdump_to_ops_json": (_one_dump, _etdump_to_ops_json),
     "categorize_operators": (_one_dump, _categorize_operators),
-    "analyze_transpose_patterns": (_one_dump, _analyze_transpose_patterns),
+    "analyze_transpose_patterns": (_dump_and_model, _analyze_transpose_patterns),
     "robust_latency_analysis": (_runs, _robust_latency_analysis),
     "xnntrace_to_kernels": (_one_log, _xnntrace_to_kernels),
     "generate_kernel_view": (_logs_or_run, _generate_kernel_view),

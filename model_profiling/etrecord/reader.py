@@ -86,6 +86,7 @@ class _Metadata(msgspec.Struct):
     stack_trace: str = ""
     nn_module_stack: str = ""
     debug_handle: str = ""
+    from_node: str = ""
 
 
 class _Node(msgspec.Struct):
@@ -183,7 +184,8 @@ def _graph(archive: Archive, method: str, alone: bool) -> Graph:
     operators = set()
     for node in module.graph.nodes:
         meta = node.metadata
-        found = source_node(node.target, meta.stack_trace, meta.nn_module_stack, _handle(meta.debug_handle))
+        handle = _handle(meta.debug_handle)
+        found = source_node(node.target, meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
         operators.add(found.op)
         # 0 is how ExecuTorch marks a node without a handle.
         if found.debug_handle:

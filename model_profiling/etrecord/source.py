@@ -15,12 +15,17 @@ _FRAMEWORK = re.compile(r"(?:^|(?:site|dist)-packages/)(?:torch|torchao|executor
 _NO_MODULE = ("torch.export.", "_empty_nn_module_stack")
 
 _EDGE = "executorch.exir.dialects.edge.ops."
+_ORIGIN = re.compile(r'"target": "([^"]*)"')
 _SELF = re.compile(r"^L(?:\['self'\]|__self__)\.?")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """An operator of the graph before delegation. What its metadata does not tell is empty, a line 0."""
+    """An operator of the graph before delegation. What its metadata does not tell is empty, a line 0.
+
+    `origin` is the operator of the captured model that it was made from, another one if that was decomposed:
+    `aten.silu.default` becomes a sigmoid, a multiplication and, in fp16, conversions to fp32 and back.
+    """
 
     op: str
     module_path: str
@@ -29,12 +34,21 @@ class SourceNode:
     line: int
     code: str
     debug_handle: int
+    origin: str = ""
 
 
-def source_node(target: str, stack_trace: str, nn_module_stack: str, debug_handle: int) -> SourceNode:
+def source_node(
+    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = ""
+) -> SourceNode:
     path, kind = module(nn_module_stack)
     file, line, code = frame(stack_trace)
-    return SourceNode(operator(target), path, kind, file, line, code, debug_handle)
+    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, origin(from_node))
+
+
+def origin(from_node: str) -> str:
+    """The target at the end of torch.export's record of what a node was made from: each step holds the one before."""
+    targets = _ORIGIN.findall(from_node)
+    return operator(targets[-1]) if targets else ""
 
 
 def operator(target: str) -> str:

@@ -95,7 +95,7 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     digest = hashlib.sha256()
-    for path in sorted([*(_KIT / "export").glob("*.py"), *(_KIT / "models").glob("*.py")]):
+    for path in sorted([*(_KIT / "export").rglob("*.py"), *(_KIT / "models").glob("*.py")]):
         digest.update(path.read_bytes())
     return {**found, "kit": digest.hexdigest()}
 

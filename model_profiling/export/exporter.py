@@ -25,11 +25,11 @@ from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import export_failed
 from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
-from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized
+from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized, quantized_graph
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.rewrites import REWRITES
+from model_profiling.export.rewrites import REWRITES, matches
 from model_profiling.models.loading import LoadedModel, load_model
 
 
@@ -67,6 +67,8 @@ class Prepared:
     outputs: list[torch.Tensor]
     warnings: list[str]
     cost: DtypeCost | None = None
+    # Where rewrites would change the graph; None until it was captured.
+    rewrites: dict[str, list[str]] | None = None
 
 
 def export(request: ExportRequest, announce: Callable[[str], None] = lambda stage: None) -> ExportResult:
@@ -82,7 +84,7 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
         if request.dtype in QUANTIZED:
             with stages.stage("quantize"):
                 prepared = _quantize(prepared, request)
-        lowered, program = _lower(prepared.model, request, stages)
+        lowered, program, prepared = _lower(prepared, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
@@ -141,37 +143,41 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
 
 
 def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
-    model = prepared.model
-    module, call = model.module, (model.inputs, model.keyword_inputs, model.dynamic_shapes)
-    if request.rewrites and request.dtype in QUANTIZED_AS_GRAPH:
+    model, dtype, seed = prepared.model, request.dtype, request.seed
+    module, call = model.module, (model.inputs, model.keyword_inputs)
+    if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
-        rewritten = capture(module, *call)
-        _rewrite(rewritten, request)
-        module = rewritten.module()
-    module = quantized(module, *call, dtype=request.dtype, seed=request.seed)
-    cost = dtype_cost(module, (model.inputs, model.keyword_inputs), prepared.outputs)
+        captured = capture(module, *call, model.dynamic_shapes)
+        prepared = replace(prepared, rewrites=_rewrite(captured, request))
+        module = quantized_graph(captured.module(), *call, dtype, seed)
+    else:
+        module = quantized(module, *call, model.dynamic_shapes, dtype, seed)
+    cost = dtype_cost(module, call, prepared.outputs)
     return replace(prepared, model=replace(model, module=module), cost=cost)
 
 
-def _lower(model: LoadedModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any]:
+def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+    model = prepared.model
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
-        if request.dtype not in QUANTIZED_AS_GRAPH:
-            _rewrite(captured, request)
+        if prepared.rewrites is None:
+            prepared = replace(prepared, rewrites=_rewrite(captured, request))
     with stages.stage("lower to the backend"):
         lowered = lower(captured, request.backend, request.delegation)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
-    return lowered, program
+    return lowered, program, prepared
 
 
-def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> None:
+def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
+    """Do the rewrites asked for, and look where others would find something; returns their places."""
     for name in request.rewrites:
-        if not REWRITES[name](program):
+        if not REWRITES[name].apply(program):
             raise InputError(
                 f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})",
                 f"Leave --rewrite {name} out.",
             )
+    return matches(program)
 
 
 def _write_program(program: Any, paths: ExportPaths) -> None:
@@ -215,6 +221,7 @@ def _record(
         reference="eager PyTorch, fp32",
         warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
         dtype_cost=prepared.cost,
+        rewrites=prepared.rewrites,
     )
 
 

@@ -24,20 +24,25 @@ def quantized(
     module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any, dtype: str, seed: int
 ) -> torch.nn.Module:
     """Quantize as `dtype` says; a dtype that is not a quantization leaves the module as it is."""
-    if dtype == "int8":
-        return _statically(module, inputs, keywords, dynamic_shapes, seed)
-    if dtype == "int8-dynamic":
-        return _dynamically(module, inputs, keywords, dynamic_shapes)
+    if dtype in QUANTIZED_AS_GRAPH:
+        graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
+        return quantized_graph(graph, inputs, keywords, dtype, seed)
     return _weights_to_int4(module) if dtype == "int4" else module
 
 
-def _statically(
-    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any, seed: int
+def quantized_graph(
+    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, seed: int
 ) -> torch.nn.Module:
+    """Quantize a captured graph: int8 all through, or int8-dynamic, its linear layers only."""
+    if dtype == "int8":
+        return _statically(graph, inputs, keywords, seed)
+    return _dynamically(graph, inputs, keywords)
+
+
+def _statically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], seed: int) -> torch.nn.Module:
     """Quantize weights per channel and activations per tensor, symmetric int8, calibrated on the example inputs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
     prepared = prepare_pt2e(graph, _quantizer(is_dynamic=False))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -50,13 +55,10 @@ def _statically(
     return convert_pt2e(prepared)
 
 
-def _dynamically(
-    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any
-) -> torch.nn.Module:
+def _dynamically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any]) -> torch.nn.Module:
     """Quantize the weights of linear layers per channel to int8; their inputs are quantized while the model runs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
     prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True))
     with torch.no_grad():
         prepared(*inputs, **keywords)

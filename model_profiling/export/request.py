@@ -21,7 +21,7 @@ class ExportRequest:
     loud: bool = False
     target: str = ""
     options: LoadOptions = field(default_factory=LoadOptions)
-    # Changes to the graph that keep its meaning (see rewrite.py), and whether each operator becomes its own delegate.
+    # Changes to the graph that keep its meaning (see rewrites/), and whether each operator becomes its own delegate.
     rewrites: tuple[str, ...] = ()
     delegation: str = "whole"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 Fail = Callable[[str, int], Exception]
 """Makes the error to raise from what is wrong and the byte where it was found."""
 
-_U8, _U16, _U32, _I32, _U64 = (struct.Struct(code) for code in ("<B", "<H", "<I", "<i", "<Q"))
+_U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(code) for code in ("<B", "<H", "<I", "<i", "<Q", "<q"))
 
 
 class Buffer:
@@ -98,6 +98,9 @@ class Table:
     def u64(self, field: int, default: int = 0) -> int:
         return self._scalar(_U64, field, default)
 
+    def i64(self, field: int, default: int = 0) -> int:
+        return self._scalar(_I64, field, default)
+
     def string(self, field: int, what: str) -> str:
         at = self.where(field)
         return self.buffer.string(self.buffer.follow(at, what), what) if at else ""
@@ -121,11 +124,17 @@ class Table:
     def i32s(self, field: int, what: str) -> tuple[int, ...]:
         return self._numbers(field, "i", what)
 
+    def i64s(self, field: int, what: str) -> tuple[int, ...]:
+        return self._numbers(field, "q", what)
+
+    def u8s(self, field: int, what: str) -> tuple[int, ...]:
+        return self._numbers(field, "B", what)
+
     def _numbers(self, field: int, code: str, what: str) -> tuple[int, ...]:
-        """Read a vector of 32-bit numbers."""
+        """Read a vector of numbers."""
         at = self.where(field)
         if not at:
             return ()
-        start, count = self.buffer.vector(self.buffer.follow(at, what), 4, what)
+        start, count = self.buffer.vector(self.buffer.follow(at, what), struct.calcsize(f"<{code}"), what)
         self.buffer.spend(count, what, start)
         return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)

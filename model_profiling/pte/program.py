@@ -29,7 +29,8 @@ SCALAR_TYPES = {
     29: "uint64",
 }
 
-_TENSOR = 5  # in the union KernelTypes
+# In the union KernelTypes. A list of integers holds the numbers of other values, as a list of tensors does.
+_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 5, 7, 10, 11
 _MAX_PROGRAM = 1 << 31  # the largest a flatbuffer can be
 _HEADER = 40
 
@@ -50,22 +51,35 @@ class PteError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor of the method's signature; `sizes` are upper bounds where `dynamic`."""
+    """A tensor; `sizes` are upper bounds where `dynamic`. `dim_order` names the dimensions from outer to inner.
+
+    `constant` tensors come with the program: weights, and buffers' first values.
+    """
 
     dtype: str
     sizes: tuple[int, ...]
     dynamic: bool
+    dim_order: tuple[int, ...] = ()
+    constant: bool = False
+
+
+# What an instruction may take: a tensor, a whole number, the numbers of other values, or something not read here.
+Value = TensorSpec | int | tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """`index` is what an ETDump calls instruction. `name` is the operator (`aten::mean.out`) or the backend."""
+    """`index` is what an ETDump calls instruction. `name` is the operator (`aten::mean.out`) or the backend.
+
+    `arguments` are numbers of the method's values: what a kernel or a delegate takes, then what it returns.
+    """
 
     chain: int
     index: int
     kind: str
     name: str
     delegate: int | None = None
+    arguments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +93,16 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """`inputs` and `outputs` hold None for what is not a tensor."""
+    """`inputs` and `outputs` hold None for what is not a tensor; `takes` and `returns` are their places in `values`."""
 
     name: str
     instructions: tuple[Instruction, ...]
     delegates: tuple[Delegate, ...]
     inputs: tuple[TensorSpec | None, ...]
     outputs: tuple[TensorSpec | None, ...]
+    values: tuple[Value, ...] = ()
+    takes: tuple[int, ...] = ()
+    returns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +203,14 @@ def _method(plan: Table, blobs: _Blobs) -> Method:
         for chain, table in enumerate(plan.tables(5, "chain"))
         for index, entry in enumerate(table.tables(2, "instruction"))
     )
-    inputs, outputs = _values(plan, plan.i32s(3, "inputs")), _values(plan, plan.i32s(4, "outputs"))
-    return Method(plan.string(0, "the method's name"), instructions, delegates, inputs, outputs)
+    values = tuple(_value(entry) for entry in plan.tables(2, "value"))
+    takes, returns = plan.i32s(3, "inputs"), plan.i32s(4, "outputs")
+    for number in (*takes, *returns, *(number for step in instructions for number in step.arguments)):
+        if not 0 <= number < len(values):
+            raise plan.buffer.fail(f"value {number} of {len(values)} is used", plan.at)
+    inputs, outputs = (tuple(_as_tensor(values[number]) for number in some) for some in (takes, returns))
+    name = plan.string(0, "the method's name")
+    return Method(name, instructions, delegates, inputs, outputs, values, takes, returns)
 
 
 def _joined(name: str, overload: str) -> str:
@@ -219,30 +242,33 @@ def _instruction(
     if known is not None and not 0 <= called < known:
         raise entry.buffer.fail(f"instruction {index} calls number {called} of {known}", entry.at)
     if kind == KERNEL:
-        return Instruction(chain, index, kind, operators[called])
+        return Instruction(chain, index, kind, operators[called], None, arguments.i32s(1, "arguments"))
     if kind == DELEGATE:
-        return Instruction(chain, index, kind, delegates[called].backend, called)
+        taken = arguments.i32s(1, "arguments")
+        return Instruction(chain, index, kind, delegates[called].backend, called, taken)
     return Instruction(chain, index, kind, "")
 
 
-def _values(plan: Table, wanted: Sequence[int]) -> tuple[TensorSpec | None, ...]:
-    """Read the tensors at some places of the plan's table of values."""
-    at = plan.where(2)
-    if not at:
-        return ()
-    buffer = plan.buffer
-    start, count = buffer.vector(buffer.follow(at, "values"), 4, "values")
-    found = []
-    for index in wanted:
-        if not 0 <= index < count:
-            raise buffer.fail(f"value {index} of {count} is an input or output", plan.at)
-        found.append(_tensor(Table(buffer, buffer.follow(start + 4 * index, "value"), "value")))
-    return tuple(found)
-
-
-def _tensor(value: Table) -> TensorSpec | None:
-    tensor = value.table(1, "tensor") if value.u8(0) == _TENSOR else None
-    if tensor is None:
+def _value(entry: Table) -> Value:
+    """Read one value of the method, as far as it says which operator feeds which and how tensors lie in memory."""
+    kind = entry.u8(0)
+    if kind not in (_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
         return None
+    value = entry.table(1, "value")
+    if value is None:
+        return None
+    if kind == _INT:
+        return value.i64(0)
+    if kind == _INT_LIST:
+        return value.i64s(0, "integers")
+    return _tensor(value) if kind == _TENSOR else value.i32s(0, "tensors")
+
+
+def _as_tensor(value: Value) -> TensorSpec | None:
+    return value if isinstance(value, TensorSpec) else None
+
+
+def _tensor(tensor: Table) -> TensorSpec:
     dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
-    return TensorSpec(dtype, tensor.i32s(2, "sizes"), tensor.u8(8) != 0)
+    sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
+    return TensorSpec(dtype, sizes, tensor.u8(8) != 0, order, tensor.u32(5) != 0)

@@ -13,10 +13,13 @@ from model_profiling.pte.flatbuffer import Buffer, Table
 from model_profiling.pte.program import Delegate, Method, Program, PteError
 
 BACKEND = "XnnpackBackend"
+TRANSPOSE = "StaticTranspose"
 
 _HEADER = 30
 _MAX_GRAPH = 256 << 20
 _NO_VALUE = 0xFFFFFFFF  # XNN_INVALID_VALUE_ID: a convolution without bias has this for one
+
+_EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OUTPUT
 
 _NO_HANDLE = 0xFFFF  # what ExecuTorch 1.5.1 writes for a node its passes inserted, such as a layout's transpose
 
@@ -41,7 +44,7 @@ _NODES: tuple[tuple[str, _Fields], ...] = (
     ("FullyConnected", ((0, 1, 2), (3,))),
     ("Softmax", _UNARY),
     ("Sigmoid", _UNARY),
-    ("StaticTranspose", _SHAPED),
+    (TRANSPOSE, _SHAPED),
     ("Clamp", _UNARY),
     ("Conv2d", _CONV),
     ("Div", _BINARY),
@@ -89,18 +92,25 @@ _NODES: tuple[tuple[str, _Fields], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor as XNNPACK sees it: 4-D activations are NHWC; sizes are upper bounds if the model's are dynamic."""
+    """A tensor as XNNPACK sees it: 4-D activations are NHWC; sizes are upper bounds if the model's are dynamic.
+
+    `number` is what nodes of its graph know it by. One that enters or leaves the delegate is the `external`-th
+    argument of the delegate call; None for all others.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     constant: bool
+    number: int = 0
+    external: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """`debug_handle` leads to the ETRecord's nodes; 0 is none. An absent bias is left out of `inputs`.
 
-    `kernel` is a convolution's height and width, and `groups` its groups; otherwise () and 1.
+    `kernel` is a convolution's height and width, and `groups` its groups; otherwise () and 1. `permutation` is a
+    transpose's: dimension i of its output is dimension permutation[i] of its input.
     """
 
     index: int
@@ -110,6 +120,7 @@ class Node:
     outputs: tuple[Value, ...]
     kernel: tuple[int, ...] = ()
     groups: int = 1
+    permutation: tuple[int, ...] = ()
 
     @property
     def multiply_accumulates(self) -> int:
@@ -175,7 +186,8 @@ def _value(entry: Table) -> tuple[int, Value]:
         raise entry.buffer.fail("a value is not a tensor", entry.at)
     kind = tensor.u16(0)
     dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"datatype {kind}"
-    return tensor.u32(6), Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0)
+    number, external = tensor.u32(6), tensor.u32(4) if tensor.u32(5) & _EXTERNAL else None
+    return number, Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external)
 
 
 def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
@@ -195,6 +207,7 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
         tuple(_look_up(table, field, values) for field in outputs),
         kernel,
         groups,
+        table.u32s(1, "permutation") if op == TRANSPOSE else (),
     )
 
 

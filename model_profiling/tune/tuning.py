@@ -86,15 +86,12 @@ class Tuner:
             base = Variant(self._request.base.dtype, reason="the baseline")
             self._export(base, must=True)
             analysis = self._profile(base)
-            rules: dict[str, list[str]] = {}
-            for finding in analysis.advice:
-                rules.setdefault(finding.rule, []).append(finding.title)
             has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
-            variants = first_round(base, rules, analysis.breakdown, has_fp16)
+            variants = first_round(base, analysis.advice, analysis.breakdown, has_fp16)
             tried = self._round(1, base, variants)
             faster = [v for v in variants if won(tried.get(v.name))]
             faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
-            combined = second_round(base, faster)
+            combined = second_round(base, faster, self._matched())
             if combined:
                 # All of them again, so that every row of the table was measured side by side.
                 variants = [*variants, *combined]
@@ -120,6 +117,11 @@ class Tuner:
             if must:
                 raise
             self._failures[variant.name] = error.message
+
+    def _matched(self) -> dict[str, set[str]]:
+        """The rewrites that find something in the graph of each dtype that was exported without any."""
+        records = [made.record for name, made in self._made.items() if name == made.record.dtype]
+        return {record.dtype: {n for n, at in (record.rewrites or {}).items() if at} for record in records}
 
     def _profile(self, base: Variant) -> ExperimentAnalysis:
         """A short traced run of the baseline, for the advice."""

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
-# Findings of layout changes in the middle of a model.
-_LAYOUT_INSIDE = ("transposes in a row", "data movement")
-# Which rewrite brings a portable operator into the delegate.
-_PORTABLE = {"keepdim": ("mean.", "sum."), "gelu-tanh": ("gelu.",)}
+# Findings of layout changes that another layout of the input may make needless.
+_LAYOUT = ("input layout", "layout changes", "undone transposes")
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Variant:
         return words + (["--delegation", self.delegation] if self.delegation != "whole" else [])
 
 
-def first_round(base: Variant, rules: dict[str, list[str]], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
-    """One change each, for what the advice (rule to titles) and the breakdown name."""
+def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
+    """One change each, for what the advice and the breakdown name; of rewrites, those that find something."""
     conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
     found: list[Variant] = []
     if base.dtype == "fp32" and conv + gemm > 0.25:
@@ -46,26 +45,31 @@ def first_round(base: Variant, rules: dict[str, list[str]], breakdown: Breakdown
         found.append(replace(base, dtype="int8", reason=why))
         if gemm > conv:
             found += [replace(base, dtype=dtype, reason=f"GEMM takes {gemm:.0%}") for dtype in LINEAR_DTYPES]
-    if inside := [title for name in _LAYOUT_INSIDE for title in rules.get(name, [])]:
-        found.append(replace(base, rewrites=("per-pixel",), reason=inside[0]))
-    if layout := [title for name in ("input layout", *_LAYOUT_INSIDE) for title in rules.get(name, [])]:
+    reasons: dict[str, str] = {}
+    for finding in findings:
+        if finding.rewrite:
+            reasons.setdefault(finding.rewrite, finding.title)
+    found += [replace(base, rewrites=(name,), reason=reasons[name]) for name in sorted(reasons)]
+    if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
-    for rewrite, operators in _PORTABLE.items():
-        if reason := next((t for t in rules.get("portable operator", []) if t.startswith(operators)), ""):
-            found.append(replace(base, rewrites=(rewrite,), reason=reason))
-    if "runtime overhead" in rules and not breakdown.category("CONV").share:
-        found.append(replace(base, delegation="per-op", reason=rules["runtime overhead"][0]))
+    overhead = [finding.title for finding in findings if finding.rule == "runtime overhead"]
+    if overhead and not breakdown.category("CONV").share:
+        found.append(replace(base, delegation="per-op", reason=overhead[0]))
     return found
 
 
-def second_round(base: Variant, winners: list[Variant]) -> list[Variant]:
-    """Put together what won alone: the best dtype with every other change that won, if that is something new."""
+def second_round(base: Variant, winners: list[Variant], matched: dict[str, set[str]]) -> list[Variant]:
+    """Put together what won alone: the best dtype with every other change that won, if that is something new.
+
+    `matched` are the rewrites that find something in the graph of each dtype.
+    """
     dtypes = [variant.dtype for variant in winners if variant.dtype != base.dtype]
     others = [variant for variant in winners if variant.dtype == base.dtype]
     layout = next((v.memory_format for v in others if v.memory_format != base.memory_format), base.memory_format)
-    rewrites = tuple(sorted({name for variant in others for name in variant.rewrites}))
+    won = sorted({name for variant in others for name in variant.rewrites})
     found = []
     for dtype in dtypes[:2] or [base.dtype]:
+        rewrites = tuple(name for name in won if name in matched.get(dtype, won))
         combined = Variant(dtype, layout, rewrites, reason="what won alone, together")
         if combined.name not in {variant.name for variant in [base, *winners]}:
             found.append(combined)

@@ -10,35 +10,27 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import take_place
+from model_profiling.export.rewrites.graph import in_half_precision, replace, step
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
 
 
+def fp16_gelus(program: torch.export.ExportedProgram) -> list[Any]:
+    return in_half_precision(program, aten.gelu.default)
+
+
 def gelu_tanh(program: torch.export.ExportedProgram) -> int:
     """Replace every GELU of a half-precision tensor; returns how many there were."""
-    found = [
-        node
-        for node in program.graph.nodes
-        if node.target is aten.gelu.default and node.meta["val"].dtype == torch.float16
-    ]
+    found = fp16_gelus(program)
     for node in found:
-        (x,) = node.all_input_nodes
-
-        def step(target: Any, *args: Any, like: Any = node) -> Any:
-            made = program.graph.call_function(target, args)
-            # Every step has the shape and the dtype of the whole, and stands at its line of the model.
-            made.meta = dict(like.meta)
-            return made
-
+        x = node.args[0]
         with program.graph.inserting_before(node):
-            square = step(aten.mul.Tensor, x, x)
-            slope = step(aten.add.Tensor, step(aten.mul.Tensor, square, _CUBIC), _LINEAR)
-            gate = step(aten.sigmoid.default, step(aten.mul.Tensor, x, slope))
-            result = step(aten.mul.Tensor, x, gate)
-        take_place(program, node, result)
-        program.graph.erase_node(node)
+            square = step(program, node, aten.mul.Tensor, x, x)
+            slope = step(program, node, aten.add.Tensor, step(program, node, aten.mul.Tensor, square, _CUBIC), _LINEAR)
+            gate = step(program, node, aten.sigmoid.default, step(program, node, aten.mul.Tensor, x, slope))
+            result = step(program, node, aten.mul.Tensor, x, gate)
+        replace(program, node, result)
     program.graph_module.recompile()
     return len(found)

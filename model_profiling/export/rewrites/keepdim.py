@@ -1,35 +1,51 @@
-"""Reductions that XNNPACK does not take become ones that it takes."""
+"""Reductions over an image's pixels that XNNPACK does not take become the one that it takes.
 
-import math
+That is the mean of a 4-D tensor over height and width which keeps its dimensions (global average pooling). A mean that
+drops them keeps them and is followed by a view; a sum is the mean times the number of pixels. Other reductions stay:
+XNNPACK takes none of them, with or without their dimensions.
+"""
+
+from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import take_place
+from model_profiling.export.rewrites.graph import replace, step
+
+aten = torch.ops.aten
+
+
+def pixel_reductions(program: torch.export.ExportedProgram) -> list[Any]:
+    """Means and sums over height and width of an image that XNNPACK does not take as they are."""
+    found = []
+    for node in program.graph.nodes:
+        if node.op != "call_function" or node.target not in (aten.mean.dim, aten.sum.dim_IntList):
+            continue
+        source, dims = node.args[0].meta["val"], node.args[1]
+        static = all(isinstance(size, int) for size in source.shape)
+        over_pixels = bool(dims) and source.dim() == 4 and sorted(dim % 4 for dim in dims) == [2, 3]
+        own_dtype = node.meta["val"].dtype == source.dtype and source.is_floating_point()
+        taken = node.target is aten.mean.dim and _keeps(node)
+        if static and over_pixels and own_dtype and not taken and node.kwargs.get("dtype") is None:
+            found.append(node)
+    return found
 
 
 def keepdim(program: torch.export.ExportedProgram) -> int:
-    """Let mean and sum keep their dimensions and drop them by a view: XNNPACK takes both. Returns how many changed."""
-    aten = torch.ops.aten
-    changed = 0
-    for node in list(program.graph.nodes):
-        if node.op != "call_function" or node.target not in (aten.mean.dim, aten.sum.dim_IntList):
-            continue
-        value = node.meta["val"]
-        keeps = len(node.args) > 2 and node.args[2]
-        if keeps or len(node.args) < 2 or not all(isinstance(size, int) for size in value.shape):
-            continue
-        source, dims = node.args[0], node.args[1]
-        rank = source.meta["val"].dim()
-        reduced = {dim % rank for dim in dims}
-        shape = [1 if i in reduced else size for i, size in enumerate(source.meta["val"].shape)]
-        if math.prod(shape) != value.numel():
-            continue
-        node.args = (source, dims, True, *node.args[3:])
-        with program.graph.inserting_after(node):
-            view = program.graph.call_function(aten.view.default, (node, list(value.shape)))
-        view.meta = {**node.meta, "val": value}
-        node.meta = {**node.meta, "val": value.new_empty(shape)}
-        take_place(program, node, view)
-        changed += 1
+    """Compute each by a mean that keeps its dimensions; returns how many changed."""
+    found = pixel_reductions(program)
+    for node in found:
+        source = node.args[0]
+        height, width = source.meta["val"].shape[2:]
+        with program.graph.inserting_before(node):
+            result = step(program, node, aten.mean.dim, source, [2, 3], True)
+            if node.target is aten.sum.dim_IntList:
+                result = step(program, node, aten.mul.Tensor, result, float(height * width))
+            if not _keeps(node):
+                result = step(program, node, aten.view.default, result, list(node.meta["val"].shape))
+        replace(program, node, result)
     program.graph_module.recompile()
-    return changed
+    return len(found)
+
+
+def _keeps(node: Any) -> bool:
+    return len(node.args) > 2 and bool(node.args[2])

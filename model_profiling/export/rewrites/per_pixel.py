@@ -64,6 +64,11 @@ class Origin:
         return Origin((batch, width, height, wide), (number * width + torch.arange(width)) * area + pixel)
 
 
+def layout_changes(program: torch.export.ExportedProgram) -> list[Any]:
+    """The views and permutes around per-pixel layers that are not needed."""
+    return [node for region in _closed_regions(_origins(program)) for node in region if node.target in LAYOUT]
+
+
 def per_pixel(program: torch.export.ExportedProgram) -> int:
     """Undo the layout changes around per-pixel layers; returns how many layout changes are gone."""
     origins = _origins(program)

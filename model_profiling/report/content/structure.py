@@ -1,7 +1,7 @@
 """What the graph is like: operators outside the delegate, and data that is moved instead of computed with."""
 
 from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.movement import Chain, DataMovement
+from model_profiling.analysis.movement import Chain, DataMovement, InversePair
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import source
@@ -48,26 +48,30 @@ def _reason(run: Run, operator: str) -> str:
 
 
 def movement(run: Run) -> Section | None:
-    """Transposes, copies, pads and converts: how much, in which chains, and which may undo each other."""
+    """Transposes, copies, pads and converts: how much, in which chains, and which undo each other."""
     if not run.summary.experiments:
         return None
     blocks: list[Block] = []
     for name in run.of_interest:
         found = run.summary.experiments[name].data_movement
-        if not found.chains:
+        if not found.by_kind:
             blocks.append(Paragraph(f"{name}: no data is moved between operators."))
             continue
         blocks.append(Paragraph(_sentence(name, found, run.measured)))
+        if found.note:
+            blocks.append(Paragraph(f"Chains are not listed: {found.note}."))
+            continue
         blocks.append(_chains(found.chains, run.measured))
-        pairs = [_pair(p.first, p.second, p.ms, p.share, run.measured) for p in found.inverse_pairs[:_MOST_CHAINS]]
+        pairs = [_pair(pair, run.measured) for pair in found.inverse_pairs[:_MOST_CHAINS]]
         if pairs:
-            blocks += [Paragraph("Transposes with nothing between them that minds the layout:"), Bullets(pairs)]
+            blocks += [Paragraph("Transposes that undo each other, as the model's graph shows:"), Bullets(pairs)]
     return Section("movement", "Data movement", blocks)
 
 
 def _sentence(name: str, found: DataMovement, measured: bool) -> str:
     if not measured:
-        return f"{name}: data is moved in {len(found.chains)} places, by {', '.join(found.by_kind)}."
+        places = f" in {len(found.chains)} places" if found.chains else ""
+        return f"{name}: data is moved{places}, by {', '.join(found.by_kind)}."
     kinds = ", ".join(f"{kind} {numbers.ms(value)}" for kind, value in found.by_kind.items())
     return f"{name}: {numbers.ms(found.ms)} ({numbers.share(found.share)}) moves data: {kinds}."
 
@@ -80,9 +84,16 @@ def _chains(chains: list[Chain], measured: bool) -> Table:
         edge = "yes" if chain.at_boundary else "no"
         rows.append((", ".join(chain.operators), *(times if measured else ()), between, edge))
     timed = ("time", "share") if measured else ()
-    return Table("chains", ("operators in a row", *timed, "between", "at a delegate's edge"), rows, short=_MOST_CHAINS)
+    return Table(
+        "chains",
+        ("operators that feed each other", *timed, "between", "at a delegate's edge"),
+        rows,
+        short=_MOST_CHAINS,
+    )
 
 
-def _pair(first: str, second: str, ms: float, share: float, measured: bool) -> str:
-    cost = f": {numbers.ms(ms)} ({numbers.share(share)})" if measured else ""
-    return f"{first} and {second} may undo each other{cost}."
+def _pair(pair: InversePair, measured: bool) -> str:
+    between = f" after {', '.join(pair.between)}" if pair.between else ""
+    cost = f": {numbers.ms(pair.ms)} ({numbers.share(pair.share)})" if measured else ""
+    where = f", from {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
+    return f"{pair.second} undoes {pair.first}{between}{cost}{where}."

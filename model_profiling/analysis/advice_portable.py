@@ -1,0 +1,191 @@
+"""Findings about what runs outside the delegate: conversions between dtypes, and operators XNNPACK did not take."""
+
+from collections.abc import Iterator
+
+from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.analysis.finding import Evidence, Finding
+from model_profiling.analysis.graph import ModelGraph, unique
+from model_profiling.analysis.movement import place_of
+from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
+from model_profiling.artifacts import ExportRecord
+from model_profiling.etrecord.source import packet
+from model_profiling.pte.dataflow import CONSTANT
+
+# What a conversion comes from that the model's own code asks for; all others are parts of another operator.
+_ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_order_ops._to_dim_order_copy")
+
+_CONVERTING = ("_to_copy", "_to_dim_order_copy", "to")
+
+# What to do besides a rewrite, by the rewrite and the operator of the model that it is for.
+_BY_HAND = {
+    "aten.mean": ", or call mean with keepdim=True and squeeze afterwards",
+    "aten.gelu": ", or use another activation",
+}
+_LOOKUPS = ("gather", "embedding")
+_ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end of the model."
+
+
+def no_delegate(e: Evidence) -> Iterator[Finding]:
+    """A model exported without a delegate: that is the finding, and not each of its operators."""
+    if e.export is None or e.export.backend != "portable":
+        return
+    rows = e.free(lambda entry: entry.where == "portable")
+    title = f"the model was exported without a delegate: portable kernels take {e.share(rows):.0%} of the time"
+    yield e.finding("no delegate", title, rows, "Export with --backend xnnpack.")
+
+
+def conversions(e: Evidence) -> Iterator[Finding]:
+    """Conversions between dtypes, by the operator of the model that they come from."""
+    if e.graph is None:
+        return
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for row in e.free(lambda entry: entry.where == "portable" and _base(entry.operator) in _CONVERTING):
+        dtypes = " and ".join(sorted(_dtypes(e.graph, row)))
+        if dtypes:
+            origin = _origin(e.breakdown.instances[row])
+            rewrite = _rewrite(e, row, origin)
+            # What one rewrite changes is one finding, whatever it is called in the model.
+            groups.setdefault(("" if rewrite else origin, rewrite, dtypes), []).append(row)
+    for (origin, rewrite, dtypes), rows in groups.items():
+        if rewrite or (origin and origin not in _ASKED_FOR):
+            yield _decomposed(e, e.graph, rows, dtypes, rewrite)
+        else:
+            yield _converted(e, rows, dtypes, asked_for=bool(origin))
+
+
+def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Finding:
+    """Conversions that the model's code asks for, or of which nobody knows who does."""
+    where = " in the model's code" if asked_for else ""
+    title = f"{len(rows)} conversions between {dtypes}{where} take {e.share(rows):.0%} of the time"
+    entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
+    places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
+    step = f"Avoid the change of dtype inside forward: {_some(places)}."
+    if not asked_for:
+        step = "Keep the ETRecord of the export beside the .pte: it tells which operator of the model they come from."
+    return e.finding("dtype conversions", title, rows, step)
+
+
+def _decomposed(e: Evidence, graph: ModelGraph, rows: list[int], dtypes: str, rewrite: str) -> Finding:
+    """Conversions that an operator of the model brings with it, and the layout changes around them."""
+    edges = {edge for row in rows for edge in _edges(graph, _region(e, graph, row), False)} - e.claimed
+    claims = [*rows, *edges]
+    origins = unique(_origin(e.breakdown.instances[row]) for row in rows)
+    names = " and ".join(unique(origin.removeprefix("aten.").rstrip("_") for origin in origins))
+    beside = f" and {len(edges)} layout changes around them" if edges else ""
+    title = f"{names} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
+    step = f"Write {names} with operators that XNNPACK takes in the model's dtype."
+    step = f"Export with --rewrite {rewrite}." if rewrite else _not_known(e.export, origins[0]) or step
+    return e.finding("dtype conversions", title, claims, step, rewrite=rewrite)
+
+
+def portable_operators(e: Evidence) -> Iterator[Finding]:
+    """A portable operator runs unaccelerated, splits the graph, and may cost layout changes on both sides."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for row in e.free(lambda entry: entry.where == "portable"):
+        entry = e.breakdown.instances[row]
+        origin = origin_of(entry)
+        groups.setdefault((entry.operator, origin, _rewrite(e, row, origin)), []).append(row)
+    for (operator, origin, rewrite), members in groups.items():
+        rows = [row for row in members if row not in e.claimed]
+        if not rows:
+            continue
+        first = e.breakdown.instances[rows[0]]
+        edges: set[int] = set()
+        if e.graph is not None:
+            reduces = first.kind == "reduction"
+            regions = [{e.graph.steps[row]} for row in rows if row in e.graph.steps]
+            edges = {edge for region in regions for edge in _edges(e.graph, region, reduces)} - e.claimed
+        share = e.share([*rows, *edges])
+        title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
+        if e.share(edges) >= 0.005:
+            title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
+        reason = _reason(e.export, operator)
+        remarks = [f"not delegated because: {reason}"] if reason else []
+        remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
+        step = _remedy(e, first, origin, rewrite)
+        yield e.finding("portable operator", title, [*rows, *edges], step, remarks, rewrite)
+
+
+def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
+    if rewrite:
+        return f"Export with --rewrite {rewrite}{_BY_HAND.get(origin, '')}: XNNPACK takes that."
+    if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
+        return question
+    if entry.kind in _LOOKUPS:
+        return "XNNPACK looks nothing up: look up less, or do it before the model if it is the same every time."
+    if entry.kind == "copy" and origin in ("aten.clone", "aten.contiguous"):
+        return f"Avoid .clone() and .contiguous() where the layout is already right{_at(entry)}."
+    if entry.kind == "transpose" and _base(entry.operator).split("_")[0] == _base(origin):
+        return (
+            f"Keep one layout through the model, or move the {_base(origin)} to where it cancels another{_at(entry)}."
+        )
+    return _ELSEWHERE
+
+
+def _not_known(export: ExportRecord | None, origin: str) -> str:
+    """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
+    rewrite = REWRITTEN.get(origin)
+    if rewrite is None or not unknown(export):
+        return ""
+    return f"Whether --rewrite {rewrite} applies is not known for this .pte: `sme2-kit export` looks and records it."
+
+
+def _rewrite(e: Evidence, row: int, origin: str) -> str:
+    """The rewrite that changes this operator, as the export saw it."""
+    rewrite = REWRITTEN.get(origin, "")
+    return rewrite if rewrite and matching(e.export, e.breakdown.instances[row], rewrite) else ""
+
+
+def _dtypes(graph: ModelGraph, row: int) -> set[str]:
+    """The dtypes a conversion goes between; nothing if it keeps the dtype, if the graph does not tell, or if only a
+    constant is converted, which is a number that an operator was given."""
+    step = graph.step(row)
+    if step is None or not step.inputs or not step.outputs or step.inputs[0].source == CONSTANT:
+        return set()
+    found = {step.inputs[0].dtype, step.outputs[0].dtype}
+    return found if len(found) == 2 else set()
+
+
+def _origin(entry: InstanceTime) -> str:
+    return packet(entry.source.origin) if entry.source is not None and entry.source.origin else ""
+
+
+def _region(e: Evidence, graph: ModelGraph, row: int) -> set[int]:
+    """All steps that one operator of the model was decomposed into."""
+    source = e.breakdown.instances[row].source
+    handle = source.debug_handle if source is not None else 0
+    if not handle or row not in graph.steps:
+        return {graph.steps[row]} if row in graph.steps else set()
+    parts = {
+        position for position, step in enumerate(graph.flow.steps) if step.node and step.node.debug_handle == handle
+    }
+    portable = [(r, x.source) for r, x in enumerate(e.breakdown.instances) if x.where == "portable" and x.source]
+    return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
+
+
+def _edges(graph: ModelGraph, region: set[int], reduces: bool) -> set[int]:
+    return graph.round_trip(region, reduces) if region else set()
+
+
+def _reason(export: ExportRecord | None, operator: str) -> str:
+    left = export.delegation.not_delegated if export is not None else []
+    return next((entry.reason for entry in left if _base(entry.op) == _base(operator)), "")
+
+
+def _base(operator: str) -> str:
+    """`mean` of `mean.out`, `aten::mean.out` and `aten.mean.dim`."""
+    return operator.split("::")[-1].removeprefix("aten.").removeprefix("dim_order_ops.").split(".")[0]
+
+
+def _plain(operator: str) -> str:
+    """`softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
+    return _base(operator).strip("_").removeprefix("native_").removesuffix("_copy")
+
+
+def _some(places: list[str]) -> str:
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    return (", ".join(places[:2]) or "its place is not known") + more
+
+
+def _at(entry: InstanceTime) -> str:
+    return f" ({place_of(entry)})" if place_of(entry) else ""

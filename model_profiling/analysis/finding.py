@@ -1,0 +1,103 @@
+"""What a finding is, and what rules may look at. Every millisecond is claimed by one finding at most."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from model_profiling.analysis.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.comparison import ProfileComparison
+from model_profiling.analysis.graph import ModelGraph
+from model_profiling.analysis.movement import DataMovement, place_of
+from model_profiling.analysis.whatif import saving
+from model_profiling.artifacts import ExportRecord
+
+_MOST_LINES = 3
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
+    the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then.
+
+    `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something.
+    """
+
+    rule: str
+    title: str
+    evidence: list[str]
+    ms: float
+    share: float
+    gain: float
+    next_step: str
+    label: str = "prediction"
+    saved_ms: float = 0.0
+    instances: list[int] = []
+    rewrite: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that rules may look at, and which rows of the breakdown earlier findings have claimed."""
+
+    breakdown: Breakdown
+    movement: DataMovement
+    comparison: ProfileComparison | None
+    export: ExportRecord | None
+    graph: ModelGraph | None = None
+    claimed: set[int] = field(default_factory=set)
+
+    def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
+        """The rows that no finding has claimed and that `wanted` picks, costliest first."""
+        rows = [row for row, entry in enumerate(self.breakdown.instances) if row not in self.claimed and wanted(entry)]
+        return self.by_cost(rows)
+
+    def by_cost(self, rows: Iterable[int]) -> list[int]:
+        return sorted(rows, key=lambda row: -self.breakdown.instances[row].ms)
+
+    def ms(self, rows: Iterable[int]) -> float:
+        return sum(self.breakdown.instances[row].ms for row in rows)
+
+    def share(self, rows: Iterable[int]) -> float:
+        return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
+
+    def lines(self, rows: Iterable[int]) -> list[str]:
+        """The costliest of these operators, each with its time and its line of PyTorch."""
+        ordered = self.by_cost(rows)
+        shown = [_line(self.breakdown.instances[row]) for row in ordered[:_MOST_LINES]]
+        rest = ordered[_MOST_LINES:]
+        return shown + ([f"and {len(rest)} more: {self.ms(rest):.3f} ms"] if rest else [])
+
+    def finding(
+        self,
+        rule: str,
+        title: str,
+        rows: Iterable[int],
+        next_step: str,
+        remarks: Iterable[str] = (),
+        rewrite: str = "",
+        saved_ms: float | None = None,
+    ) -> Finding:
+        """A finding about some rows; all their time would be gone unless `saved_ms` says otherwise."""
+        claims = sorted(rows)
+        ms = self.ms(claims)
+        saved = ms if saved_ms is None else saved_ms
+        return Finding(
+            rule=rule,
+            title=title,
+            evidence=[*self.lines(claims), *remarks],
+            ms=ms,
+            share=self.share(claims),
+            gain=saving(self.breakdown, saved),
+            next_step=next_step,
+            saved_ms=saved,
+            instances=claims,
+            rewrite=rewrite,
+        )
+
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+
+
+def _line(entry: InstanceTime) -> str:
+    where = place_of(entry)
+    return f"{entry.name}: {entry.ms:.3f} ms ({entry.share:.1%}){f' at {where}' if where else ''}"

@@ -1,0 +1,39 @@
+"""Which `--rewrite` changes an operator of a trace: only what the export itself tried on this graph is recommended."""
+
+from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.artifacts import ExportRecord
+from model_profiling.etrecord.source import packet
+
+# Which operators of the model a rewrite is for. Those of `per-pixel` are layout changes, found by their lines alone.
+REWRITTEN = {
+    "aten.mean": "keepdim",
+    "aten.sum": "keepdim",
+    "aten.gelu": "gelu-tanh",
+    "aten.silu": "silu",
+    "aten.silu_": "silu",
+    "aten.glu": "silu",
+    "aten.hardsigmoid": "hardsigmoid",
+    "aten.hardsigmoid_": "hardsigmoid",
+}
+PER_PIXEL = "per-pixel"
+
+
+def origin_of(entry: InstanceTime) -> str:
+    """The model's own operator, without its overload; the trace's name for it where the ETRecord does not tell."""
+    if entry.source is not None and entry.source.origin:
+        return packet(entry.source.origin)
+    return packet(entry.operator if "::" in entry.operator else f"aten::{entry.operator}")
+
+
+def matching(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> bool:
+    """Whether the export saw that the rewrite changes this operator."""
+    places = (export.rewrites or {}).get(rewrite, []) if export is not None else []
+    if entry.source is None or not entry.source.file:
+        return bool(places)
+    line = f"{entry.source.file}:{entry.source.line}"
+    return any(not place or line == place or line.endswith(f"/{place}") for place in places)
+
+
+def unknown(export: ExportRecord | None) -> bool:
+    """Whether nobody looked what rewrites would find: the .pte is not this kit's, or an older one's."""
+    return export is None or export.rewrites is None

@@ -1,0 +1,117 @@
+"""Small networks, each made to earn a finding, or to look as if it did."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+functional = nn.functional
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    """Two convolutions to use, and the image they take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        return (torch.randn(1, 3, 32, 32),)
+
+
+class Siamese(Net):
+    """Two transposes one after the other in time, each of another input and for another convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Conv2d(3, 16, 3, padding=1)
+
+    def forward(self, left: Any, right: Any) -> Any:
+        return self.first(left) * self.other(right)
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        return (torch.randn(1, 3, 32, 32), torch.randn(1, 3, 32, 32))
+
+
+class ThereAndBack(Net):
+    """A permute that is undone, with only a relu and a scale between."""
+
+    def forward(self, image: Any) -> Any:
+        x = self.first(image).permute(0, 2, 3, 1)
+        x = torch.relu(x) * 2.0
+        return self.second(x.permute(0, 3, 1, 2))
+
+
+class Kept(Net):
+    """One permute is undone, but its result is an output too; another is followed by one that is no way back."""
+
+    def forward(self, image: Any) -> Any:
+        x = (image * 2.0).transpose(1, 3)
+        turned = image.permute(0, 1, 3, 2).relu().permute(0, 2, 1, 3)
+        return x * 3.0, x.relu().transpose(1, 3), turned * 2.0
+
+
+class Lookups(nn.Module):  # type: ignore[misc]
+    """Nearly all of it looks values up; nothing changes a layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(64, 128)
+        self.head = nn.Linear(128, 4)
+
+    def forward(self, words: Any) -> Any:
+        x = self.words(words)
+        x = torch.index_select(x, 0, words % 32)
+        return self.head(x[words % 32])
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        return (torch.arange(64),)
+
+
+class Gates(Net):
+    """SiLU as a function, as a module that works in place, and GLU: no line of it converts anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.SiLU(inplace=True)
+
+    def forward(self, image: Any) -> Any:
+        x = functional.silu(self.first(image))
+        x = self.gate(self.second(x))
+        return self.second(functional.glu(torch.cat([x, torch.relu(x)], 1), 1))
+
+
+class TinyClamp(Net):
+    """An index is clamped in no time, right before the image is transposed, which takes some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scales", torch.ones(4))
+
+    def forward(self, image: Any, index: Any) -> Any:
+        scale = self.scales[index.clamp(0, 3)]
+        return self.second(self.first(image)) * scale.sum()
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        return (torch.randn(1, 3, 64, 64), torch.tensor([1, 2]))
+
+
+class Means(Net):
+    """One mean that XNNPACK could take with its dimensions kept, and one that it takes in no form."""
+
+    def forward(self, image: Any) -> Any:
+        x = self.first(image)
+        over_channels = x.mean(1, keepdim=True)
+        x = self.second(x * over_channels)
+        return x.mean((2, 3))
+
+
+class Many(Net):
+    """Several findings over the same data: conversions, portable operators, layout changes at their edges."""
+
+    def forward(self, image: Any) -> Any:
+        x = functional.silu(self.first(image))
+        x = functional.gelu(self.second(x)).float()
+        x = functional.softmax(x.permute(0, 2, 3, 1), 1).permute(0, 3, 1, 2)
+        return self.second(x.to(image.dtype)).mean((2, 3))
