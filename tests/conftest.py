@@ -1,6 +1,7 @@
 """What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,17 @@ def needs_hardware(available: bool, what: str) -> None:
     """Go on if this machine is of the kind the test is about; CI cannot install another."""
     if not available:
         pytest.skip(f"hardware: {what}")
+
+
+def needs_emulator() -> None:
+    """Go on if SME2 kernels can be run here under QEMU."""
+    from model_profiling.platforms.emulator import NEEDED, find_qemu
+    from model_profiling.runner.build import TARGETS, host_target
+
+    qemu = find_qemu()
+    needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")
+    target = TARGETS["linux-aarch64"]
+    needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

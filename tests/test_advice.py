@@ -248,7 +248,9 @@ def test_an_operator_that_costs_nothing_is_no_finding(cases: dict[str, Case]) ->
     case = cases["TinyClamp"]
     assert "clamp.out" in {entry.operator for entry in case.breakdown.instances}
     slow = case.where_everything_costs(transpose=1.0)
-    assert not any("clamp.out" in finding.title for finding in slow.advice())
+    # What stands beside the transposes in time has not caused them.
+    assert "portable operator" not in rules(slow.advice())
+    check(slow.advice(), slow.breakdown)
 
 
 def test_only_a_rewrite_that_finds_this_operator_is_recommended(cases: dict[str, Case]) -> None:

@@ -19,13 +19,13 @@ from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.errors import RunError, SetupError
 from model_profiling.files import read_json
 from model_profiling.models.model_base import EagerModelBase
-from model_profiling.platforms.emulator import NEEDED, EmulatorPlatform, find_qemu
+from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
-from tests.conftest import ROOT, kit, needs
+from tests.conftest import ROOT, kit, needs_emulator
 
 Toy = Callable[[str], Path]
 RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
@@ -33,10 +33,7 @@ RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
 
 @pytest.fixture(scope="module", autouse=True)
 def emulator() -> None:
-    qemu = find_qemu()
-    needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")
-    target = TARGETS["linux-aarch64"]
-    needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
+    needs_emulator()
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,11 @@ from model_profiling.files import read_json
 from model_profiling.mcp_server import results as mcp_results
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
-from model_profiling.platforms.emulator import NEEDED, EmulatorPlatform, find_qemu
+from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.report import results
 from model_profiling.run_directory import RunDirectory
-from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.kernel_trace import Calls, Invocation, Mark, Trace, read_trace
-from tests.conftest import kit, needs
+from tests.conftest import kit, needs_emulator
 from tests.kernel_networks import program
 
 EXECUTIONS, WARMUP = 2, 1
@@ -41,10 +40,7 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def emulator() -> None:
-    qemu = find_qemu()
-    needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")
-    target = TARGETS["linux-aarch64"]
-    needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
+    needs_emulator()
 
 
 class Traced:
