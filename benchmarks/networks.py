@@ -32,7 +32,7 @@ class TokenMixer(nn.Module):  # type: ignore[misc]
         self.over_channels = nn.ModuleList(
             [nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)) for _ in range(depth)]
         )
-        self.more = nn.Linear(width, width // 3) if more else None
+        self.more = nn.Linear(width, width * 5 // 6) if more else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.patch(x).flatten(2).transpose(1, 2)
@@ -46,7 +46,7 @@ def _network(name: str, more: bool) -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     if name == "mixer":
         return TokenMixer(more), torch.randn(1, 3, 64, 64)
-    width, depth, size = {"conv small": (16, 5, 52), "conv medium": (32, 5, 88), "conv large": (64, 5, 144)}[name]
+    width, depth, size = {"conv small": (16, 6, 48), "conv medium": (32, 5, 88), "conv large": (64, 5, 144)}[name]
     return Convolutions(width, depth, more), torch.randn(1, 3, size, size)
 
 

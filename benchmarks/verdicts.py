@@ -32,7 +32,7 @@ from model_profiling.run_directory import Turn
 # Launches of each side in one comparison here, so that hundreds fit a benchmark; `sme2-kit compare` makes up to 100.
 LAUNCHES = {"conv small": 30, "mixer": 30, "conv medium": 16, "conv large": 8}
 # Loops per processor that want all of it, from none to more than anybody would measure beside.
-LOADS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+LOADS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True)
