@@ -1,8 +1,9 @@
 """`sme2-kit build`: build the runner for this machine, or check that it builds for another."""
 
 import argparse
-import sys
 import time
+
+from model_profiling.saying import say, say_json
 
 HELP = "build the native runner (done by itself when needed)"
 
@@ -15,7 +16,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import msgspec
 
     from model_profiling.runner.build import build_runner
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
         "seconds": round(seconds, 2),
     }
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(facts)).decode() + "\n")
+        say_json(facts)
     else:
-        sys.stdout.write("".join(f"{key:<11} {value}\n" for key, value in facts.items()))
+        say("".join(f"{key:<11} {value}\n" for key, value in facts.items()))
     return 0

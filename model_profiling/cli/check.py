@@ -1,11 +1,11 @@
 """`sme2-kit check MODEL`: what will XNNPACK take of it, what not and why, before a full export."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli.export import DTYPES, add_model, chosen_model, load_options, stage_progress
+from model_profiling.saying import say
 
 if TYPE_CHECKING:
     from model_profiling.export.forecast import Forecast
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         options = load_options(args)
         request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
         found = forecast(request, log, announce)
-    sys.stdout.write(_as_json(found) if args.json else _as_text(target, args.dtype, found))
+    say(_as_json(found) if args.json else _as_text(target, args.dtype, found))
     return 0
 
 

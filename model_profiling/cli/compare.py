@@ -1,13 +1,13 @@
 """`sme2-kit compare A B`: one line a person can act on, and a gate for CI. Two .pte are measured first, in turns."""
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli.progress import progress
+from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
     from model_profiling.analysis.comparison import ProfileComparison
@@ -77,12 +77,12 @@ def run(args: argparse.Namespace) -> int:
         print_json([{"latency": latency, "profile": profile} for latency, profile in results])
     else:
         for latency, profile in results:
-            sys.stdout.write(terminal.clean(comparison_sentence(latency) + "\n"))
+            say(comparison_sentence(latency) + "\n")
             if args.verbose:
                 terminal.show_comparison(profile)
     judgements = judge([latency for latency, _ in results], args.fail_if_slower, args.strict) if gated else []
     for judgement in judgements:
-        sys.stderr.write(terminal.clean(f"gate: {judgement.sentence}\n"))
+        warn(f"gate: {judgement.sentence}\n")
     _leave_for_ci(args, results, judgements)
     return 1 if any(judgement.failed for judgement in judgements) else 0
 

@@ -1,8 +1,9 @@
 """`sme2-kit doctor`: what can this machine do, what is missing, and which command mends it?"""
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
+
+from model_profiling.saying import say, say_json
 
 if TYPE_CHECKING:
     from model_profiling.platforms.doctor import Check
@@ -16,15 +17,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import msgspec
 
     from model_profiling.platforms.doctor import essential_checks, further_checks
 
     checks = essential_checks() + ([] if args.essentials else further_checks())
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks)).decode() + "\n")
+        say_json(checks)
     else:
-        sys.stdout.write(_as_text(checks))
+        say(_as_text(checks))
     return 3 if any(check.essential and not check.ok for check in checks) else 0
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.saying import say, warn
+
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
@@ -150,9 +152,9 @@ def run(args: argparse.Namespace) -> int:
     )
     earlier = None if args.force else cached(request)
     if earlier is not None:
-        sys.stderr.write("export: nothing has changed since the last one; --force exports again\n")
+        warn("export: nothing has changed since the last one; --force exports again\n")
     result = earlier or export_with_progress(request)
-    sys.stdout.write(_as_json(result) if args.json else _as_text(result))
+    say(_as_json(result) if args.json else _as_text(result))
     return 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.saying import warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
@@ -111,7 +112,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
 
 
 def _fail(message: str, hint: str, code: int) -> int:
-    sys.stderr.write(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))
+    warn(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))
     return code
 
 

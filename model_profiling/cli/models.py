@@ -1,8 +1,9 @@
 """`sme2-kit models`: what can be exported by name, read without importing torch."""
 
 import argparse
-import sys
 from typing import Any
+
+from model_profiling.saying import say
 
 HELP = "list the models that can be exported by name"
 
@@ -13,7 +14,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     rows = _rows()
-    sys.stdout.write(_as_json(rows) if args.json else _as_text(rows))
+    say(_as_json(rows) if args.json else _as_text(rows))
     return 0
 
 

@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from model_profiling.saying import warn
+
 Report = Callable[[str, int, int], None]
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -28,7 +30,7 @@ def _lines() -> Report:
         nonlocal last_time, last_stage
         stage = label.split(" ")[0]
         if stage != last_stage or time.monotonic() - last_time > _SECONDS_BETWEEN_LINES:
-            sys.stderr.write(f"run: {label} ({done}/{total})\n" if done else f"run: {label}\n")
+            warn(f"run: {label} ({done}/{total})\n" if done else f"run: {label}\n")
             last_time, last_stage = time.monotonic(), stage
 
     return report

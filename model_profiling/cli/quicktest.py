@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from model_profiling.saying import say
+
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
 _STAGES = ("set-up", "export", "pipeline", "validate", "report")
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
                 f"the quick test stopped at {stage}",
                 f"Mend what `sme2-kit {' '.join(command)}` says, then run it again.",
             )
-        sys.stdout.write(f"{stage} ok\n")
+        say(f"{stage} ok\n")
         sys.stdout.flush()
     show_run(RunDirectory(runs), as_json=False)
     return 0

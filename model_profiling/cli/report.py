@@ -1,10 +1,11 @@
 """`sme2-kit report`: a run for people to look at, as Markdown with pictures, as a page, or as one picture."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from model_profiling.saying import say
 
 if TYPE_CHECKING:
     from model_profiling.derived import Outdated
@@ -95,4 +96,4 @@ def _report(artist: "Artist", path: Path, args: argparse.Namespace, tell: "Calla
 
 
 def _say(written: list[Path]) -> None:
-    sys.stdout.write("".join(f"{path}\n" for path in written))
+    say("".join(f"{path}\n" for path in written))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
+from model_profiling.saying import warn
 
 if TYPE_CHECKING:
     from model_profiling.derived import Outdated
@@ -79,11 +80,11 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
             remark = remark or _kept(result)
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
-                sys.stderr.write(f"ran: {ran}; kept: {kept}\n")
+                warn(f"ran: {ran}; kept: {kept}\n")
     if platform.timing != "measured":
         verify_outputs(results.refreshed(directory).summary)
     if remark:
-        sys.stderr.write(f"note: {remark}\n")
+        warn(f"note: {remark}\n")
     if not args.quiet:
         show_run(directory, as_json=args.json)
     if args.html:

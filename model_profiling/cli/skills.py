@@ -1,8 +1,9 @@
 """`sme2-kit skills`: lists the playbooks for assistants and CI, shows one, or installs them where assistants look."""
 
 import argparse
-import sys
 from pathlib import Path
+
+from model_profiling.saying import say
 
 HELP = "list, show or install the playbooks for assistants and CI"
 
@@ -27,12 +28,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.action == "show":
         skill = find_skill(args.name)
-        sys.stdout.write(folders.skill_md(skill))
+        say(folders.skill_md(skill))
     elif args.action == "install":
         places = [args.to] if args.to else folders.default_places(Path())
         for path in folders.install(places):
-            sys.stdout.write(f"{path}\n")
+            say(f"{path}\n")
     else:
         for skill in skills():
-            sys.stdout.write(f"{skill.name:<22}{skill.description} ({skill.duration})\n")
+            say(f"{skill.name:<22}{skill.description} ({skill.duration})\n")
     return 0

@@ -1,10 +1,11 @@
 """The learning path's tools: small conversions of one file, each a few lines over the same analysis."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from model_profiling.saying import say
 
 if TYPE_CHECKING:
     from model_profiling.analysis.profile import Profile
@@ -43,7 +44,7 @@ def _write(path: Path | None, text: str) -> int:
     from model_profiling import derived, files
 
     if path is None:
-        sys.stdout.write(text)
+        say(text)
     else:
         files.write_text(path, text)
         derived.adopt(path)

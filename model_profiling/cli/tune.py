@@ -1,7 +1,6 @@
 """`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and say which to keep."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli.export import DTYPES, add_model, chosen_model, export_with_progress, load_options
 from model_profiling.cli.progress import progress
+from model_profiling.saying import say
 
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result)
     else:
-        sys.stdout.write(_as_text(result))
+        say(_as_text(result))
     return 0
 
 

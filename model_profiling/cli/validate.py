@@ -1,8 +1,9 @@
 """`sme2-kit validate`: is a run directory complete, consistent, and are its reports those of the run as it is?"""
 
 import argparse
-import sys
 from pathlib import Path
+
+from model_profiling.saying import say, say_json
 
 HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
 
@@ -16,7 +17,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import msgspec
 
     from model_profiling.analysis.staleness import Ages, ages, copy_problem
     from model_profiling.analysis.validation import problems
@@ -30,11 +30,11 @@ def run(args: argparse.Namespace) -> int:
         found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
     notes = _unknown(derived.unknown, args.results)
     if args.json:
-        sys.stdout.write(msgspec.json.encode({"valid": not found, "problems": found, "notes": notes}).decode() + "\n")
+        say_json({"valid": not found, "problems": found, "notes": notes})
     else:
-        sys.stdout.write("".join(f"problem: {problem}\n" for problem in found))
-        sys.stdout.write("".join(f"note: {note}\n" for note in notes))
-        sys.stdout.write(f"{args.results}: {f'{len(found)} problems' if found else 'valid'}\n")
+        say("".join(f"problem: {problem}\n" for problem in found))
+        say("".join(f"note: {note}\n" for note in notes))
+        say(f"{args.results}: {f'{len(found)} problems' if found else 'valid'}\n")
     return 1 if found else 0
 
 

@@ -1,8 +1,9 @@
 """`sme2-kit validate-skill NAME`: the gate of one playbook; exit 0 if it left what it promises, else 1."""
 
 import argparse
-import sys
 from pathlib import Path
+
+from model_profiling.saying import say, say_json
 
 HELP = "check that a playbook left behind what it promises"
 _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
@@ -20,7 +21,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import msgspec
 
     from model_profiling.platforms.local import local_name
     from model_profiling.skills.catalogue import find_skill
@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     findings = check_skill(skill.name, place)
     if args.json:
         value = {"skill": skill.name, "ok": all(finding.ok for finding in findings), "findings": findings}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+        say_json(value)
     else:
         for finding in findings:
-            sys.stdout.write(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
+            say(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
     return 0 if all(finding.ok for finding in findings) else 1

@@ -3,7 +3,6 @@
 import difflib
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.errors import InputError
+from model_profiling.saying import say
 
 # What may become a folder name and part of a file name on any device.
 NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$"
@@ -193,4 +193,4 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n")
+    say(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n")

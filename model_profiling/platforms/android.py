@@ -3,7 +3,6 @@
 import contextlib
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from model_profiling.run_directory import Conditions, RunnerRecord
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
+from model_profiling.saying import warn
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class AndroidPlatform:
             with contextlib.suppress(KitError):
                 at.device.shell("rm", "-rf", ROOT)
         if trouble := at.let_go():
-            sys.stderr.write(f"warning: {trouble}\n")
+            warn(f"warning: {trouble}\n")
 
     def _device(self) -> Connected:
         if self._connected is None:

@@ -1,10 +1,9 @@
 """A forecast as text: the predicted shift under each assumption, and what SME2 leaves as it is."""
 
-import sys
-
 from model_profiling.analysis.forecast import Forecast, Left
-from model_profiling.report.terminal import clean, table
+from model_profiling.report.terminal import table
 from model_profiling.report.words import told_apart
+from model_profiling.saying import say
 
 _MOST_LEFT = 5
 
@@ -20,7 +19,7 @@ def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
     for forecast in forecasts:
         lines += ["", *_experiment(forecast), ""]
     lines += [f"  note   {note}" for note in forecasts[0].notes]
-    sys.stdout.write(clean("\n".join(lines) + "\n\n"))
+    say("\n".join(lines) + "\n\n")
 
 
 def _experiment(forecast: Forecast) -> list[str]:

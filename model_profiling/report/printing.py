@@ -1,13 +1,10 @@
 """What the commands print: a table for a person, JSON for a machine."""
 
-import sys
-
-import msgspec
-
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.derived import Outdated, notes
 from model_profiling.report import results, terminal
 from model_profiling.run_directory import RunDirectory
+from model_profiling.saying import say_json, warn
 
 
 def show_run(directory: RunDirectory, as_json: bool, table: CategoryTable | None = None) -> None:
@@ -22,8 +19,8 @@ def show_run(directory: RunDirectory, as_json: bool, table: CategoryTable | None
 
 
 def print_notes(sentences: list[str]) -> None:
-    sys.stderr.write("".join(f"note: {sentence}\n" for sentence in sentences))
+    warn("".join(f"note: {sentence}\n" for sentence in sentences))
 
 
 def print_json(value: object) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+    say_json(value)

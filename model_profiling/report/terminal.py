@@ -16,6 +16,7 @@ from model_profiling.report import numbers
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.words import agreement_sentence, comparison_sentence, told_apart, tracer_cost
 from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.saying import paint, say
 
 MOST_OPERATORS = 6
 _MOST_ADVICE = 3
@@ -38,7 +39,7 @@ class Style:
         return cls(colour=tty and not os.environ.get("NO_COLOR"), blocks=tty and utf8)
 
     def paint(self, code: int, text: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if self.colour and text else text
+        return paint(code, text) if self.colour and text else text
 
     def bold(self, text: str) -> str:
         return self.paint(1, text)
@@ -58,16 +59,11 @@ class Style:
 
 
 def show_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary) -> None:
-    sys.stdout.write(clean(render_run(directory, manifest, summary, Style.of_stdout())))
+    say(render_run(directory, manifest, summary, Style.of_stdout()))
 
 
 def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS) -> None:
-    sys.stdout.write(clean("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n"))
-
-
-def clean(text: str) -> str:
-    """Drop control characters that came in with names from files; the escapes that are ours stay."""
-    return "".join(c for c in text.replace("\033[", "\0") if c in "\n\0" or c.isprintable()).replace("\0", "\033[")
+    say("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n")
 
 
 def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> str:
@@ -255,11 +251,11 @@ def show_predictions(predictions: dict[str, Prediction]) -> None:
     for name, p in predictions.items():
         shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
         rows.append((name, f"{p.execute_ms:.3f} ms", f"{p.predicted_ms:.3f} ms", f"{p.ratio:.2f}x", shown))
-    sys.stdout.write(clean("\n".join(table(rows, words=1)) + "\n"))
+    say("\n".join(table(rows, words=1)) + "\n")
 
 
 def show_comparison(comparison: ProfileComparison) -> None:
-    sys.stdout.write(clean("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n"))
+    say("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n")
 
 
 def show_evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, remark: str) -> None:
@@ -267,4 +263,4 @@ def show_evidence(directory: RunDirectory, manifest: Manifest, summary: Analysis
     style = Style.of_stdout()
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     lines = ["", f"{style.bold(summary.model)} on {cpu}", "", *_evidence(directory, manifest, summary, style)]
-    sys.stdout.write(clean("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n"))
+    say("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n")
