@@ -133,6 +133,8 @@ class DerivedWriter:
 
     def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
         data = stamped(data, path.suffix, [self.sources])
+        if path.is_relative_to(self._directory.path):
+            files.inside(self._directory.path, path)
         files.write_bytes(path, data)
         home = self._directory.path.resolve()
         if path.resolve().is_relative_to(home):

@@ -15,22 +15,46 @@ import msgspec
 from model_profiling.errors import InputError, SetupError
 
 T = TypeVar("T")
+# The end of the names of files that are being written.
+_TEMPORARY = ".sme2-kit.tmp"
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=_TEMPORARY, dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            # What the system says of a failed write does not name the file.
+            raise SetupError(
+                f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
+            ) from None
         raise
+
+
+def inside(root: Path, path: Path) -> Path:
+    """`path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise InputError(
+            f"{path} leads out of {root}", "A link in it points elsewhere: remove the link, or give that directory."
+        )
+    return path
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed writers left in a directory and the ones below it; only for who holds its lock."""
+    for left in [*directory.glob(f".*{_TEMPORARY}"), *directory.glob(f"*/.*{_TEMPORARY}")]:
+        left.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -81,13 +105,20 @@ def sha256(path: Path) -> str:
 def locked(directory: Path, who: str) -> Iterator[None]:
     """Hold `directory` for one writer; a second one is told so instead of mixing its files with ours."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
+    path = directory / ".lock"
+    try:
+        # Neither emptied nor followed: what is there may be a link to somebody's file.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
+    with os.fdopen(handle, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise SetupError(
                 f"another {who} is writing to {directory}", "Wait for it to end, or choose another directory."
             ) from None
+        sweep(directory)
         yield
 
 

@@ -6,6 +6,7 @@
 <output_root>/<experiment>/…       ETDump, log, samples and outputs of one experiment
 """
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,8 @@ from model_profiling.errors import InputError
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
+# What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
+_FILE_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,120}")
 # The end of the name of the file in which a trace run leaves its kernel calls.
 KERNEL_TRACE = "_kernel_trace.txt"
 
@@ -180,6 +183,12 @@ class RunDirectory:
                 f"{self.manifest_path} has schema {manifest.schema}, this kit reads {SCHEMA}",
                 "Run the pipeline again, or use the kit version that wrote it.",
             )
+        for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):
+            if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
+                raise InputError(
+                    f"{self.manifest_path} names {name[:80]!r}, which cannot be part of a file's name",
+                    "It is damaged, or was not written by the kit: run the pipeline again.",
+                )
         return manifest
 
     def samples(self, manifest: Manifest, experiment: str) -> Samples:

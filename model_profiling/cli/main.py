@@ -1,11 +1,14 @@
 """The command line: finds the subcommand, runs it, and turns every failure into two lines and an exit code."""
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn, Protocol, cast
 
 from model_profiling import __version__
@@ -80,6 +83,8 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
     from model_profiling.errors import KitError
 
     debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
+    with contextlib.suppress(ValueError):  # not in the main thread, where nobody sends us signals
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         return run(args)
     except KitError as error:
@@ -109,6 +114,11 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
         return _fail(
             what, "This is a bug in the kit. Please report it with the output of the same command and --debug.", 1
         )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
+    raise KeyboardInterrupt
 
 
 def _fail(message: str, hint: str, code: int) -> int:

@@ -1,5 +1,7 @@
 """The job summary: Markdown that a CI system shows above the log."""
 
+import html
+
 from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.latency import Comparison
 from model_profiling.gates.verdict import Judgement
@@ -22,7 +24,7 @@ def job_summary(results: list[tuple[Comparison, ProfileComparison]], judgements:
         mark = "-" if judgement is None else _MARKS[judgement.outcome]
         lines.append(row([latency.after, mark, comparison_sentence(latency)]))
     for latency, profile in results:
-        lines += ["", f"<details><summary>{text(latency.after)}: where the time goes</summary>", ""]
+        lines += ["", f"<details><summary>{html.escape(latency.after)}: where the time goes</summary>", ""]
         lines += [text(profile.shift.sentence), "", row(["category", "before ms", "after ms", "share before", "after"])]
         lines += ["|---|---:|---:|---:|---:|"]
         lines += [

@@ -13,11 +13,14 @@ from model_profiling.errors import InputError
 from model_profiling.saying import say
 
 # What may become a folder name and part of a file name on any device.
-NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$"
-FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$"
+NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$(?!\n)"
+FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$(?!\n)"
 # Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
 ACCELERATOR = "{accelerator}"
 MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
+# Names that belong to what else lies in a run directory.
+_FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
+_FOLDERS = ("report_charts",)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -142,6 +145,11 @@ def _checked(config: Config, where: str) -> Config:
         if names.count(name) > 1:
             raise InputError(f"config {where}: two experiments are named '{name}'", "Give each its own name.")
     for experiment in config.experiments:
+        if experiment.name.endswith(_FILES) or experiment.name in _FOLDERS:
+            raise InputError(
+                f"config {where}: an experiment cannot be named '{experiment.name}', as files of a run are",
+                "Give it a name without that ending.",
+            )
         if experiment.mode not in MODES:
             close = ", ".join(sorted(MODES))
             raise InputError(

@@ -133,7 +133,7 @@ def _movers(runs: list[Run]) -> Section | None:
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = Number(numbers.ratio(finding.gain), finding.gain)
+                gain = Number(numbers.gain(finding.gain), finding.gain)
                 rows.append((name, finding.title, gain, finding.next_step))
     if not rows:
         return None

@@ -2,6 +2,7 @@
 
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 from model_profiling.run_directory import Manifest
 
@@ -58,9 +59,8 @@ def _advice(summary: AnalysisSummary) -> list[str]:
         if experiment.advice:
             lines += ["", f"## What to do next ({text(name)})", ""]
             for finding in experiment.advice:
-                lines.append(
-                    f"1. **{text(finding.title)}** (predicted gain {finding.gain:.2f}x). {text(finding.next_step)}"
-                )
+                gain = numbers.gain(finding.gain)
+                lines.append(f"1. **{text(finding.title)}** (predicted gain {gain}). {text(finding.next_step)}")
     return lines
 
 

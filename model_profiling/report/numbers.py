@@ -4,6 +4,7 @@ import math
 
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
+_MOST_GAIN = 10
 
 
 def ms(value: float) -> str:
@@ -23,6 +24,11 @@ def percent(value: float) -> str:
 def ratio(value: float | None) -> str:
     """How many times faster; a dash where it cannot be said."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"
+
+
+def gain(value: float) -> str:
+    """A predicted speedup; past ten, what it would be if all of that time were gone is no prediction any more."""
+    return ratio(value) if value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 
 from model_profiling.analysis.breakdown import Breakdown, OperatorTime
@@ -75,6 +76,11 @@ def _maybe(value: float | None) -> str:
     return "" if value is None else _number(value)
 
 
+# What a spreadsheet takes for the beginning of a formula; a negative number is none.
+_FORMULA = ("=", "+", "-", "@", "|", "%")
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?")
+
+
 def csv_text(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
     """A table as CSV. What a spreadsheet would take for a formula is made plain text: names are not ours."""
     buffer = io.StringIO()
@@ -86,6 +92,8 @@ def csv_text(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _plain(cell: object) -> object:
-    if isinstance(cell, str) and cell and cell[0] in "=+@\t\r":
-        return "'" + cell
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    # A control character could end a cell, or hide what its text begins with.
+    text = "".join(c if c.isprintable() else " " for c in cell)
+    return "'" + text if text.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text

@@ -227,7 +227,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {_wrapped(f'{finding.title} (predicted gain {finding.gain:.2f}x)', 5)}")
+        lines.append(f"  {number}. {_wrapped(f'{finding.title} (predicted gain {numbers.gain(finding.gain)})', 5)}")
         lines.append(f"     {style.dim(_wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 

@@ -33,7 +33,7 @@ def sentences(run: Run) -> list[str]:
     found += [forecast_sentence(forecast) for forecast in run.forecasts]
     for name in run.of_interest[:1]:
         for finding in run.summary.experiments[name].advice[:1]:
-            found.append(f"Next: {finding.title} (predicted gain {numbers.ratio(finding.gain)}).")
+            found.append(f"Next: {finding.title} (predicted gain {numbers.gain(finding.gain)}).")
     return found
 
 

@@ -185,7 +185,7 @@ def advice(run: Run) -> Section | None:
         findings = run.summary.experiments[name].advice
         if findings and len(run.of_interest) > 1:
             blocks.append(Paragraph(f"For {name}:"))
-        blocks += [Advice(f.title, numbers.ratio(f.gain), f.evidence, f.next_step) for f in findings]
+        blocks += [Advice(f.title, numbers.gain(f.gain), f.evidence, f.next_step) for f in findings]
     if not blocks:
         return None
     note = "Gains are predictions: what would be saved if that time were gone and nothing else changed."

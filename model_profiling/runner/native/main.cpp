@@ -1,6 +1,11 @@
 // The kit's runner: parse, mask features, load, warm up, serve. See options.h for its flags.
+#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 #include <iostream>
 #include <string>
@@ -82,11 +87,21 @@ long serve_turns(Model& model) {
   return index;
 }
 
+// Whoever paces this process reads its answers: without them it has no reason to go on, in the middle of a turn either.
+void end_with_parent() {
+#ifdef __linux__
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) std::_Exit(static_cast<int>(Exit::USAGE));
+#endif
+}
+
 int run(Options options) {
   if (options.help) {
     std::fputs(kUsage, stdout);
     return 0;
   }
+  if (options.paced) end_with_parent();
   const FeatureReport features = mask_features(options.disable_features);
   features.print();
   for (const auto& name : features.absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());

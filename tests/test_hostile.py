@@ -1,0 +1,185 @@
+"""Files and names that nobody should trust: nothing of them is obeyed, nothing is written where it does not belong."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling import files, saying
+from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.gates.job_summary import job_summary
+from model_profiling.pipeline.config import parse_config
+from model_profiling.report.tables import csv_text
+from model_profiling.run_directory import RunDirectory
+from tests.conftest import ROOT, kit
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+Toy = Callable[[str], Path]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+
+
+def changed(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    change(manifest)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[31mred", "\0[2J", "\x9b2J", "a\rb", "\u202eabc", "\x7f", "\ue0001\ue001", "\ud800"]
+)
+def test_nothing_but_our_own_colours_reaches_a_terminal(text: str) -> None:
+    printed = saying.clean(f"name: {text}\n{saying.paint(32, 'green')}")
+    assert printed.endswith("\n\033[32mgreen\033[0m")
+    head = printed.partition("\n")[0]
+    assert head.isprintable(), head
+
+
+def test_names_of_operators_and_files_are_printed_without_escapes(run: Path) -> None:
+    hostile = "linux\x1b]0;owned\x07"
+    done = kit("analyze", run.parent / hostile)
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "owned" in done.stderr
+    done = kit("an\x1b[31malyze")
+    assert done.returncode == 2 and "\x1b" not in done.stderr
+
+
+def test_a_lock_that_is_a_link_is_not_followed(run: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").symlink_to(precious)
+    with pytest.raises(SetupError, match="lock"), files.locked(run, "pipeline"):
+        pass
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "..", "", "a\nb", "a\0b", "x" * 300, "/abs"])
+@pytest.mark.parametrize("where", ["stem", "experiment", "record"])
+def test_names_in_a_manifest_lead_nowhere_else(run: Path, tmp_path: Path, name: str, where: str) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        key, record = next(iter(manifest["experiments"].items()))
+        if where == "stem":
+            manifest["model"]["stem"] = name
+        elif where == "experiment":
+            manifest["experiments"][name] = manifest["experiments"].pop(key)
+        else:
+            record["name"] = name
+
+    changed(run, change)
+    before = everything(tmp_path)
+    with pytest.raises(InputError, match="cannot be part of a file's name"):
+        RunDirectory(run).manifest()
+    assert everything(tmp_path) == before
+
+
+def test_a_linked_experiment_is_not_written_through(run: Path, tmp_path: Path) -> None:
+    name = next(iter(json.loads((run / "manifest.json").read_text())["experiments"]))
+    elsewhere = tmp_path / "elsewhere"
+    (run / name).rename(elsewhere)
+    (run / name).symlink_to(elsewhere)
+    before = everything(elsewhere)
+    done = kit("analyze", run)
+    assert done.returncode == 2 and "leads out of" in done.stderr
+    assert everything(elsewhere) == before
+
+
+@pytest.mark.parametrize(
+    "cell", ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", " =1", "|x", "a\r=1", "a\n=1"]
+)
+def test_no_cell_is_a_formula(cell: str) -> None:
+    (line,) = csv_text((), [[cell]]).splitlines()
+    value = line.strip('"')
+    if value != "+1":  # a number
+        assert value[0] not in "=+-@|\t\r", line
+    assert "\r" not in line
+
+
+def test_numbers_stay_numbers_in_a_table() -> None:
+    assert csv_text((), [["-0.500000", "1e-5", "-3"]]) == "-0.500000,1e-5,-3\n"
+
+
+@pytest.mark.parametrize("name", ["a\n", "manifest.json", "report.md", "x.etdump", "report_charts", "..", ".partial"])
+def test_an_experiment_is_not_named_like_something_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / "m.pte").touch()
+    raw = {"model": str(tmp_path / "m.pte"), "output_root": str(tmp_path), "experiments": [{"name": name}]}
+    with pytest.raises(InputError):
+        parse_config(raw, "test")
+
+
+def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
+    from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.comparison import compare_profiles
+    from model_profiling.analysis.latency import compare
+    from model_profiling.analysis.selection import choose
+
+    hostile = '<img src=x onerror="alert(1)">'
+    side = next(iter(choose(str(run)).values()))
+    profile = side.profile(load_table())
+    parts = compare_profiles((hostile, profile, break_down(profile)), (hostile, profile, break_down(profile)), True)
+    summary = job_summary([(compare((hostile, side.turns), (hostile, side.turns), True), parts)], [])
+    assert "<img" not in summary.replace("\\<img", "")
+
+
+def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "e").mkdir()
+    for left in (tmp_path / ".abc.sme2-kit.tmp", tmp_path / "e" / ".def.sme2-kit.tmp"):
+        left.write_text("half")
+    with files.locked(tmp_path, "pipeline"):
+        pass
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("hardware: no /dev/full on this system")
+    target = tmp_path / "no" / "such"
+    (tmp_path / "no").write_text("a file where a folder is needed")
+    with pytest.raises(KitError, match="such cannot be written"):
+        files.write_bytes(target, b"x")
+
+
+@pytest.mark.parametrize("end", ["TERM", "KILL"])
+def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
+    """Also in the middle of a long turn, and also when the kit is ended without a word."""
+    model = Path(shutil.copy(toy("fp16"), tmp_path / f"long_{end}.pte"))
+    experiments = [{"name": "long", "num_runs": 1_000_000, "launches": 1}]
+    config = tmp_path / "c.json"
+    config.write_text(json.dumps({"model": str(model), "output_root": str(tmp_path / "o"), "experiments": experiments}))
+    command = [sys.executable, "-m", "model_profiling", "run", "--config", str(config)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+    def runners() -> list[str]:
+        found = subprocess.run(["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False)
+        return found.stdout.split()
+
+    _until(lambda: bool(runners()))
+    time.sleep(0.5)
+    process.terminate() if end == "TERM" else process.kill()
+    process.wait(timeout=60)
+    if end == "TERM":
+        assert process.stderr is not None and "interrupted" in process.stderr.read()
+        assert process.returncode == 130
+    _until(lambda: not runners(), 10)
+
+
+def _until(true: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
