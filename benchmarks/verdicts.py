@@ -1,10 +1,12 @@
 """How far a verdict can be trusted: a study on real networks, quiet and beside other work.
 
-Equal programs must rarely be called different, intervals must hold the long-run ratio, and 2 % must be found. A second
+Equal programs must rarely be called different, intervals must hold the long-run ratio, and 2 % must be found. A last
 table holds intervals against how often other work took the processor away, which is where the limit for "contended" in
 analysis/latency.py comes from.
 
     python -m benchmarks.verdicts                       # about 40 minutes; --comparisons 5 for a look
+    python -m benchmarks.verdicts --keep study.jsonl    # also writes every execution down
+    python -m benchmarks.verdicts --read study.jsonl    # the tables again, from what was written down
 """
 
 import argparse
@@ -14,11 +16,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from benchmarks import networks
@@ -33,18 +34,26 @@ from model_profiling.run_directory import Turn
 LAUNCHES = {"conv small": 30, "mixer": 30, "conv medium": 16, "conv large": 8}
 # Loops per processor that want all of it, from none to more than anybody would measure beside.
 LOADS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+EQUAL, TWIN, DEFAULT, CONTENDED = "equal", "twin", "twin, default budget", "short against long"
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One comparison of two programs, with the turns behind it."""
+class Measured(msgspec.Struct, frozen=True):
+    """One comparison of two programs: what was compared, beside how many loops, and every turn of both."""
 
+    part: str
+    network: str
+    loops: int
     before: list[Turn]
     after: list[Turn]
 
     @property
     def comparison(self) -> Comparison:
         return compare(("before", self.before), ("after", self.after), paired=True)
+
+    @property
+    def lost(self) -> float:
+        """The share of executions that lost time to other work, of the side that lost more."""
+        return max(preempted_share(side) for side in (self.before, self.after))
 
 
 @contextlib.contextmanager
@@ -59,130 +68,140 @@ def busy(loops: int) -> Iterator[None]:
             other.wait()
 
 
-def take(before: Path, after: Path, home: Path, launches: int | None) -> Measured:
-    """Compare two programs with so many launches of each, or with as many as the default budget allows."""
-    programs = {name: Program(pte, name, ()) for name, pte in (("before", before), ("after", after))}
-    counts = Counts(launches=launches)
-    outcomes = measure(LocalPlatform(), programs, home, 1, lambda *_: None, counts=counts)
-    return Measured(outcomes["before"].timed, outcomes["after"].timed)
+class Study:
+    """Takes comparisons and tells each to `keep` as soon as it is there."""
+
+    def __init__(self, home: Path, keep: Callable[[Measured], None]) -> None:
+        self._home = home
+        self._keep = keep
+        self._made = networks.export(home)
+        self._platform = LocalPlatform()
+
+    def run(self, comparisons: int) -> None:
+        for loops in (0, 1):
+            for name, launches in LAUNCHES.items():
+                with busy(loops):
+                    one, more = self._made[name]
+                    for number in range(comparisons):
+                        self._take(EQUAL, name, loops, (one, one), launches)
+                        if number % 2 == 0:
+                            self._take(TWIN, name, loops, (one, more), launches)
+        for name, pair in self._made.items():
+            for _ in range(-(-comparisons // 10)):
+                self._take(DEFAULT, name, 0, pair, None)
+        short, long = self._made["conv small"][0], self._made["conv medium"][0]
+        for load in LOADS:
+            loops = round(load * (os.cpu_count() or 1))
+            with busy(loops):
+                for _ in range(-(-comparisons // 5)):
+                    self._take(CONTENDED, "small, medium", loops, (short, long), 16)
+
+    def _take(self, part: str, name: str, loops: int, pair: tuple[Path, Path], launches: int | None) -> None:
+        """Compare two programs with so many launches of each, or with as many as the default budget allows."""
+        programs = {label: Program(pte, label, ()) for label, pte in zip(("before", "after"), pair, strict=True)}
+        home, counts = self._home / "measured", Counts(launches=launches)
+        outcomes = measure(self._platform, programs, home, 1, lambda *_: None, counts=counts)
+        self._keep(Measured(part, name, loops, outcomes["before"].timed, outcomes["after"].timed))
 
 
 def long_run(taken: list[Measured]) -> float:
     """The ratio of medians over everything that was measured."""
-    sides = ([ns for one in taken for turn in side(one) for ns in turn.ns] for side in (_before, _after))
-    first, second = (float(np.median(side)) for side in sides)
-    return first / second
+    before = [ns for one in taken for turn in one.before for ns in turn.ns]
+    after = [ns for one in taken for turn in one.after for ns in turn.ns]
+    return float(np.median(before) / np.median(after))
 
 
-def _before(one: Measured) -> list[Turn]:
-    return one.before
+def held(taken: list[Measured], truth: float) -> int:
+    """How many intervals hold the true ratio."""
+    return sum(one.comparison.low <= truth <= (one.comparison.high or 0) for one in taken)
 
 
-def _after(one: Measured) -> list[Turn]:
-    return one.after
+def tables(taken: list[Measured]) -> None:
+    """All tables, from all comparisons."""
+    by_part = {part: [one for one in taken if one.part == part] for part in (EQUAL, TWIN, DEFAULT, CONTENDED)}
+    _verdicts(by_part[EQUAL], by_part[TWIN])
+    print("\nthe twin, with the default budget of 30 s for a comparison, nothing beside it\n")
+    for name, members in _grouped(by_part[DEFAULT]).items():
+        found = sum(one.comparison.verdict == "slower" for one in members)
+        launches = np.median([one.comparison.launches for one in members])
+        print(
+            f"{name[0]:>12}  {(1 / long_run(members) - 1):+.1%}  {launches:.0f} launches  {found}/{len(members)} find it"
+        )
+    _contention(by_part[CONTENDED])
 
 
-def study(made: dict[str, tuple[Path, Path]], home: Path, comparisons: int) -> None:
-    """Each network against itself and against its twin, quiet and beside one loop."""
-    columns = (
-        "network",
-        "beside",
-        "time",
-        "launches",
-        "spread",
-        "A/A claims",
-        "cover 1",
-        "twin",
-        "cover it",
-        "find it",
-    )
-    print("  ".join(f"{column:>12}" for column in columns))
-    totals = np.zeros(6, dtype=int)
-    for load in (0, 1):
-        for name, (one, more) in made.items():
-            with busy(load):
-                equal = [take(one, one, home, LAUNCHES[name]) for _ in range(comparisons)]
-                twins = [take(one, more, home, LAUNCHES[name]) for _ in range(-(-comparisons // 2))]
-            totals += _row(name, load, equal, twins)
-    claims, covered, count, held, found, pairs = totals
-    print(f"\nA/A claims {claims} of {count} ({claims / count:.1%}; bar: 5 %)")
-    print(f"intervals hold the long-run ratio in {(covered + held) / (count + pairs):.1%} (bar: 92 %)")
-    print(f"the twin's difference is found in {found / pairs:.1%} with so few launches")
+def _grouped(taken: list[Measured]) -> dict[tuple[str, int], list[Measured]]:
+    found: dict[tuple[str, int], list[Measured]] = {}
+    for one in taken:
+        found.setdefault((one.network, one.loops), []).append(one)
+    return found
 
 
-def _row(name: str, load: int, equal: list[Measured], twins: list[Measured]) -> np.ndarray:
-    same, other = [one.comparison for one in equal], [one.comparison for one in twins]
-    truth = long_run(twins)
-    claims = sum(result.verdict != "no difference seen" for result in same)
-    covered = sum(result.low <= 1 <= (result.high or 0) for result in same)
-    held = sum(result.low <= truth <= (result.high or 0) for result in other)
-    found = sum(result.verdict == ("slower" if truth < 1 else "faster") for result in other)
-    spread = np.median([result.launch_spread_percent or 0.0 for result in same])
-    cells = (
-        name,
-        f"{load} loop" if load else "nothing",
-        f"{same[0].before_ms:.2f} ms",
-        f"{int(np.median([result.launches for result in same]))}",
-        f"{spread:.2f} %",
-        f"{claims}/{len(same)}",
-        f"{covered}/{len(same)}",
-        f"{(1 / truth - 1) * 100:+.1f} %",
-        f"{held}/{len(other)}",
-        f"{found}/{len(other)}",
-    )
-    print("  ".join(f"{cell:>12}" for cell in cells), flush=True)
-    return np.array([claims, covered, len(same), held, found, len(other)])
+def _verdicts(equal: list[Measured], twins: list[Measured]) -> None:
+    columns = ("network", "beside", "time", "launches", "spread", "A/A claims", "hold 1", "twin", "hold it", "find it")
+    print("  ".join(f"{column:>11}" for column in columns))
+    pairs, all_held = _grouped(twins), 0
+    for (name, loops), members in _grouped(equal).items():
+        same, other = [one.comparison for one in members], pairs[name, loops]
+        truth = long_run(other)
+        claims = sum(result.verdict != "no difference seen" for result in same)
+        found = sum(one.comparison.verdict == ("slower" if truth < 1 else "faster") for one in other)
+        all_held += held(members, 1.0) + held(other, truth)
+        cells = (
+            name,
+            f"{loops} loop" if loops else "nothing",
+            f"{same[0].before_ms:.2f} ms",
+            f"{np.median([result.launches for result in same]):.0f}",
+            f"{np.median([result.launch_spread_percent or 0.0 for result in same]):.2f} %",
+            f"{claims}/{len(same)}",
+            f"{held(members, 1.0)}/{len(same)}",
+            f"{1 / truth - 1:+.1%}",
+            f"{held(other, truth)}/{len(other)}",
+            f"{found}/{len(other)}",
+        )
+        print("  ".join(f"{cell:>11}" for cell in cells))
+    claims = sum(one.comparison.verdict != "no difference seen" for one in equal)
+    print(f"\nA/A claims: {claims} of {len(equal)} ({claims / len(equal):.1%}; bar: 5 %)")
+    print(f"intervals that hold the long-run ratio: {all_held / (len(equal) + len(twins)):.1%} (bar: 92 %)")
 
 
-def power(made: dict[str, tuple[Path, Path]], home: Path, comparisons: int) -> None:
-    """How often the twin is found in the time that `sme2-kit compare` takes by default, on a quiet machine."""
-    print("\nthe twin, with the default budget of 30 s for a comparison")
-    for name, (one, more) in made.items():
-        began = time.perf_counter()
-        taken = [take(one, more, home, None) for _ in range(comparisons)]
-        each = (time.perf_counter() - began) / comparisons
-        found = sum(one.comparison.verdict == "slower" for one in taken)
-        print(f"{name:>12}  {(1 / long_run(taken) - 1) * 100:+.1f} %  {found}/{len(taken)} find it, {each:.0f} s each")
-
-
-def contention(made: dict[str, tuple[Path, Path]], home: Path, comparisons: int) -> None:
-    """A short network against a long one: does the interval still hold the quiet ratio, by how often it lost time?"""
-    short, long = made["conv small"][0], made["conv medium"][0]
-    quiet = long_run([take(short, long, home, 16) for _ in range(comparisons)])
-    found: list[tuple[float, float, bool]] = []
-    for load in LOADS:
-        with busy(round(load * (os.cpu_count() or 1))):
-            for _ in range(comparisons):
-                one = take(short, long, home, 16)
-                result = one.comparison
-                lost = max(preempted_share(side) for side in (one.before, one.after))
-                found.append((lost, result.ratio / quiet - 1, result.low <= quiet <= (result.high or 0)))
-    print(
-        "\nexecutions that lost time   comparisons   ratio off by (median, worst)   intervals that hold the quiet ratio"
-    )
-    edges = (0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)
-    for low, high in itertools.pairwise(edges):
-        part = [entry for entry in found if low <= entry[0] < high]
+def _contention(taken: list[Measured]) -> None:
+    """A short network against a long one: does the interval still hold the ratio that a quiet machine shows?"""
+    quiet = long_run([one for one in taken if one.loops == 0])
+    print("\nlost time in       comparisons   ratio off by (median, worst)   intervals hold the quiet ratio")
+    for low, high in itertools.pairwise((0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)):
+        part = [one for one in taken if low <= one.lost < high]
         if part:
-            off = np.abs([entry[1] for entry in part])
-            held = sum(entry[2] for entry in part)
+            off = np.abs([one.comparison.ratio / quiet - 1 for one in part])
+            span = f"{low:.0%} to {min(high, 1):.0%}"
             print(
-                f"{low:>12.0%} to {min(high, 1):<10.0%}{len(part):>10}{np.median(off):>18.1%}, {off.max():.1%}"
-                f"{held:>24}/{len(part)}",
-                flush=True,
+                f"{span:<19}{len(part):>11}{np.median(off):>18.1%}, {off.max():.1%}{held(part, quiet):>22}/{len(part)}"
             )
 
 
-def report(comparisons: int = 50) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
-        made = networks.export(home)
-        study(made, home / "measured", comparisons)
-        power(made, home / "measured", max(1, comparisons // 10))
-        contention(made, home / "measured", max(1, comparisons // 5))
+def report(comparisons: int = 50, keep: Path | None = None) -> None:
+    """Take the study and print it; everything is kept at `keep` as it comes, a line a comparison."""
+    taken: list[Measured] = []
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        file = stack.enter_context(keep.open("wb")) if keep else None
+
+        def note(one: Measured) -> None:
+            taken.append(one)
+            if file:
+                file.write(msgspec.json.encode(one) + b"\n")
+                file.flush()
+
+        Study(Path(scratch), note).run(comparisons)
+    tables(taken)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--comparisons", type=int, default=50)
-    report(parser.parse_args().comparisons)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--read", type=Path)
+    args = parser.parse_args()
+    if args.read:
+        tables([msgspec.json.decode(line, type=Measured) for line in args.read.read_bytes().splitlines()])
+    else:
+        report(args.comparisons, args.keep)

@@ -11,9 +11,10 @@ from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
 _LEAST_TURNS = 4
-# No difference below this is claimed, however narrow the interval: what is left when launches, order and drift are
-# accounted for (benchmarks/verdicts.py).
-_LEAST_CLAIM = 0.005
+# Launches of one sitting have things in common that they cannot show by differing. Intervals that miss the long-run
+# ratio miss it by up to this (benchmarks/verdicts.py), so all are that much wider; and no difference is claimed that
+# is not that much larger again.
+_IN_COMMON = 0.0025
 # A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
 # Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
 # over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
@@ -173,9 +174,10 @@ def compare(
     if turns >= _LEAST_TURNS:
         _, lower, high = ratio_intervals(first, second, np.array([ratio]), paired, confidence=confidence)[0]
         assert lower is not None and high is not None
-        low, claim = lower, 1 + _LEAST_CLAIM
-        verdict = "faster" if low > claim else "slower" if high < 1 / claim else "no difference seen"
-        width = max((high - low) / 2 / ratio, _LEAST_CLAIM) * 100
+        margin = 1 + _IN_COMMON
+        low, high = lower / margin, high * margin
+        verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
+        width = ((high - low) / 2 / ratio + _IN_COMMON) * 100
         if _estimates_launches(launches, paired, confidence):
             spread = max(_spread_percent(side) or 0.0 for side in launches)
     return Comparison(
