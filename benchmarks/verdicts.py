@@ -124,9 +124,8 @@ def tables(taken: list[Measured]) -> None:
     for name, members in _grouped(by_part[DEFAULT]).items():
         found = sum(one.comparison.verdict == "slower" for one in members)
         launches = np.median([one.comparison.launches for one in members])
-        print(
-            f"{name[0]:>12}  {(1 / long_run(members) - 1):+.1%}  {launches:.0f} launches  {found}/{len(members)} find it"
-        )
+        more = 1 / long_run(members) - 1
+        print(f"{name[0]:>12}  {more:+.1%}  {launches:.0f} launches  {found}/{len(members)} find it")
     _contention(by_part[CONTENDED])
 
 

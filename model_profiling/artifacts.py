@@ -14,6 +14,8 @@ REPORT_PAGE = "report.html"
 TRACE = "trace.json"
 KERNELS = "kernels.json"
 KERNEL_VIEW = "kernel_view.md"
+# Where in a run directory a failed run leaves its log, if there was a good one before.
+FAILED = "failed"
 
 
 class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

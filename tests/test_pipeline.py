@@ -257,6 +257,37 @@ def test_one_failing_experiment_leaves_the_others_finished(toy: Toy, tmp_path: P
     assert metrics.comparisons == []
 
 
+def test_a_failure_never_replaces_a_success(toy: Toy, tmp_path: Path) -> None:
+    """Wrong inputs, a changed model that does not load, one side that crashes: the good run stays, whole and valid."""
+    root, model = tmp_path / "out", tmp_path / "toy_xnnpack_fp16.pte"
+    shutil.copy(toy("fp16"), model)
+    crash = tmp_path / "crash"
+    crash.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    crash.chmod(0o755)
+
+    def run(second: dict[str, Any], **more: Any) -> "subprocess.CompletedProcess[str]":
+        experiments = [{"name": "a", "num_runs": 6}, {"name": "b", "num_runs": 6, **second}]
+        pairs = {"compare_pairs": [["a", "b"]]}
+        return kit(
+            "run", "--config", write_config(tmp_path / "c.json", model, root, experiments, analysis=pairs, **more)
+        )
+
+    assert run({}).returncode == 0
+    # What was measured; the analysis also reads the model, which changes below.
+    good = {path: path.read_bytes() for path in [root / "manifest.json", *root.glob("*/*")]}
+    wrong = tmp_path / "wrong.npy"
+    wrong.write_bytes(b"no array")
+    done = run({}, inputs=[str(wrong)])
+    assert done.returncode in (2, 4) and "Earlier results are as they were" in done.stderr
+    done = run({"runner_path": str(crash)})
+    assert done.returncode == 4 and "experiment 'b' failed" in done.stderr
+    model.write_bytes(model.read_bytes()[:5000])
+    assert run({}).returncode == 2
+    assert {path: path.read_bytes() for path in good} == good
+    assert kit("validate", "--results", root).returncode == 0
+    assert any((root / "failed").rglob("*.log"))
+
+
 def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) -> None:
     """It answers like the kit's runner and then says nothing more."""
     hang = tmp_path / "hang"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from model_profiling import files
+from model_profiling.artifacts import FAILED
 from model_profiling.errors import InputError
 from model_profiling.saying import say
 
@@ -20,7 +21,7 @@ ACCELERATOR = "{accelerator}"
 MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 # Names that belong to what else lies in a run directory.
 _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
-_FOLDERS = ("report_charts",)
+_FOLDERS = ("report_charts", FAILED)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]

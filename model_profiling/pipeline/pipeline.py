@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__, files
-from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
@@ -54,6 +54,8 @@ class Pipeline:
         self._directory = RunDirectory(Path(config.output_root))
         self._scratch = self._directory.path / ".partial"
         self._runners: dict[str | None, RunnerRecord] = {}
+        # Experiments whose earlier results were kept because the new run failed.
+        self._put_aside: set[str] = set()
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -70,8 +72,6 @@ class Pipeline:
         fingerprints = {e.name: self._fingerprint(e, manifest.model, inputs) for e in self._config.experiments}
         wanted = [e for e in self._config.experiments if e.name in self._only]
         finished = {e.name for e in wanted if self._is_finished(manifest, e.name, fingerprints[e.name])}
-        for name in [n for n in fingerprints if n in manifest.experiments and n in self._only and n not in finished]:
-            del manifest.experiments[name]
         failures: list[tuple[str, KitError]] = []
         ran: list[str] = []
         for group in groups(self._config):
@@ -81,9 +81,10 @@ class Pipeline:
                 ran += [e.name for e in todo]
         clear_scratch(self._scratch)
         manifest.status = "failed" if failures else "complete"
-        self._write(manifest)
+        if not ran or set(ran) - self._put_aside:
+            self._write(manifest)
         if failures:
-            raise _combined(failures, self._directory)
+            raise self._combined(failures)
         return PipelineResult(self._directory, manifest, ran, sorted(finished))
 
     def _run_group(
@@ -104,13 +105,38 @@ class Pipeline:
         manifest.schedules[session] = _schedule_record(
             group_run, self._config.seed, bool(foreign), self._platform.conditions()
         )
+        failures = [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
         for name, outcome in outcomes.items():
+            if failures and self._succeeded_before(name):
+                # A failure never replaces a success, its own or that of an experiment it is compared with.
+                keep(outcome, self._directory.path / FAILED / name)
+                self._put_aside.add(name)
+                continue
             hashes = keep(outcome, self._directory.experiment(name))
             manifest.experiments[name] = _record(
                 outcome, self._platform, fingerprints[name], session, started, hashes, load_before
             )
-        self._write(manifest)
-        return [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
+        if set(outcomes) - self._put_aside:
+            self._write(manifest)
+        return failures
+
+    def _succeeded_before(self, name: str) -> bool:
+        """Whether the run directory as it is on disk has a good result of that name."""
+        if not self._directory.manifest_path.exists():
+            return False
+        record = self._directory.manifest().experiments.get(name)
+        return record is not None and record.status == "ok"
+
+    def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
+        """One error for all failed experiments, with the kind of the first."""
+        name, first = failures[0]
+        error = type(first)(f"experiment '{name}' failed: {first.message}", first.hint)
+        if len(failures) > 1:
+            error.message += f" (and {len(failures) - 1} more)"
+        if self._put_aside:
+            aside = self._directory.path / FAILED
+            error.hint += f" Earlier results are as they were; what this run left is in {aside}."
+        return error if isinstance(error, KitError) else RunError(str(error))
 
     def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
         """A new manifest that takes over what an earlier one knows of the same model."""
@@ -167,7 +193,9 @@ class Pipeline:
         digest = hashlib.sha256(msgspec.json.encode(experiment))
         runner = self._runner(experiment)
         platform = (self._platform.name, self._platform.identity)
-        for part in (model.sha256, runner.sha256, *platform, str(self._config.seed)):
+        # What is chosen follows from the budget.
+        budget = "" if experiment.num_runs and experiment.launches else str(self._config.budget_s)
+        for part in (model.sha256, runner.sha256, *platform, str(self._config.seed), budget):
             digest.update(part.encode() + b"\0")
         for path in inputs:
             digest.update(files.sha256(path).encode())
@@ -296,15 +324,6 @@ def _record(
         notes=notes,
         failure=failure.message if failure else "",
     )
-
-
-def _combined(failures: list[tuple[str, KitError]], directory: RunDirectory) -> KitError:
-    """One error for all failed experiments, with the kind of the first."""
-    name, first = failures[0]
-    error = type(first)(f"experiment '{name}' failed: {first.message}", first.hint)
-    if len(failures) > 1:
-        error.message += f" (and {len(failures) - 1} more; see {directory.manifest_path})"
-    return error if isinstance(error, KitError) else RunError(str(error))
 
 
 def _now() -> str:
