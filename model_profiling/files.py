@@ -85,7 +85,7 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
     data = read_bytes(path, what, limit=256 << 20)
     try:
         return msgspec.json.decode(data, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise InputError(
             f"{what} {path} is not what the kit writes: {error}", "Make it again, or restore it."
         ) from None

@@ -18,6 +18,8 @@ from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
+# No execution takes a year.
+_LONGEST_NS = 365 * 24 * 3600 * 10**9
 _FILE_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,120}")
 # The end of the name of the file in which a trace run leaves its kernel calls.
 KERNEL_TRACE = "_kernel_trace.txt"
@@ -194,7 +196,19 @@ class RunDirectory:
     def samples(self, manifest: Manifest, experiment: str) -> Samples:
         record = manifest.experiments[experiment]
         name = experiment_file(manifest.model.stem, experiment, record.threads, "_samples.json")
-        return files.read_json(self.experiment(experiment) / name, Samples, "samples")
+        path = self.experiment(experiment) / name
+        samples = files.read_json(path, Samples, "samples")
+        if not all(map(_possible, (*samples.timed, *samples.traced))):
+            raise InputError(
+                f"samples {path} hold times that no execution can have", "Restore the file, or run the pipeline again."
+            )
+        return samples
+
+
+def _possible(turn: Turn) -> bool:
+    """Whether a turn has executions, each of which took some time, and numbers that can be counted with."""
+    counts = (turn.turn, turn.launch, turn.preempted)
+    return bool(turn.ns) and all(0 < ns < _LONGEST_NS for ns in turn.ns) and all(0 <= n < 2**31 for n in counts)
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from model_profiling import files, saying
+from model_profiling.cli.main import main
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.pipeline.config import parse_config
@@ -183,3 +184,64 @@ def _until(true: Callable[[], bool], seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "samples", "derived.json"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe{}", b'{"a": "\xff"}', b"", b"[" * 100_000, b"null", b"{}", b'"\\ud800"']
+)
+def test_a_damaged_file_of_a_run_is_one_error(
+    run: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(run.glob("*/*_samples.json")) if name == "samples" else run / name
+    path.write_bytes(content)
+    for command in (["analyze", run], ["validate", "--results", run], ["compare", run, run]):
+        code = main([str(word) for word in command])
+        said = capsys.readouterr().err
+        assert "unexpected" not in said and "Traceback" not in said, said
+        assert code in (0, 1, 2), said
+
+
+def _turn(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda samples: samples["timed"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_turn(ns=[]), _turn(ns=[0]), _turn(ns=[-1]), _turn(ns=[1 << 62]), _turn(launch=-1), _turn(turn=1 << 62)],
+)
+def test_times_that_cannot_be_are_one_error(
+    run: Path, change: Callable[[dict[str, Any]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = next(run.glob("*/*_samples.json"))
+    samples = json.loads(path.read_text())
+    change(samples)
+    path.write_text(json.dumps(samples))
+    assert main(["analyze", str(run)]) == 2
+    assert "times that no execution can have" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"nothing"])
+def test_a_damaged_expected_output_is_one_error(tmp_path: Path, content: bytes) -> None:
+    from model_profiling.analysis.agreement import _expected
+
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(InputError, match="is not a readable"):
+        _expected(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("changes", [{"timeout_s": 1e308}, {"timeout_s": float("inf")}, {"comment": "\ud800"}])
+def test_odd_values_of_a_config_are_one_error(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "m.pte").touch()
+    raw = {"model": str(tmp_path / "m.pte"), "output_root": "o", "experiments": [{"name": "a"}], **changes}
+    (tmp_path / "c.json").write_text(json.dumps(raw))
+    done = kit("run", "--config", tmp_path / "c.json")
+    assert done.returncode == 2 and "unexpected" not in done.stderr, done.stderr
+
+
+def test_a_picture_is_drawn_of_any_text() -> None:
+    from model_profiling.report import drawing
+
+    spec = {"data": {"values": [{"a": "x\0\x1b\u202e\ud800", "b": 1}]}, "mark": "bar"}
+    spec["encoding"] = {"x": {"field": "a"}, "y": {"field": "b", "type": "quantitative"}}
+    assert drawing.svg(spec).startswith("<svg")

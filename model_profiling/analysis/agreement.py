@@ -9,10 +9,13 @@ import numpy.typing as npt
 
 from model_profiling.analysis.correctness import judge, suspicious
 from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
+from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 from model_profiling.runner.protocol import Tensor
 
 Array = npt.NDArray[np.generic]
+# What a runner writes and NumPy reads; bfloat16 and plain numbers are not compared.
+_DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -62,7 +65,7 @@ def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Arr
     arrays: list[Array] = []
     for index, tensor in enumerate(tensors):
         path = base.with_name(f"{base.name}-{index}.bin")
-        if not path.is_file() or tensor.dtype in ("scalar", "bfloat16"):
+        if not path.is_file() or tensor.dtype not in _DTYPES:
             return []
         data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
         if data.size != int(np.prod(tensor.shape, dtype=np.int64)):
@@ -76,7 +79,20 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
     paths = [directory / tensor.file for tensor in export.outputs] if export else []
     if not all(path.is_file() for path in paths):
         return []
-    return [np.load(path, allow_pickle=False) for path in paths]
+    return [_expected(path) for path in paths]
+
+
+def _expected(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError, SyntaxError, UnicodeError, MemoryError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(
+            f"expected output {path} is not a readable .npy ({reason})", "Export the model again."
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"expected output {path} holds {array.dtype}, not numbers", "Export the model again.")
+    return array
 
 
 def agreement_of(

@@ -60,7 +60,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     analysis: Analysis = Analysis()
     inputs: list[str] = []
     seed: int = 0
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 600.0
     # Seconds that experiments which are compared may take together; what is not numbered is chosen to fit.
     budget_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     comment: str = ""
@@ -104,7 +104,11 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
     if isinstance(experiments, list):
         raw["experiments"] = [_with_full_names(item, where) for item in experiments]
     try:
+        # Half of a character's two halves is no text, and no file is named by it.
+        msgspec.json.encode(raw)
         config = msgspec.convert(raw, Config)
+    except UnicodeError:
+        raise InputError(f"config {where} holds a lone surrogate (\\ud800 to \\udfff)", "Correct that text.") from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
     return _checked(config, where)

@@ -44,7 +44,16 @@ class Drawing(NamedTuple):
 def svg(spec: dict[str, Any]) -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=_VEGA_LITE))
+    return str(vl_convert.vegalite_to_svg(json.dumps(_drawable(spec)), vl_version=_VEGA_LITE))
+
+
+def _drawable(value: Any) -> Any:
+    """The same specification with only such text as XML can hold: SVG is XML, and the library ends its process."""
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else " " for c in value)
+    if isinstance(value, dict):
+        return {_drawable(key): _drawable(item) for key, item in value.items()}
+    return [_drawable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def png(svg_text: str, scale: float = SCREEN_SCALE) -> bytes:
