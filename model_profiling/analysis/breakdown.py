@@ -108,7 +108,10 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
         categories=categories,
         shares_by_where=where,
         operators=_operators(profile, times, whole),
-        instances=[_instance(profile, row, float(times[row]), whole, sources or {}) for row in range(len(instances))],
+        instances=[
+            _instance(instance, float(times[row]), whole, spread, (sources or {}).get(row))
+            for row, (instance, spread) in enumerate(zip(instances, _spreads(profile.times), strict=True))
+        ],
     )
 
 
@@ -135,14 +138,13 @@ def _operators(profile: Profile, times: npt.NDArray[np.float64], whole: float) -
                 instances=len(members),
                 ms=total,
                 share=total / whole if whole else 0.0,
-                spread=_spread(profile.times[members].sum(axis=0)),
+                spread=_spreads(profile.times[members].sum(axis=0)[None, :])[0],
             )
         )
     return sorted(found, key=lambda entry: -entry.ms)
 
 
-def _instance(profile: Profile, row: int, ms: float, whole: float, sources: dict[int, SourceLine]) -> InstanceTime:
-    instance = profile.instances[row]
+def _instance(instance: Instance, ms: float, whole: float, spread: Spread, source: SourceLine | None) -> InstanceTime:
     return InstanceTime(
         name=instance.name,
         operator=instance.operator,
@@ -155,12 +157,15 @@ def _instance(profile: Profile, row: int, ms: float, whole: float, sources: dict
         instruction=instance.instruction,
         ms=ms,
         share=ms / whole if whole else 0.0,
-        spread=_spread(profile.times[row]),
-        source=sources.get(row),
+        spread=spread,
+        source=source,
     )
 
 
-def _spread(ns: npt.NDArray[np.float64]) -> Spread:
+def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
+    """The spread of each row."""
     ms = ns / 1e6
-    median = float(np.median(ms))
-    return Spread(median, float(np.median(np.abs(ms - median))), float(np.percentile(ms, 95)))
+    median = np.median(ms, axis=1)
+    mad = np.median(np.abs(ms - median[:, None]), axis=1)
+    p95 = np.percentile(ms, 95, axis=1)
+    return [Spread(*row) for row in zip(median.tolist(), mad.tolist(), p95.tolist(), strict=True)]

@@ -167,7 +167,13 @@ def _profile(
     event = rows.event[chosen].reshape(len(members), -1)
     execute = nesting.executions[members]
     begin = dump.events.start[execute]
-    instances = tuple(_instance(dump, int(index), table) for index in event[0])
+    # Whole columns once: with many operators, asking for them one by one would be quadratic.
+    events, first = dump.events, event[0]
+    columns = (events.label[first], events.delegated[first], events.chain[first], events.instruction[first])
+    instances = tuple(
+        _instance(dump.strings[label], delegated, chain, instruction, table)
+        for label, delegated, chain, instruction in zip(*(column.tolist() for column in columns), strict=True)
+    )
     return Profile(
         instances=instances,
         times=np.ascontiguousarray(rows.own[chosen].reshape(len(members), -1).T),
@@ -177,11 +183,8 @@ def _profile(
     )
 
 
-def _instance(dump: etdump.Etdump, event: int, table: CategoryTable) -> Instance:
-    events = dump.events
-    label = dump.strings[events.label[event]]
-    chain, instruction = int(events.chain[event]), int(events.instruction[event])
-    if events.delegated[event]:
+def _instance(label: str, delegated: bool, chain: int, instruction: int, table: CategoryTable) -> Instance:
+    if delegated:
         return Instance(label, strip_instance(label), "delegated", chain, instruction, table.classify(label, True))
     if label in _OWN_TIME or label in etdump.CALLS:
         name = _OWN_TIME.get(label, label.lower().replace("_", " "))
