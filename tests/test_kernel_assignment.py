@@ -22,7 +22,7 @@ from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.report import results
 from model_profiling.run_directory import RunDirectory
-from model_profiling.runner.kernel_trace import Calls, Invocation, Mark, Trace, read_trace
+from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace, read_trace
 from tests.conftest import kit, needs_emulator
 from tests.kernel_networks import program
 

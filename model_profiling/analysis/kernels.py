@@ -11,7 +11,7 @@ import msgspec
 
 from model_profiling import etdump
 from model_profiling.analysis.categories import CategoryTable
-from model_profiling.runner.kernel_trace import Calls, Invocation, Mark, Trace
+from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace
 
 MATRIX_KERNEL = "kai_run_matmul"
 ELIGIBLE = ("CONV", "GEMM")

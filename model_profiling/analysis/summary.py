@@ -19,7 +19,7 @@ from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import ExportRecord
 from model_profiling.run_directory import KERNEL_TRACE, Manifest, RunDirectory, experiment_file
-from model_profiling.runner.kernel_trace import read_trace
+from model_profiling.runner.trace_file import read_trace
 
 SCHEMA = 1
 _KERNELS_TRACED = "a kernel trace lies beside this ETDump: its operators have no times"

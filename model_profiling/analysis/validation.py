@@ -5,7 +5,7 @@ from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.errors import KitError
 from model_profiling.run_directory import KERNEL_TRACE, ExperimentRecord, Manifest, RunDirectory, experiment_file
-from model_profiling.runner.kernel_trace import read_trace
+from model_profiling.runner.trace_file import read_trace
 
 
 def problems(directory: RunDirectory) -> list[str]:

@@ -59,7 +59,7 @@ def _panel(name: str, values: list[Values], turns: list[Turn], y: Spec, width: i
             },
             {
                 "data": {"values": medians},
-                "mark": {"type": "line", "strokeWidth": 2, "color": theme.after},
+                "mark": {"type": "line", "strokeWidth": 2, "color": theme.after, "clip": True},
                 "encoding": {"x": x, "y": {"field": "ms", **y}},
             },
         ],

@@ -1,0 +1,62 @@
+"""What the kernel trace's shim writes (see `kernel_trace.py`), read back: a line for each mark and each kernel's calls."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.errors import InputError, RunError
+
+# XNNPACK's own entry into a delegate, which ExecuTorch calls through the GOT as well.
+INVOKE = "xnn_invoke_runtime"
+_LONGEST_TRACE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """XNNPACK was asked to run a delegate; its first mark follows."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The backend read its clock and was told `told_ns`: a delegate began, or a piece of an operator ended."""
+
+    told_ns: int
+
+
+@dataclass(frozen=True)
+class Calls:
+    """All calls of one kernel between two marks."""
+
+    kernel: str
+    count: int
+
+
+Trace = list[Invocation | Mark | Calls]
+
+
+def read_trace(path: Path) -> Trace:
+    """Read what the shim wrote; a trace that was cut short is an error, not fewer kernels."""
+    try:
+        if path.stat().st_size > _LONGEST_TRACE:
+            raise InputError(f"kernel trace {path} is too large", "Trace fewer executions.")
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        raise RunError(
+            f"the kernel trace {path} was not written: {error.strerror}", "Look into the runner's log."
+        ) from None
+    if not lines or lines[-1] != "end":
+        raise RunError(f"the kernel trace {path} is incomplete", "The runner ended before it was written; see its log.")
+    trace: Trace = []
+    for line in lines[:-1]:
+        try:
+            # Traces of earlier versions of the kit have more columns, and no invocations.
+            name, value, *_ = line.split(" ")
+            trace.append(_entry(name, int(value)))
+        except ValueError:
+            raise InputError(f"kernel trace {path} is damaged at: {line[:80]!r}", "Run the trace again.") from None
+    return trace
+
+
+def _entry(name: str, value: int) -> Invocation | Mark | Calls:
+    if name == INVOKE:
+        return Invocation()
+    return Mark(value) if name == "-" else Calls(name, value)
