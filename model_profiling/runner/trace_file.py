@@ -1,4 +1,4 @@
-"""What the kernel trace's shim writes (see `kernel_trace.py`), read back: a line for each mark and each kernel's calls."""
+"""What the shim of the kernel trace writes (see `kernel_trace.py`), read back: marks, and calls of kernels."""
 
 from dataclasses import dataclass
 from pathlib import Path
