@@ -17,6 +17,8 @@ from model_profiling.errors import InputError
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
+# What the environment says of `address_randomisation` where every launch has the same memory layout.
+NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
 # No execution takes a year.
 _LONGEST_NS = 365 * 24 * 3600 * 10**9

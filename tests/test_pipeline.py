@@ -379,3 +379,14 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
     while runners() and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not runners()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="hardware: setarch is Linux's")
+def test_one_memory_layout_is_not_taken_for_many(toy: Toy, tmp_path: Path) -> None:
+    experiments = [{"name": name, "num_runs": 6, "traced_runs": 1} for name in ("left", "right")]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments)
+    command = ["setarch", "-R", sys.executable, "-m", "model_profiling", "run", "--config", str(config)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "holds for one memory layout" in " ".join(done.stdout.split())

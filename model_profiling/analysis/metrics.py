@@ -4,7 +4,7 @@ import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Samples
+from model_profiling.run_directory import NOT_RANDOMISED, ExperimentRecord, Manifest, RunDirectory, Samples
 
 
 class ExperimentMetrics(msgspec.Struct, frozen=True):
@@ -43,9 +43,15 @@ def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
         if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
             sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
             compared = compare(sides[0], sides[1], paired=done[before].session == done[after].session)
-            heat = dict.fromkeys(_heat(manifest, done[name]) for name in (before, after))
-            comparisons.append(msgspec.structs.replace(compared, caveats=[words for words in heat if words]))
+            caveats = dict.fromkeys([*(_heat(manifest, done[name]) for name in (before, after)), _layout(manifest)])
+            comparisons.append(msgspec.structs.replace(compared, caveats=[words for words in caveats if words]))
     return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
+
+
+def _layout(manifest: Manifest) -> str:
+    """Say so where all launches had one memory layout: they then show nothing of how much it matters."""
+    fixed = manifest.environment.get("address_randomisation") == NOT_RANDOMISED
+    return "address randomisation is off, so this holds for one memory layout" if fixed else ""
 
 
 def _heat(manifest: Manifest, record: ExperimentRecord) -> str:

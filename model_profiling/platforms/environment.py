@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from model_profiling.run_directory import NOT_RANDOMISED
+
 # Arm's own part numbers (MIDR_EL1, implementer 0x41), which Linux shows in place of a name.
 _ARM_CORES = {
     **{"0xd03": "Cortex-A53", "0xd05": "Cortex-A55", "0xd08": "Cortex-A72", "0xd0b": "Cortex-A76"},
@@ -17,6 +19,10 @@ _ARM_CORES = {
     **{"0xd85": "Cortex-X925", "0xd87": "Cortex-A725", "0xd8a": "C1-Nano", "0xd8b": "C1-Pro"},
     **{"0xd8c": "C1-Ultra", "0xd90": "C1-Premium"},
 }
+
+
+# From <sys/personality.h>; what `setarch -R` sets.
+_ADDR_NO_RANDOMIZE = 0x0040000
 
 
 def describe_host() -> dict[str, object]:
@@ -41,8 +47,16 @@ def _linux_facts() -> dict[str, object]:
         "max_khz": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")} - {""}),
         "turbo_disabled": _read(cpus / "intel_pstate" / "no_turbo"),
         "smt": _read(cpus / "smt" / "active"),
+        "address_randomisation": _address_randomisation(),
         "virtualised": "hypervisor" in _cpuinfo_field("flags").split() or None,
     }
+
+
+def _address_randomisation() -> str:
+    """Whether every process gets its memory elsewhere: without it, launches do not show how much that matters."""
+    policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
+    switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
+    return NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else ""
 
 
 def _linux_cpu_name() -> str:
