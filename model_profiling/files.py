@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from model_profiling.errors import InputError, SetupError
 T = TypeVar("T")
 # The end of the names of files that are being written.
 _TEMPORARY = ".sme2-kit.tmp"
+# Nobody writes one file for so long.
+_LEFT_BEHIND_S = 600
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -52,9 +55,11 @@ def inside(root: Path, path: Path) -> Path:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed writers left in a directory and the ones below it; only for who holds its lock."""
+    """Remove what killed writers left in a directory and the ones below it, if it is too old to be at work on."""
     for left in [*directory.glob(f".*{_TEMPORARY}"), *directory.glob(f"*/.*{_TEMPORARY}")]:
-        left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_BEHIND_S:
+                left.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,11 +17,11 @@ from model_profiling.errors import InputError
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
+# No execution takes a year.
+_LONGEST_NS = 365 * 24 * 3600 * 10**9
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
-# No execution takes a year.
-_LONGEST_NS = 365 * 24 * 3600 * 10**9
 _FILE_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,120}")
 # The end of the name of the file in which a trace run leaves its kernel calls.
 KERNEL_TRACE = "_kernel_trace.txt"
@@ -200,7 +200,8 @@ class RunDirectory:
         name = experiment_file(manifest.model.stem, experiment, record.threads, "_samples.json")
         path = self.experiment(experiment) / name
         samples = files.read_json(path, Samples, "samples")
-        if not all(map(_possible, (*samples.timed, *samples.traced))):
+        sides = (samples.timed, samples.traced)
+        if any(len({turn.turn for turn in side}) < len(side) or not all(map(_possible, side)) for side in sides):
             raise InputError(
                 f"samples {path} hold times that no execution can have", "Restore the file, or run the pipeline again."
             )

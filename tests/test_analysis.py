@@ -119,7 +119,7 @@ def test_toy_cnn_is_what_it_was_made_to_be(dumps: dict[str, Path], toy: Toy) -> 
     assert sum(chain.ms for chain in movement.chains) == pytest.approx(movement.ms)
 
 
-def test_two_methods_in_one_dump_are_told_apart() -> None:
+def test_two_methods_in_one_dump_are_unique_labels() -> None:
     found = profiles(etdump.read(DATA / "two_methods.etdump"), TABLE)
     assert len(found) == 2
     assert found[0].execute.sum() >= found[1].execute.sum()

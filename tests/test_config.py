@@ -174,7 +174,39 @@ def test_counts_that_are_asked_for_are_kept(write: Any) -> None:
     assert counted(num_runs=10) == (10, 6)
     assert counted(num_runs=2) == (2, 2)
     assert counted(num_runs=3, launches=50) == (3, 3)
-    assert counted(num_runs=None, launches=1)[1] == 1
+    assert counted(num_runs=None, launches=1) == (20, 1)
+    assert counted(num_runs=7, launches=1) == (7, 1)
+
+
+@pytest.mark.parametrize("budget_s", [None, 0.001, 1.0, 60.0, 1e6])
+@pytest.mark.parametrize("num_runs", [None, 1, 2, 3, 7, 10, 59, 1000])
+@pytest.mark.parametrize("launches", [None, 1, 2, 5, 6, 100])
+def test_every_run_that_is_planned_is_taken(
+    write: Any, budget_s: float | None, num_runs: int | None, launches: int | None
+) -> None:
+    """Whatever is asked for and whatever it costs: as many executions and launches as the plan says, none dropped."""
+    asked = {"num_runs": num_runs, "launches": launches}
+    experiments = load_config(write(experiments=[{"name": "a", **asked}, {"name": "b", **asked}])).experiments
+    for cost in (Cost(0.001, 1e-5, 0.001, 1e-5), Cost(5.0, 2.0, 5.0, 2.0)):
+        lanes = lanes_of(experiments, {"b"})
+        first = first_round(lanes, 0)
+        settled, _ = plan(lanes, cost, budget_s)
+        rounds = [first, *later_rounds(settled, first, 0)]
+        assert executed(rounds) == {number: lane.runs for number, lane in enumerate(settled)}
+        shares = [[{i for turn in (*each.turns, each.alone) for i, _ in turn} for each in rounds]]
+        taken_part = [sum(number in part for part in shares[0]) for number in range(len(settled))]
+        assert taken_part == [lane.launches for lane in settled]
+        if num_runs is not None:
+            assert settled[0].runs == num_runs
+        if launches is not None:
+            assert settled[0].launches == min(launches, num_runs or launches)
+
+
+def test_a_budget_is_for_the_tracer_too(write: Any) -> None:
+    chosen = {"num_runs": None}
+    experiments = load_config(write(experiments=[{"name": "a", **chosen}, {"name": "b", **chosen}])).experiments
+    lanes, _ = plan(lanes_of(experiments, set()), Cost(8.0, 2.0, 8.0, 2.0), 20.0)
+    assert [lane.launches for lane in lanes] == [1, 1, 1, 1] or max(lane.launches or 0 for lane in lanes) == 2
 
 
 def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:

@@ -191,7 +191,7 @@ def test_a_name_that_is_not_utf8_is_shown_with_replacements() -> None:
     assert forged([b"caf\xe9"]).strings == ["", "caf\ufffd"]
 
 
-def test_rows_that_collide_under_every_hash_are_still_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_collide_under_every_hash_are_still_unique_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "model_profiling.etdump.distinct._hashes", lambda matrix, *_, **__: np.zeros(len(matrix), np.uint32)
     )

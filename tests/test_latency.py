@@ -99,6 +99,11 @@ def test_the_spread_between_launches_is_estimated_and_one_bad_launch_does_not_ma
     assert latency.launch_spread_percent == pytest.approx(2.0, rel=0.35)
 
 
+def test_thousands_of_launches_are_compared_too() -> None:
+    result = compared(1, "normal", 1.02, launches=3000)
+    assert result.verdict == "faster" and result.launches == 3000
+
+
 def test_too_few_turns_say_nothing() -> None:
     generator = np.random.default_rng(4)
     sides = [side(generator, PLACEMENTS["alike"], scale, np.ones(2)) for scale in (1, 3)]
@@ -112,7 +117,8 @@ def test_ranks_are_cut_where_the_tables_of_wilcoxon_and_of_mann_and_whitney_do()
     assert [signed_rank_cut(n, 0.95) - 1 for n in (6, 8, 10, 15, 20, 25)] == [0, 3, 8, 25, 52, 89]
     assert [rank_sum_cut(*n, 0.95) - 1 for n in ((4, 4), (5, 8), (8, 8), (10, 10), (20, 20))] == [0, 6, 13, 23, 127]
     # Where exact counting ends, the normal approximation goes on.
-    assert abs(signed_rank_cut(53, 0.95) - signed_rank_cut(52, 0.95)) < 30
+    assert abs(signed_rank_cut(54, 0.95) - signed_rank_cut(53, 0.95)) < 30
+    assert signed_rank_cut(5000, 0.95) > 0 and rank_sum_cut(3000, 2000, 0.95) > 0
     assert least_launches() == LEAST_LAUNCHES
 
 

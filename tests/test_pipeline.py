@@ -278,7 +278,7 @@ def test_a_failure_never_replaces_a_success(toy: Toy, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.npy"
     wrong.write_bytes(b"no array")
     done = run({}, inputs=[str(wrong)])
-    assert done.returncode in (2, 4) and "Earlier results are as they were" in done.stderr
+    assert done.returncode in (2, 4) and "Earlier results were not replaced" in done.stderr
     done = run({"runner_path": str(crash)})
     assert done.returncode == 4 and "experiment 'b' failed" in done.stderr
     model.write_bytes(model.read_bytes()[:5000])

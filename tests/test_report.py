@@ -148,7 +148,7 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         assert [float(line["ms"]) for line in lines] == [round(operator.ms, 6) for operator in operators]
 
 
-def test_operators_of_several_delegates_are_told_apart_by_their_instruction(reported: Path) -> None:
+def test_operators_of_several_delegates_are_unique_labels_by_their_instruction(reported: Path) -> None:
     rows = Tables((reported / "report.html").read_text()).found["operators"][0][1:]
     names = [row[0][0] for row in rows]
     assert len(set(names)) == len(names) and "delegate call (instruction 0)" in names
@@ -238,7 +238,7 @@ def seen_without_green(colour: str) -> Any:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-def test_categories_can_be_told_apart_with_deuteranopia() -> None:
+def test_categories_can_be_unique_labels_with_deuteranopia() -> None:
     colours = {name: seen_without_green(colour) for name, colour in CATEGORY_COLOURS.items()}
     for name, one in colours.items():
         for other, two in colours.items():

@@ -22,17 +22,18 @@ Interval = tuple[float | None, float | None, float | None]
 # The standard deviation between launches where it could not be measured: the largest that was seen on networks of about
 # one millisecond, which are hit hardest (0.7 to 2.6 %).
 ASSUMED_SPREAD = 0.026
-# Counts of ways are exact in floating point below this.
-_EXACT = 2.0**53
-# Rows whose pairwise averages are held in memory together.
-_ROWS = 2048
+# Ways are counted exactly, in floating point, as long as there are no more than two to the power of this.
+_MOST_COUNTED = 53
+# Pairwise averages that are held in memory together, and launches of which all pairs are still worth it.
+_PAIRS = 1 << 22
+_MOST_LAUNCHES = 1000
 
 
 @functools.lru_cache
 def signed_rank_cut(launches: int, confidence: float) -> int:
     """How many of the pairwise averages lie outside on each side; 0 where so few launches bound nothing."""
     tail = (1 - confidence) / 2
-    if 2.0**launches > _EXACT:
+    if launches > _MOST_COUNTED:
         spread = math.sqrt(launches * (launches + 1) * (2 * launches + 1) / 24)
         return int(launches * (launches + 1) / 4 + NormalDist().inv_cdf(tail) * spread)
     ways = np.zeros(launches * (launches + 1) // 2 + 1)
@@ -45,8 +46,8 @@ def signed_rank_cut(launches: int, confidence: float) -> int:
 @functools.lru_cache
 def rank_sum_cut(first: int, second: int, confidence: float) -> int:
     """The same of all differences between two sets of launches that have nothing in common."""
-    tail, total = (1 - confidence) / 2, float(math.comb(first + second, first))
-    if total > _EXACT:
+    tail, total = (1 - confidence) / 2, math.comb(first + second, first)
+    if total > 2**_MOST_COUNTED:
         spread = math.sqrt(first * second * (first + second + 1) / 12)
         return int(first * second / 2 + NormalDist().inv_cdf(tail) * spread)
     ways = np.zeros(first * second + 1)
@@ -57,6 +58,12 @@ def rank_sum_cut(first: int, second: int, confidence: float) -> int:
         for start in range(min(i, len(ways))):
             ways[start::i] = np.cumsum(ways[start::i])
     return int(np.sum(np.cumsum(ways) <= tail * total))
+
+
+def enough_launches(before: int, after: int, paired: bool, confidence: float = 0.95) -> bool:
+    """Whether so many launches of each side bound anything by themselves."""
+    cut = signed_rank_cut(before, confidence) if paired else rank_sum_cut(before, after, confidence)
+    return cut > 0
 
 
 def least_launches(paired: bool = True, confidence: float = 0.95) -> int:
@@ -71,23 +78,34 @@ def log_ratio_bounds(
     before: Numbers, after: Numbers, paired: bool, confidence: float = 0.95
 ) -> tuple[Numbers, Numbers] | None:
     """Bounds of log(before / after) for each row of launches' log medians; None if the launches are too few."""
+    before, after = _fewer(before), _fewer(after)
     if paired:
         cut = signed_rank_cut(before.shape[1], confidence)
         i, j = np.triu_indices(before.shape[1])
         difference = before - after
-        return _bounds(cut, len(before), lambda rows: (difference[rows][:, i] + difference[rows][:, j]) / 2)
+        return _bounds(cut, len(before), len(i), lambda rows: (difference[rows][:, i] + difference[rows][:, j]) / 2)
     cut = rank_sum_cut(before.shape[1], after.shape[1], confidence)
     pairs = before.shape[1] * after.shape[1]
-    return _bounds(cut, len(before), lambda rows: (before[rows, :, None] - after[rows, None, :]).reshape(-1, pairs))
+    return _bounds(
+        cut, len(before), pairs, lambda rows: (before[rows, :, None] - after[rows, None, :]).reshape(-1, pairs)
+    )
 
 
-def _bounds(cut: int, rows: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
+def _fewer(launches: Numbers) -> Numbers:
+    """The same with neighbouring launches taken together where there are more than all pairs of them are worth."""
+    if launches.shape[1] <= _MOST_LAUNCHES:
+        return launches
+    return np.stack([part.mean(axis=1) for part in np.array_split(launches, _MOST_LAUNCHES, axis=1)], axis=1)
+
+
+def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
     """The outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a time."""
     if cut == 0:
         return None
     low, high = np.empty(rows), np.empty(rows)
-    for start in range(0, rows, _ROWS):
-        part = slice(start, min(start + _ROWS, rows))
+    step = max(1, _PAIRS // pairs)
+    for start in range(0, rows, step):
+        part = slice(start, min(start + step, rows))
         found = np.sort(averages(part), axis=1)
         low[part], high[part] = found[:, cut - 1], found[:, -cut]
     return low, high

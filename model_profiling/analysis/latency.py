@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.analysis.intervals import Groups, log_ratio_bounds, ratio_intervals
+from model_profiling.analysis.intervals import Groups, enough_launches, ratio_intervals
 from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
@@ -188,7 +188,8 @@ def compare(
         low, high = lower / margin, high * margin
         verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
         width = ((high - low) / 2 / ratio + _IN_COMMON) * 100
-        if _estimates_launches(launches, paired, confidence):
+        sizes = len(launches[0]), len(launches[1])
+        if enough_launches(*sizes, paired and sizes[0] == sizes[1], confidence):
             spread = max(_spread_percent(side) or 0.0 for side in launches)
     return Comparison(
         before_name,
@@ -207,13 +208,6 @@ def compare(
         launches=min(map(len, launches)),
         launch_spread_percent=spread,
     )
-
-
-def _estimates_launches(launches: list[npt.NDArray[np.float64]], paired: bool, confidence: float) -> bool:
-    """Whether the launches suffice to bound anything by themselves."""
-    sides = [np.zeros((1, len(side))) for side in launches]
-    paired = paired and len(launches[0]) == len(launches[1])
-    return log_ratio_bounds(sides[0], sides[1], paired, confidence) is not None
 
 
 def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:

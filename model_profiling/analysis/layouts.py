@@ -33,6 +33,8 @@ def reshaped(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
             if not runs:
                 return None
             count, step = runs.pop()
+            if count == 0:
+                return None  # nothing is in it, in any order
             if left % count == 0:
                 dimension.append((count, step))
                 left //= count

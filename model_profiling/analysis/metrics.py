@@ -1,5 +1,7 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
@@ -43,15 +45,21 @@ def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
         if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
             sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
             compared = compare(sides[0], sides[1], paired=done[before].session == done[after].session)
-            caveats = dict.fromkeys([*(_heat(manifest, done[name]) for name in (before, after)), _layout(manifest)])
-            comparisons.append(msgspec.structs.replace(compared, caveats=[words for words in caveats if words]))
+            caveats = dict.fromkeys(words for name in (before, after) for words in caveats_of(manifest, name))
+            comparisons.append(msgspec.structs.replace(compared, caveats=list(caveats)))
     return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
 
 
-def _layout(manifest: Manifest) -> str:
+def caveats_of(manifest: Manifest, name: str) -> list[str]:
+    """What a verdict on an experiment has to be read with, in words."""
+    heat = _heat(manifest, manifest.experiments[name])
+    return [*([heat] if heat else []), *layout_caveats(manifest.environment)]
+
+
+def layout_caveats(environment: Mapping[str, object]) -> list[str]:
     """Say so where all launches had one memory layout: they then show nothing of how much it matters."""
-    fixed = manifest.environment.get("address_randomisation") == NOT_RANDOMISED
-    return "address randomisation is off, so this holds for one memory layout" if fixed else ""
+    fixed = environment.get("address_randomisation") == NOT_RANDOMISED
+    return ["address randomisation is off, so this holds for one memory layout"] if fixed else []
 
 
 def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
@@ -65,22 +73,24 @@ def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) ->
     latency = summarise(turns) if turns else None
     if latency is not None and heat:
         latency = msgspec.structs.replace(latency, warnings=[heat, *latency.warnings])
+    tracer, overhead = _tracer(samples), None
+    # A cost that cannot be told from none has no number.
+    if tracer is not None and tracer.verdict == "slower":
+        overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
     return ExperimentMetrics(
         status=record.status,
         latency=latency,
         latency_source=record.latency_source,
-        tracer_overhead_percent=_tracer_overhead(samples) if samples else None,
+        tracer_overhead_percent=overhead,
         disabled=record.features.disabled if record.features else [],
         nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
-        tracer_overhead_measured=bool(samples and samples.traced and samples.timed),
+        tracer_overhead_measured=tracer is not None,
     )
 
 
-def _tracer_overhead(samples: Samples) -> float | None:
-    """How much slower executions are with a tracer, in percent; None where it cannot be told from nothing."""
-    if not samples.traced or not samples.timed:
+def _tracer(samples: Samples | None) -> Comparison | None:
+    """Executions with a tracer held against those without, where there are enough of both to tell anything."""
+    if samples is None or not samples.traced or not samples.timed:
         return None
     compared = compare(("without", samples.timed), ("with", samples.traced), paired=False)
-    if compared.verdict != "slower":
-        return None
-    return (compared.after_ms / compared.before_ms - 1) * 100
+    return compared if compared.high is not None else None

@@ -82,9 +82,11 @@ def _chains(breakdown: Breakdown, graph: ModelGraph) -> list[Chain]:
         for tensor in step.inputs if step else ():
             other = graph.rows.get(tensor.source)
             if other in group and group[other] is not group[row]:
-                group[row] |= group[other]
-                for member in group[other]:
-                    group[member] = group[row]
+                # The smaller joins the larger, so that no row is moved more often than the sizes double.
+                small, large = sorted((group[row], group[other]), key=len)
+                large |= small
+                for member in small:
+                    group[member] = large
     distinct = {id(members): sorted(members) for members in group.values()}
     return [_chain(breakdown, graph, members) for members in distinct.values()]
 

@@ -8,6 +8,7 @@ import numpy as np
 from model_profiling import etdump
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.latency import latency_turns
+from model_profiling.analysis.metrics import caveats_of
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn, experiment_file
@@ -23,6 +24,8 @@ class Chosen:
     etdump: Path
     session: str
     traced_launches: dict[int, int]
+    # What a verdict on it has to be read with.
+    caveats: tuple[str, ...] = ()
 
     def profile(self, table: CategoryTable) -> Profile:
         return profiles(etdump.read(self.etdump), table)[0].with_launches(self.traced_launches)
@@ -65,8 +68,8 @@ def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
         )
     record, samples = manifest.experiments[name], run.samples(manifest, name)
     file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-    turns = latency_turns(record, samples)
-    return Chosen(name, turns, record.latency_source, file, record.session, samples.traced_launches)
+    turns, caveats = latency_turns(record, samples), tuple(caveats_of(manifest, name))
+    return Chosen(name, turns, record.latency_source, file, record.session, samples.traced_launches, caveats)
 
 
 def _dump(path: Path) -> Chosen:

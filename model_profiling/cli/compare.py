@@ -49,6 +49,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import msgspec
+
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.comparison import compare_profiles
@@ -69,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
             paired = bool(before.session) and before.session == after.session
             names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
             latency = compare((names[0], before.turns), (names[1], after.turns), paired)
+            caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
+            latency = msgspec.structs.replace(latency, caveats=caveats)
             old, new = before.profile(table), after.profile(table)
             results.append(
                 (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
@@ -133,6 +137,7 @@ def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chose
 
 def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]":
     """Measure two programs side by side on this machine: shared machine noise cancels."""
+    from model_profiling.analysis.metrics import layout_caveats
     from model_profiling.analysis.selection import Chosen
     from model_profiling.artifacts import ExportPaths
     from model_profiling.errors import InputError
@@ -148,8 +153,10 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
         if not paths.pte.is_file():
             raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
         programs[name] = Program(paths.pte, paths.stem, sample_inputs(paths, export_record(paths)))
+    platform = LocalPlatform()
     with progress() as report:
-        outcomes = measure(LocalPlatform(), programs, scratch, args.threads or 1, report, True, counts)
+        outcomes = measure(platform, programs, scratch, args.threads or 1, report, True, counts)
+    caveats = tuple(layout_caveats(platform.probe().environment))
     found = [
         Chosen(
             name=outcome.program.stem,
@@ -158,6 +165,7 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
             etdump=outcome.file(".etdump"),
             session="now",
             traced_launches=outcome.samples.traced_launches,
+            caveats=caveats,
         )
         for outcome in outcomes.values()
     ]

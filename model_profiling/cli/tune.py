@@ -100,7 +100,8 @@ def _row(entry: "Tried", width: int, baseline: str) -> str:
     speed = "baseline" if entry.name == baseline else "-"
     if entry.comparison is not None:
         compared = entry.comparison
-        speed = numbers.bounded_speedup(compared.ratio, compared.low, compared.high)
+        seen = compared.verdict != "no difference seen"
+        speed = numbers.bounded_speedup(compared.ratio, compared.low, compared.high) if seen else "~"
         speed += " busy" if compared.contended else ""
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"

@@ -24,6 +24,7 @@ _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
 _FOLDERS = ("report_charts", FAILED)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
+MOST_LAUNCHES = 1000
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -37,7 +38,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_runs: Count | None = 10
     traced_runs: Count | None = None
     # How often a process is started for them; without a number, as often as the budget allows.
-    launches: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    launches: Annotated[int, msgspec.Meta(ge=1, le=MOST_LAUNCHES)] | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
     num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     disable_features: list[Annotated[str, msgspec.Meta(pattern=FEATURE_PATTERN)]] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling import etdump, files
-from model_profiling.errors import KitError
+from model_profiling.errors import KitError, RunError
 from model_profiling.pipeline.config import MODES, Experiment
 from model_profiling.pipeline.foreign import LaunchedSession
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds, plan
@@ -103,13 +103,17 @@ class GroupRun:
             for each in rest:
                 self._take(each)
         finally:
-            for session in self._sessions.values():
-                session.close()
+            with contextlib.ExitStack() as stack:
+                for session in self._sessions.values():
+                    stack.callback(session.close)
         for name, outcome in self._outcomes.items():
             if outcome.failure is None:
-                if name in self._dumps:
-                    _merge(self._dumps[name], outcome.file(".etdump"))
-                files.write_json(outcome.file("_samples.json"), outcome.samples)
+                try:
+                    if name in self._dumps:
+                        _merge(self._dumps[name], outcome.file(".etdump"))
+                    files.write_json(outcome.file("_samples.json"), outcome.samples)
+                except KitError as error:
+                    outcome.failure = error
 
     def _take(self, each: Round) -> None:
         """One round: timed lanes side by side, then the others one by one, each straight from its warm-up."""
@@ -148,6 +152,10 @@ class GroupRun:
                 step(lane)
             except KitError as error:
                 outcome.failure = error
+                # What is left of it must not run beside the others.
+                for label in [other.label for other in self._lanes if other.experiment is lane.experiment]:
+                    if label in self._sessions:
+                        self._sessions.pop(label).close()
 
     def _open(self, lane: Lane, launch: int) -> None:
         experiment, outcome = lane.experiment, self._outcomes[lane.experiment.name]
@@ -183,6 +191,8 @@ class GroupRun:
             outcome.features, outcome.ready = session.features, session.ready
 
     def _choose_settle_runs(self) -> int:
+        if not any(lane.kind is Kind.TIMED for lane in self._lanes):
+            return 0
         warm = [min(o.ready.warmup_ns) for o in self._outcomes.values() if o.ready is not None and o.ready.warmup_ns]
         return 1 if not warm or max(warm) < _SETTLE_BELOW_NS else 0
 
@@ -190,8 +200,11 @@ class GroupRun:
         outcome = self._outcomes[lane.experiment.name]
         at_s = round(time.monotonic() - self._start, 6)
         settle = (self.settle_runs or 0) if lane.kind is Kind.TIMED else 0
-        session = self._sessions[lane.label]
+        session, began = self._sessions[lane.label], time.monotonic()
         times = session.run(settle + count)[settle:]
+        if lane.kind is Kind.LAUNCHED:
+            # Such a runner is started by its turn: all that was not execution.
+            self._launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
         taken = Turn(len(self.order) - 1, at_s, times, min(session.preempted, count), launch)
         (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(taken)
 
@@ -227,12 +240,15 @@ class GroupRun:
 
 def _merge(dumps: list[Path], target: Path) -> None:
     """One ETDump from those of all launches."""
-    if len(dumps) == 1:
-        dumps[0].replace(target)
-        return
-    files.write_bytes(target, etdump.merged(dumps))
-    for dump in dumps:
-        dump.unlink()
+    try:
+        if len(dumps) == 1:
+            dumps[0].replace(target)
+            return
+        files.write_bytes(target, etdump.merged(dumps))
+        for dump in dumps:
+            dump.unlink()
+    except OSError as error:
+        raise RunError(f"the ETDump {error.filename} of a launch is gone: {error.strerror}", "Run it again.") from None
 
 
 def keep(outcome: Outcome, home: Path) -> dict[str, str]:

@@ -56,6 +56,7 @@ class Pipeline:
         self._runners: dict[str | None, RunnerRecord] = {}
         # Experiments whose earlier results were kept because the new run failed.
         self._put_aside: set[str] = set()
+        self._earlier: Manifest | None = None
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -112,6 +113,7 @@ class Pipeline:
                 keep(outcome, self._directory.path / FAILED / name)
                 self._put_aside.add(name)
                 continue
+            clear_scratch(self._directory.path / FAILED / name)
             hashes = keep(outcome, self._directory.experiment(name))
             manifest.experiments[name] = _record(
                 outcome, self._platform, fingerprints[name], session, started, hashes, load_before
@@ -121,10 +123,8 @@ class Pipeline:
         return failures
 
     def _succeeded_before(self, name: str) -> bool:
-        """Whether the run directory as it is on disk has a good result of that name."""
-        if not self._directory.manifest_path.exists():
-            return False
-        record = self._directory.manifest().experiments.get(name)
+        """Whether the run directory as it was found has a good result of that name."""
+        record = self._earlier.experiments.get(name) if self._earlier else None
         return record is not None and record.status == "ok"
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
@@ -135,7 +135,7 @@ class Pipeline:
             error.message += f" (and {len(failures) - 1} more)"
         if self._put_aside:
             aside = self._directory.path / FAILED
-            error.hint += f" Earlier results are as they were; what this run left is in {aside}."
+            error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
         return error if isinstance(error, KitError) else RunError(str(error))
 
     def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
@@ -163,7 +163,8 @@ class Pipeline:
             timing=self._platform.timing,
         )
         if self._directory.manifest_path.exists():
-            self._take_over(manifest, self._directory.manifest())
+            self._earlier = self._directory.manifest()
+            self._take_over(manifest, self._earlier)
         return manifest
 
     def _take_over(self, manifest: Manifest, earlier: Manifest) -> None:

@@ -67,6 +67,8 @@ class Lane:
     @property
     def first_runs(self) -> int:
         """The executions of the first launch, before anything has been chosen."""
+        if self.launches == 1:
+            return self.runs or MOST_RUNS_A_LAUNCH
         if self.runs is None:
             return TURN
         return -(-self.runs // self.launches) if self.launches else max(1, min(TURN, self.runs // LEAST_LAUNCHES))
@@ -145,8 +147,8 @@ def lanes_of(
                 # Which kernels run needs no repetition.
                 lanes.append(Lane(experiment, Kind.TRACED, count or 1, 1))
             else:
-                most = min(TRACED_LAUNCHES, count or TRACED_LAUNCHES, launches or TRACED_LAUNCHES)
-                lanes.append(Lane(experiment, Kind.TRACED, count, most))
+                asked = min(TRACED_LAUNCHES, launches, count or launches) if launches is not None else None
+                lanes.append(Lane(experiment, Kind.TRACED, count, asked))
     return lanes
 
 
@@ -162,35 +164,49 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     follows the rule for sampling in two stages: the square root of what a launch costs in executions.
     """
     budget = BUDGET_S if budget_s is None else budget_s
+    least = LEAST_LAUNCHES if budget_s is None else 1
+    traced, traced_runs = _traced(cost, budget, least)
     a_launch = min(MOST_RUNS_A_LAUNCH, max(TURN, math.ceil(math.sqrt(cost.launch_s / max(cost.run_s, 1e-9)))))
-    traced_runs = _traced_runs(cost, budget)
-    traced_s = TRACED_LAUNCHES * (cost.traced_launch_s + traced_runs * cost.traced_run_s)
-    fits = int((budget - traced_s) / max(cost.launch_s + a_launch * cost.run_s, 1e-9))
-    launches = max(LEAST_LAUNCHES if budget_s is None else 1, min(MOST_LAUNCHES, fits))
-    asked = [lane.runs for lane in lanes if lane.launches is None and lane.runs is not None]
+    left_s = budget - traced * (cost.traced_launch_s + traced_runs * cost.traced_run_s)
+    fits = int(left_s / max(cost.launch_s + a_launch * cost.run_s, 1e-9))
+    launches = max(least, min(MOST_LAUNCHES, fits))
+    asked = [lane.runs for lane in lanes if _gives_latency(lane) and lane.launches is None and lane.runs is not None]
     if asked:
         launches = min(launches, max(LEAST_LAUNCHES, max(asked) // TURN))
-    settled = [_settled(lane, launches, traced_runs if lane.kind is Kind.TRACED else a_launch) for lane in lanes]
-    chosen = any(lane.launches is None for lane in lanes)
+    settled = [
+        _settled(lane, launches, a_launch) if _gives_latency(lane) else _settled(lane, traced, traced_runs)
+        for lane in lanes
+    ]
+    chosen = any(_gives_latency(lane) and lane.launches is None for lane in lanes)
     return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as many as asked for"
 
 
-def _traced_runs(cost: Cost, budget_s: float) -> int:
-    """Executions with a tracer in a launch: as many as operators' medians need, or as fit their part of the budget."""
-    each_s = budget_s * TRACED_SHARE / TRACED_LAUNCHES - cost.traced_launch_s
-    return max(TURN, min(-(-TRACED_RUNS // TRACED_LAUNCHES), int(each_s / max(cost.traced_run_s, 1e-9))))
+def _gives_latency(lane: Lane) -> bool:
+    return lane.kind is not Kind.TRACED
+
+
+def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
+    """Launches with a tracer, and executions in each: as many as operators' medians need, or fit their part of it."""
+    part_s, run_s = budget_s * TRACED_SHARE, max(cost.traced_run_s, 1e-9)
+    launches = max(least, min(TRACED_LAUNCHES, int(part_s / (cost.traced_launch_s + TURN * run_s))))
+    runs = int((part_s / launches - cost.traced_launch_s) / run_s)
+    return launches, max(TURN, min(-(-TRACED_RUNS // TRACED_LAUNCHES), runs))
 
 
 def _settled(lane: Lane, launches: int, a_launch: int) -> Lane:
     launches = launches if lane.launches is None else lane.launches
+    if launches == 1 and (lane.launches == 1 or lane.runs is None):
+        return Lane(lane.experiment, lane.kind, lane.first_runs, 1)
     runs = launches * a_launch if lane.runs is None else lane.runs
-    return Lane(lane.experiment, lane.kind, runs, min(launches, runs))
+    # What the first launch has not made needs a second one.
+    launches = max(launches, 2) if runs > lane.first_runs else launches
+    return Lane(lane.experiment, lane.kind, max(runs, lane.first_runs), min(launches, runs))
 
 
 def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
-    if launches > fits:
+    if launches > max(fits, 1):
         return f"an interval takes {launches}, for which a budget of {budget_s:g} s is too short"
-    if launches == fits:
+    if launches >= fits:
         return f"what fits a budget of {budget_s:g} s"
     return "what so many runs are worth" if asked else f"within a budget of {budget_s:g} s"
 

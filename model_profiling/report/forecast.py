@@ -2,7 +2,7 @@
 
 from model_profiling.analysis.forecast import Forecast, Left
 from model_profiling.report.terminal import table
-from model_profiling.report.words import told_apart
+from model_profiling.report.words import unique_labels
 from model_profiling.saying import say
 
 _MOST_LEFT = 5
@@ -10,7 +10,7 @@ _MOST_LEFT = 5
 
 def left_operators(forecast: Forecast) -> list[tuple[str, Left]]:
     """The costliest operators that SME2 leaves as they are, by names that are told apart."""
-    names = told_apart((entry.name, entry.instruction) for entry in forecast.left)
+    names = unique_labels((entry.name, entry.instruction) for entry in forecast.left)
     return list(zip(names, forecast.left, strict=True))[:_MOST_LEFT]
 
 

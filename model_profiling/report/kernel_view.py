@@ -5,7 +5,7 @@ from model_profiling.analysis.kernels import KernelCalls
 from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.xnntrace import TracedKernel
 from model_profiling.report.markdown import row, text
-from model_profiling.report.words import told_apart
+from model_profiling.report.words import unique_labels
 from model_profiling.run_directory import Manifest
 
 
@@ -66,7 +66,7 @@ def kernel_counts(kernels: list[KernelCalls]) -> str:
 
 
 def operator_names(coverage: Coverage) -> list[str]:
-    return told_apart((operator.name, operator.instruction) for operator in coverage.operators)
+    return unique_labels((operator.name, operator.instruction) for operator in coverage.operators)
 
 
 def _row(name: str, operator: CoveredOperator) -> str:

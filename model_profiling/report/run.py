@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.latency import Comparison, latency_turns
+from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.summary import Analysed, AnalysisSummary, has_times
 from model_profiling.report.spans import Span, typical_execution, typical_spans
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
@@ -46,11 +45,6 @@ class Run:
             switched = "+".join(sorted(off - on))
             return f"{switched} off", f"{switched} on"
         return before, after
-
-    def latency_comparison(self, comparison: ProfileComparison) -> Comparison | None:
-        """The latency of the same pair, which comes from other executions than the breakdown."""
-        found = self.summary.metrics.comparisons if self.summary.metrics else []
-        return next((c for c in found if (c.before, c.after) == (comparison.before, comparison.after)), None)
 
     @property
     def shown(self) -> list[str]:

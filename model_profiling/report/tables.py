@@ -95,5 +95,5 @@ def _plain(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     # A control character could end a cell, or hide what its text begins with.
-    text = "".join(c if c.isprintable() else " " for c in cell)
+    text = "".join(c if c == "\n" or c.isprintable() else " " for c in cell)
     return "'" + text if text.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text

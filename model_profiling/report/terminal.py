@@ -14,7 +14,7 @@ from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.report import numbers
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence, told_apart, tracer_cost
+from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost, unique_labels
 from model_profiling.run_directory import Manifest, RunDirectory
 from model_profiling.saying import paint, say
 
@@ -181,7 +181,7 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     lines = [*table(rows, words=1, left={2, 4}), f"  {legend}", "", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
-    names = told_apart((x.after or x.before, x.instruction) for x in operators)
+    names = unique_labels((x.after or x.before, x.instruction) for x in operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
         times = (f"{change.before_ms:.3f} ms", f"{change.after_ms:.3f} ms")

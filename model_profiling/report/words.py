@@ -11,7 +11,7 @@ from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.report.numbers import percent
 
 
-def told_apart(operators: Iterable[tuple[str, int]]) -> list[str]:
+def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
     """Operators' names, each given with its instruction; where delegates share a name, the instruction is added."""
     operators = list(operators)
     count = Counter(name for name, _ in operators)

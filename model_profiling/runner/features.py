@@ -141,10 +141,6 @@ def expand(arch: str, names: list[str]) -> set[str]:
     return gone
 
 
-def known_names(arch: str) -> list[str]:
-    return sorted([feature.name for feature in TABLES[arch]] + list(ALIASES[arch]))
-
-
 def headline(arch: str, present: set[str], dtype: str) -> str | None:
     """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
     choices = HEADLINES[arch]

@@ -11,7 +11,7 @@ from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.run import Run
 from model_profiling.report.theme import Theme
-from model_profiling.report.words import told_apart
+from model_profiling.report.words import unique_labels
 
 __all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
 
@@ -44,7 +44,7 @@ def of_run(run: Run, width: int, theme: Theme) -> dict[str, Spec]:
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
         entries = sorted((e for e in breakdown.instances if e.where != "runtime"), key=lambda e: -e.ms)
-        names = told_apart((e.name, e.instruction) for e in entries)
+        names = unique_labels((e.name, e.instruction) for e in entries)
         top = [(label, e.ms, e.share) for label, e in zip(names, entries, strict=True)]
         found["operators"] = single_operators(top, width, theme, title(f"top operators of {name}"))
     for forecast in run.forecasts[:1]:

@@ -6,7 +6,7 @@ from model_profiling.analysis.comparison import OperatorChange
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, WHITE, Theme
-from model_profiling.report.words import told_apart
+from model_profiling.report.words import unique_labels
 
 MOST_OPERATORS = 12
 
@@ -14,7 +14,7 @@ MOST_OPERATORS = 12
 def operators(changes: Sequence[OperatorChange], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
     """The costliest operators: two bars each, and how many times faster with its interval."""
     chosen = [entry for entry in changes if entry.where != "runtime"]
-    names = told_apart((entry.after or entry.before, entry.instruction) for entry in chosen)
+    names = unique_labels((entry.after or entry.before, entry.instruction) for entry in chosen)
     chosen = chosen[:MOST_OPERATORS]
     values: list[Values] = []
     labels: list[Values] = []

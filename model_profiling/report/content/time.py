@@ -8,7 +8,7 @@ from model_profiling.analysis.comparison import Change, OperatorChange, ProfileC
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Block, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.run import Run
-from model_profiling.report.words import told_apart
+from model_profiling.report.words import unique_labels
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
 MOST_OPERATORS = 15
@@ -121,7 +121,7 @@ def _operator_changes(run: Run, comparison: ProfileComparison) -> Table:
     before, after = run.sides(comparison.before, comparison.after)
     old, new = (_places(run.summary.experiments[n].breakdown) for n in (comparison.before, comparison.after))
     rows = []
-    names = told_apart((entry.after or entry.before, entry.instruction) for entry in comparison.operators)
+    names = unique_labels((entry.after or entry.before, entry.instruction) for entry in comparison.operators)
     for name, entry in zip(names, comparison.operators, strict=True):
         was, now = old.get((entry.instruction, entry.before)), new.get((entry.instruction, entry.after))
         times = _times(entry.change) if run.measured else ()
@@ -154,7 +154,7 @@ def _operators_alone(run: Run, name: str) -> Table:
     breakdown = run.summary.experiments[name].breakdown
     rows = []
     entries = sorted(breakdown.instances, key=lambda entry: -entry.ms) if run.measured else breakdown.instances
-    names = told_apart((entry.name, entry.instruction) for entry in entries)
+    names = unique_labels((entry.name, entry.instruction) for entry in entries)
     for label, entry in zip(names, entries, strict=True):
         spread = entry.spread
         times = (
