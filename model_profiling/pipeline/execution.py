@@ -209,11 +209,14 @@ class GroupRun:
         (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(taken)
 
     def _finish(self, lane: Lane) -> None:
-        session = self._sessions.pop(lane.label)
+        session, began = self._sessions.pop(lane.label), time.monotonic()
         try:
             done = session.finish()
         finally:
             session.close()
+        if not self.launches and lane.label in self._launch_s:
+            # On a device, ending a process and fetching its files takes time too.
+            self._launch_s[lane.label] += time.monotonic() - began
         outcome = self._outcomes[lane.experiment.name]
         if outcome.done is None and self._keeps_outputs(lane):
             outcome.done = done
