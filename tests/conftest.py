@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
+# Tests that do not judge a verdict need no long measurement.
+QUICK = {"SME2_KIT_BUDGET_S": "3"}
 
 
 def needs(available: bool, what: str) -> None:
@@ -85,7 +87,7 @@ def kit(
 ) -> "subprocess.CompletedProcess[str]":
     """Run `sme2-kit` as a user does, in a process of its own."""
     command = [sys.executable, "-m", "model_profiling", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)
 
 

@@ -286,3 +286,12 @@ def test_the_templates_and_examples_are_valid_but_for_their_placeholders(path: P
     copy.write_text(text)
     config = load_config(copy)
     assert compare_pairs(config)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "long", "nan", "inf", "1e9"])
+def test_a_budget_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("SME2_KIT_BUDGET_S", text)
+    with pytest.raises(InputError, match="SME2_KIT_BUDGET_S"):
+        plan([], Cost(1, 1), None)
+    monkeypatch.setenv("SME2_KIT_BUDGET_S", "")
+    assert plan([], Cost(1, 1), None)[0] == []

@@ -243,7 +243,7 @@ def test_two_programs_are_measured_in_turns_and_judged(register: Any, toy: Toy, 
     register("small", SmallModel)
     small = export(ExportRequest("small", tmp_path, "fp32")).paths.pte
     for _ in range(3):
-        done = kit("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json")
+        done = kit("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json", "--budget", 10)
         (found,) = json.loads(done.stdout)
         assert found["latency"]["paired"]
         if not found["latency"]["contended"]:

@@ -77,7 +77,8 @@ def test_what_a_busy_machine_measured_does_not_win() -> None:
 
 def test_toy_cnn_has_a_real_win_and_a_second_tune_does_nothing_again(tmp_path: Path) -> None:
     for force in ([], ["--force"], ["--force"]):
-        done = kit("tune", "toy_cnn", "--json", "--outdir", tmp_path / "tune", *force, cwd=tmp_path)
+        quiet = {"SME2_KIT_BUDGET_S": "20"}
+        done = kit("tune", "toy_cnn", "--json", "--outdir", tmp_path / "tune", *force, cwd=tmp_path, env=quiet)
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         tried = {entry["name"]: entry for entry in result["tried"]}

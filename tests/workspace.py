@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import QUICK, ROOT
 
 
 def fresh_workspace(home: Path) -> Path:
@@ -46,6 +46,7 @@ def shell(script: str, workspace: Path, timeout: float = 900) -> "subprocess.Com
     path = f"{workspace / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     # The workspace's own code, wherever this environment's editable install points.
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(workspace), "VIRTUAL_ENV": str(workspace / ".venv")}
+    environment |= QUICK
     # Not interactive, so an activate script that touches unset variables must not end it: no -u.
     command = ["bash", "-eo", "pipefail", "-c", script]
     return subprocess.run(

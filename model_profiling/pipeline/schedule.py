@@ -5,15 +5,19 @@ is launched several times, and the count follows from what a launch and an execu
 """
 
 import math
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from model_profiling.errors import InputError
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 
-# The time that the executions of one group of experiments may take unless the user says otherwise.
+# The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
+# that changes it for all commands.
 BUDGET_S = 30.0
+BUDGET_VARIABLE = "SME2_KIT_BUDGET_S"
 # Fewer launches bound no ratio at 95 % (analysis/intervals.py); more than MOST_LAUNCHES tell hardly more.
 LEAST_LAUNCHES = 6
 MOST_LAUNCHES = 100
@@ -163,7 +167,7 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     With the default budget no run has fewer launches than an interval takes. How many executions a launch is worth
     follows the rule for sampling in two stages: the square root of what a launch costs in executions.
     """
-    budget = BUDGET_S if budget_s is None else budget_s
+    budget = default_budget_s() if budget_s is None else budget_s
     least = LEAST_LAUNCHES if budget_s is None else 1
     traced, traced_runs = _traced(cost, budget, least)
     a_launch = min(MOST_RUNS_A_LAUNCH, max(TURN, math.ceil(math.sqrt(cost.launch_s / max(cost.run_s, 1e-9)))))
@@ -179,6 +183,18 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     ]
     chosen = any(_gives_latency(lane) and lane.launches is None for lane in lanes)
     return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as many as asked for"
+
+
+def default_budget_s() -> float:
+    """The budget of commands that name none."""
+    text = os.environ.get(BUDGET_VARIABLE, "")
+    try:
+        seconds = float(text) if text else BUDGET_S
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 1e6:
+        raise InputError(f"{BUDGET_VARIABLE} is {text!r}, not a number of seconds above 0", "Unset it, or say 30.")
+    return seconds
 
 
 def _gives_latency(lane: Lane) -> bool:
