@@ -139,7 +139,8 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         change = entry.change
         assert [cell[0] for cell in cells[1:3]] == [numbers.ms(change.before_ms), numbers.ms(change.after_ms)]
         assert [float(cell[1]) for cell in cells[1:3]] == [change.before_ms, change.after_ms]
-        assert cells[3][0] == numbers.ratio(change.ratio) and cells[4][0] == numbers.interval(change.low, change.high)
+        bounds = (change.low, change.high)
+        assert [cells[3][0], cells[4][0]] == [numbers.speedup(change.ratio, *bounds), numbers.interval(*bounds)]
     for name, experiment_analysis in summary.experiments.items():
         with next((reported / name).glob("*_ops_stats.csv")).open() as file:
             lines = list(csv.DictReader(file))

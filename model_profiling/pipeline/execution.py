@@ -142,7 +142,7 @@ class GroupRun:
         self._guarded(index, functools.partial(self._turn, launch=launch, count=count))
         self._done += count
         of = f"/{self.launches}" if self.launches else ""
-        self._report(f"launch {launch + 1}{of}", self._done, self._total)
+        self._report(f"launch {launch + 1}{of}, turn {len(self.order)}", self._done, self._total)
 
     def _guarded(self, index: int, step: Callable[[Lane], None]) -> None:
         lane = self._lanes[index]
