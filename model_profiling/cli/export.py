@@ -77,13 +77,15 @@ def _settings(texts: list[str]) -> tuple[tuple[str, int | str], ...]:
 def _shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
     from model_profiling.errors import InputError
 
-    try:
-        shapes = tuple(tuple(int(size) for size in text.replace("x", ",").split(",")) for text in texts)
-    except ValueError:
-        raise InputError(f"--input-shape {texts[-1]} is no shape", "Write it as 1,3,224,224.") from None
-    if any(size < 1 for shape in shapes for size in shape):
-        raise InputError(f"--input-shape {texts[-1]} has a size below 1", "Write it as 1,3,224,224.")
-    return shapes
+    shapes = []
+    for text in texts:
+        try:
+            shapes.append(tuple(int(size) for size in text.replace("x", ",").split(",")))
+        except ValueError:
+            raise InputError(f"--input-shape {text} is no shape", "Write it as 1,3,224,224.") from None
+        if min(shapes[-1]) < 1:
+            raise InputError(f"--input-shape {text} has a size below 1", "Write it as 1,3,224,224.")
+    return tuple(shapes)
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
