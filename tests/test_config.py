@@ -206,7 +206,7 @@ def test_a_budget_is_for_the_tracer_too(write: Any) -> None:
     chosen = {"num_runs": None}
     experiments = load_config(write(experiments=[{"name": "a", **chosen}, {"name": "b", **chosen}])).experiments
     lanes, _ = plan(lanes_of(experiments, set()), Cost(8.0, 2.0, 8.0, 2.0), 20.0)
-    assert [lane.launches for lane in lanes] == [1, 1, 1, 1] or max(lane.launches or 0 for lane in lanes) == 2
+    assert [lane.launches for lane in lanes] == [1, 1, 1, 1]
 
 
 def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:
