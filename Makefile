@@ -39,8 +39,10 @@ setup: $(VENV)/.setup
 demo: $(VENV)/.setup
 	$(BIN)/sme2-kit quicktest
 
+# Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not models and not measures" -n logical --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -m measures
 
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev

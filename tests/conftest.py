@@ -1,5 +1,6 @@
 """What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -13,6 +14,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # Tests that do not judge a verdict need no long measurement.
+LONGEST_FIRST = (
+    "documents",
+    "cross_compiling",
+    "tune",
+    "test_emulator",
+    "test_advice",
+    "test_android_faults",
+    "workflow",
+)
 QUICK = {"SME2_KIT_BUDGET_S": "3"}
 
 
@@ -39,6 +49,23 @@ def needs_emulator() -> None:
     needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file share costly fixtures and so a worker; those marked with a group of their own do not.
+
+    The longest begin first, so that no worker is left alone with one of them at the end.
+    """
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(_group(item), len(order)))
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0] if marker.args else marker.kwargs["name"]) if marker else ""
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skip is a failure, unless its reason is the hardware."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -59,12 +86,41 @@ def runner() -> Path:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """toy_cnn in each dtype, in one directory, as a user who tries them one after another would have it."""
-    from model_profiling.export.exporter import ExportRequest, export
+def exported(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> dict[str, Any]:
+    """toy_cnn in each dtype, in one directory, as a user who tries them one after another would have it.
 
-    outdir = tmp_path_factory.mktemp("artifacts")
-    return {dtype: export(ExportRequest("toy_cnn", outdir, dtype, save_graph=True)) for dtype in DTYPES}
+    Exported once for all workers and sessions, unless the kit's own cache says that something changed.
+    """
+    from model_profiling.export.cache import cached
+    from model_profiling.export.request import ExportRequest
+
+    store = _kept(pytestconfig, tmp_path_factory.getbasetemp(), "exports")
+    with (store / ".tests-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for dtype in DTYPES:
+            request = ExportRequest("toy_cnn", store / "toy_cnn", dtype, save_graph=True)
+            if cached(request) is None:
+                from model_profiling.export.exporter import export
+
+                export(request)
+        outdir = tmp_path_factory.mktemp("toy") / "artifacts"
+        shutil.copytree(store / "toy_cnn", outdir)
+    found = {dtype: cached(ExportRequest("toy_cnn", outdir, dtype, save_graph=True)) for dtype in DTYPES}
+    assert all(found.values())
+    return found
+
+
+def _kept(config: pytest.Config, otherwise: Path, name: str) -> Path:
+    """A directory that is there again in the next session; where pytest keeps none, one in `otherwise`."""
+    if config.cache is not None:
+        return config.cache.mkdir(name)
+    (otherwise / name).mkdir(exist_ok=True)
+    return otherwise / name
+
+
+def tune_home(config: pytest.Config, otherwise: Path) -> Path:
+    """Where `tune` works on toy_cnn: its exports take longest, and the kit knows whether they still hold."""
+    return _kept(config, otherwise, "tune")
 
 
 @pytest.fixture(scope="session")

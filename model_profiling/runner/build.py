@@ -161,18 +161,34 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
         built = Path(scratch) / "runner"
         built.mkdir()
         (built / "kit_tables.h").write_text(tables)
-        call = compile_command(target, sdk, command, built, NATIVE / "main.cpp", built / runner.name)
-        done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=built)
-        if done.returncode != 0:
-            log = home.with_suffix(".log")
-            log.write_text(" ".join(call) + "\n\n" + done.stderr)
-            first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-            raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler's words are in {log}.")
+        for call in _calls(target, sdk, command, built, built / runner.name):
+            done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=built)
+            if done.returncode != 0:
+                log = home.with_suffix(".log")
+                log.write_text(" ".join(call) + "\n\n" + done.stderr)
+                first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+                raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler's words are in {log}.")
         try:
             built.rename(home)
         except OSError:
             if not runner.is_file():
                 raise SetupError(f"{home} cannot be written", "Check its permissions, or set SME2_KIT_CACHE.") from None
+
+
+def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, out: Path) -> list[list[str]]:
+    """What to call in turn to make the runner.
+
+    Zig would build a C++ library into it, for a minute and more. On macOS the system has one, which ExecuTorch's
+    libraries use and load: the runner finds its symbols there.
+    """
+    source = NATIVE / "main.cpp"
+    whole = compile_command(target, sdk, command, tables, source, out)
+    if "ziglang" not in command:
+        return [whole]
+    end = whole.index(str(source))
+    compiled = out.with_suffix(".o")
+    link = [*command, str(compiled), *whole[end + 1 :], "-nostdlib++", "-Wl,-undefined,dynamic_lookup"]
+    return [[*whole[: end + 1], "-c", "-o", str(compiled)], link]
 
 
 def generate_tables(target: Target) -> str:
