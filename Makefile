@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
+PARALLEL := -n logical --dist loadgroup --no-loadscope-reorder
+
 .PHONY: help setup setup-models demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
 help:
@@ -41,7 +43,7 @@ demo: $(VENV)/.setup
 
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m "not models and not measures" -n logical --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL)
 	$(BIN)/python -m pytest -m measures
 
 # torch is named so that pip keeps the build that is there.
@@ -53,7 +55,7 @@ $(VENV)/.setup-models: $(VENV)/.setup-dev
 setup-models: $(VENV)/.setup-models
 
 test-models: setup-models
-	$(BIN)/python -m pytest -m models --durations=0
+	$(BIN)/python -m pytest -m models $(PARALLEL)
 
 lint: $(VENV)/.setup-dev
 	$(BIN)/ruff format --check .

@@ -13,17 +13,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
+# Tests, or files of tests, that a worker begins with.
+LONGEST_FIRST = ("documents", "cross_compiling", "tune", "test_emulator", "test_zoo", "test_android_faults", "workflow")
 # Tests that do not judge a verdict need no long measurement.
-LONGEST_FIRST = (
-    "documents",
-    "cross_compiling",
-    "tune",
-    "test_emulator",
-    "test_advice",
-    "test_android_faults",
-    "workflow",
-)
 QUICK = {"SME2_KIT_BUDGET_S": "3"}
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has one processor; torch would start threads for all of them.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def needs(available: bool, what: str) -> None:
