@@ -1,6 +1,7 @@
 """What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests import warm
+
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # Tests, or files of tests, that a worker begins with.
 LONGEST_FIRST = ("documents", "cross_compiling", "tune", "test_emulator", "test_zoo", "test_android_faults", "workflow")
+# Commands that import torch: their processes are forked from one that has done so.
+EXPORTING = ("export", "check", "tune")
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "3"}
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -72,6 +77,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if "hardware: " not in reason:
             reporter.write_line(f"CI may not skip {report.nodeid}: {reason}", red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+_shared_home: list[Path] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A directory that all workers of a session have in common."""
+    base = tmp_path_factory.getbasetemp()
+    _shared_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture(scope="session")
@@ -138,8 +153,11 @@ def kit(
     *arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run `sme2-kit` as a user does, in a process of its own."""
-    command = [sys.executable, "-m", "model_profiling", *map(str, arguments)]
+    words = [str(argument) for argument in arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
+    if words[0] in EXPORTING and importlib.util.find_spec("executorch"):
+        return warm.run(_shared_home[0], words, cwd, environment)
+    command = [sys.executable, "-m", "model_profiling", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)
 
 
