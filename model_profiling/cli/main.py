@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.installation import install_command
 from model_profiling.saying import warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
@@ -68,9 +69,7 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(f"unknown arguments: {' '.join(unknown)}", f"See `sme2-kit {args.command} --help`.", 2)
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
-        return _fail(
-            f"the Python package {error.name} is missing", "Run `make setup`, then `source .venv/bin/activate`.", 3
-        )
+        return _missing(error)
     return run_guarded(command.run, args)
 
 
@@ -101,6 +100,10 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
         return 0
     except MemoryError:
         return _fail("out of memory", "Close other programs, or use a smaller model.", 3)
+    except ModuleNotFoundError as error:
+        if debug:
+            raise
+        return _missing(error)
     except OSError as error:
         if debug:
             raise
@@ -119,6 +122,10 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
     raise KeyboardInterrupt
+
+
+def _missing(error: ModuleNotFoundError) -> int:
+    return _fail(f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3)
 
 
 def _fail(message: str, hint: str, code: int) -> int:
