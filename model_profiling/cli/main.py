@@ -35,6 +35,7 @@ COMMANDS = (
     "skills",
     "validate-skill",
     "mcp",
+    "completions",
 )
 
 
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
         return _fail(f"there is no command {argv[0]!r}", hint, 2)
     try:
-        parser = _parser()
+        parser = make_parser()
         if not argv:
             parser.print_help()
             return 2
@@ -133,7 +134,8 @@ def _fail(message: str, hint: str, code: int) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line, every subcommand in it."""
     parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
