@@ -1,0 +1,183 @@
+"""The kit as pip installs it: built, installed into a new environment outside the clone, and used there."""
+
+import ast
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from model_profiling import __version__, installation
+from model_profiling.platforms.local import local_name
+from tests.conftest import QUICK, ROOT, needs
+
+EXTRAS = ("run", "export", "mcp", "vision", "transformers", "models")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with the kit from its wheel, and everything else from the one that runs the tests."""
+
+    wheel: Path
+    home: Path
+
+    @property
+    def python(self) -> Path:
+        return self.home / "bin" / "python"
+
+    def run(self, *command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, **QUICK}
+        environment.pop("PYTHONPATH", None)
+        words = list(map(str, command))
+        return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+    def kit(self, line: str, cwd: Path) -> str:
+        """What `sme2-kit …` prints; it must succeed."""
+        done = self.run(self.home / "bin" / "sme2-kit", *shlex.split(line), cwd=cwd)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "make " not in done.stdout + done.stderr
+        return done.stdout
+
+    def without_torch(self, line: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+        """The same where torch is not installed, whatever the exit code."""
+        code = (
+            "import sys; sys.modules.update(dict.fromkeys(('torch', 'torchao', 'executorch')));"
+            "from model_profiling.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        )
+        return self.run(self.python, "-c", code, *shlex.split(line), cwd=cwd)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    from importlib.util import find_spec
+
+    needs(find_spec("hatchling") is not None, "hatchling")
+    home = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(home)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = home.glob("*.whl")
+    venv.create(home / "env", with_pip=False, symlinks=True)
+    kit = Installed(wheel, home / "env")
+    pip = [sys.executable, "-m", "pip", "--python", str(kit.python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    # A path in a .pth file is searched, but the .pth files in it are not read: the clone's own install stays outside.
+    (site,) = (home / "env" / "lib").glob("python3*/site-packages")
+    (site / "others.pth").write_text("".join(f"{sysconfig.get_path(name)}\n" for name in ("purelib", "platlib")))
+    return kit
+
+
+def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(installed: Installed, tmp_path: Path) -> None:
+    names = zipfile.ZipFile(installed.wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"model_profiling", f"executorch_sme2_kit-{__version__}.dist-info"}
+    assert not [name for name in names if "/out_" in name or "__pycache__" in name]
+    assert len([name for name in names if name.startswith("model_profiling/skills/texts/0")]) == 8
+    code = "import importlib.metadata as m, model_profiling as p; print(p.__file__, m.version('executorch-sme2-kit'))"
+    file, version = installed.run(installed.python, "-c", code, cwd=tmp_path).stdout.split()
+    assert Path(file).is_relative_to(installed.home) and version == __version__
+    assert installed.kit("--version", tmp_path) == f"sme2-kit {__version__}\n"
+
+
+def test_a_user_of_the_wheel_finds_results_in_out_model_and_nothing_else(installed: Installed, tmp_path: Path) -> None:
+    pytest.importorskip("executorch.exir")
+    before = _files(installed.home)
+
+    def here() -> set[str]:
+        return {path.name for path in tmp_path.iterdir()}
+
+    assert "ok      torch" in installed.kit("doctor", tmp_path)
+    assert "toy_cnn" in installed.kit("models", tmp_path)
+    assert here() == set()
+    assert "report ok" in installed.kit("quicktest", tmp_path)
+    assert here() == {"out_toy_cnn"}
+    assert "sme2-kit export my_net/model.py" in installed.kit("new-model my_net", tmp_path)
+    assert "my_net/model.py:MyNet" in installed.kit("models", tmp_path)
+    # A neighbour that is imported while the model is built is the user's as well.
+    (tmp_path / "my_net" / "parts.py").write_text("from torch.nn import Linear\n")
+    model = tmp_path / "my_net" / "model.py"
+    model.write_text(model.read_text().replace("nn.Linear(", "__import__('parts').Linear("))
+    mine = _files(tmp_path / "my_net")
+    installed.kit("export my_net/model.py", tmp_path)
+    installed.kit("run out_my_net/artifacts/my_net_xnnpack_fp32.pte --html --quiet", tmp_path)
+    assert (tmp_path / "out_my_net" / "runs" / local_name() / "report.html").is_file()
+    assert _files(tmp_path / "my_net") == mine
+    installed.kit("skills install --to skills", tmp_path)
+    assert here() == {"out_toy_cnn", "my_net", "out_my_net", "skills"}
+    written = {path for path in _files(installed.home) - before if path.suffix != ".pyc"}
+    assert written == set(), "what pip installed is not written to"
+
+
+def test_hints_of_the_wheel_name_pip(installed: Installed, tmp_path: Path) -> None:
+    for line in ("export toy_cnn", "check toy_cnn", "doctor --essentials", "models"):
+        done = installed.without_torch(line, tmp_path)
+        assert done.returncode == (0 if line == "models" else 3), done.stderr
+        said = done.stdout + done.stderr
+        assert "pip install 'executorch-sme2-kit[export]'" in said and "make " not in said, said
+    assert list(tmp_path.iterdir()) == []
+
+
+def _files(home: Path) -> set[Path]:
+    return {path for path in home.rglob("*") if path.is_file()}
+
+
+def _in_clone(monkeypatch: pytest.MonkeyPatch, root: Path, prefix: Path, complete: bool) -> None:
+    """As if the package lay in a clone at `root`, run by the Python of `prefix`."""
+    (root / "model_profiling").mkdir(parents=True)
+    (root / ".venv").mkdir()
+    for name in ("Makefile", "pyproject.toml"):
+        (root / name).write_bytes((ROOT / name).read_bytes())
+    if complete:
+        (root / ".venv" / ".setup").touch()
+    monkeypatch.setattr(installation, "PACKAGE", root / "model_profiling")
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("prefix", ["clone/.venv", "another", "/usr"])
+@pytest.mark.parametrize("here", ["clone", ".", "clone/model_profiling"])
+def test_hints_of_a_clone_name_what_works_there(
+    here: str, prefix: str, complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "clone"
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    _in_clone(monkeypatch, root, tmp_path / prefix, complete)
+    monkeypatch.chdir(tmp_path / here)
+    for extra in EXTRAS:
+        command = installation.install_command(extra)
+        subprocess.run(["bash", "-nc", command], check=True)
+        # make changes nothing where it believes to be done, nor in an environment that is not its own.
+        useless = complete if prefix == "clone/.venv" else prefix == "another"
+        assert command.startswith("make ") == (extra in ("run", "export") and not useless), command
+        if command.startswith("make "):
+            asked = subprocess.run([*shlex.split(command.split("&&")[0]), "-n"], capture_output=True, text=True)
+            assert asked.returncode == 0, asked.stderr
+        else:
+            assert (Path(shlex.split(command)[3].partition("[")[0]) / "pyproject.toml").is_file()
+    assert installation.stands_in_clone() == (here != ".")
+
+
+@pytest.mark.parametrize("strangers", [(), ("Makefile",), ("Makefile", "pyproject.toml")])
+def test_a_project_that_holds_the_package_is_not_taken_for_the_clone(
+    strangers: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in strangers:
+        (tmp_path / name).write_text('name = "somebody-else"\n')
+    monkeypatch.setattr(installation, "PACKAGE", tmp_path / "model_profiling")
+    monkeypatch.chdir(tmp_path)
+    assert installation.install_command("export") == "pip install 'executorch-sme2-kit[export]'"
+    assert not installation.stands_in_clone()
+    assert installation.default_output("toy_cnn") == Path("out_toy_cnn")
+
+
+def test_one_place_decides_how_the_kit_is_installed() -> None:
+    """No other module spells out make, or pip with the kit's own name."""
+    for path in (ROOT / "model_profiling").rglob("*.py"):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)]
+        for text in texts:
+            if isinstance(text, str) and path.name != "installation.py":
+                assert "make setup" not in text and "install 'executorch-sme2" not in text, path
