@@ -15,7 +15,7 @@ import pytest
 
 from model_profiling import __version__, installation
 from model_profiling.platforms.local import local_name
-from tests.conftest import QUICK, ROOT, needs
+from tests.conftest import ROOT, needs
 
 EXTRAS = ("run", "export", "mcp", "vision", "transformers", "models")
 
@@ -32,8 +32,10 @@ class Installed:
         return self.home / "bin" / "python"
 
     def run(self, *command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, **QUICK}
-        environment.pop("PYTHONPATH", None)
+        # As a user's shell has it: our own paths, and a wish for no compiled files, would hide what is written where.
+        ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+        environment = {name: value for name, value in os.environ.items() if name not in ours}
+        environment["SME2_KIT_BUDGET_S"] = "1"
         words = list(map(str, command))
         return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
