@@ -8,10 +8,11 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup setup-models demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
+.PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
+	@echo "make check   format, lint, types and the fast tests, in under a minute"
 	@echo "make test    run all tests"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
@@ -41,6 +42,11 @@ demo: $(VENV)/.setup
 
 test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest
+
+# Tests that neither export nor measure: what to run before every commit.
+FAST := $(addprefix tests/test_,categories.py cli.py completions.py config.py features.py latency.py workflows.py)
+check: lint
+	$(BIN)/python -m pytest -n 2 --durations=3 $(FAST)
 
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev
