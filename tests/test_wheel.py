@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -121,6 +122,26 @@ def test_a_user_of_the_wheel_finds_results_in_out_model_and_nothing_else(install
     assert here() == {"my_net", "out_my_net", "skills"}
     written = {path for path in _files(installed.home) - before if path.suffix != ".pyc"}
     assert written == set(), "what pip installed is not written to"
+
+
+def test_skills_of_the_wheel_name_nothing_that_only_a_clone_has(installed: Installed, tmp_path: Path) -> None:
+    installed.kit("skills install --to skills", tmp_path)
+    texts = [path.read_text() for path in sorted((tmp_path / "skills").glob("*/SKILL.md"))]
+    modules: set[str] = set()
+    assert len(texts) == 8
+    for text in texts:
+        body = text.partition("metadata:")[2].partition("duration:")[2]
+        assert not re.search(r"\bmake \w|\.venv|clone[d ]|(?<!/)model_profiling/|install -e", body), text
+        for path in re.findall(r"/\S+/model_profiling/[\w./]+", body):
+            assert Path(path).exists(), path
+        for block in re.findall(r"```bash.*?\n(.*?)```", body, re.DOTALL):
+            assert block.strip(), text
+            subprocess.run(["bash", "-n"], input=block, text=True, check=True)
+        modules |= set(re.findall(r"python -m ([\w.]+\w)", body))
+    assert modules
+    for module in modules:
+        done = installed.run(installed.python, "-m", module, "--help", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
 
 
 def test_hints_of_the_wheel_name_pip(installed: Installed, tmp_path: Path) -> None:
