@@ -207,8 +207,18 @@ def test_a_project_that_holds_the_package_is_not_taken_for_the_clone(
 
 def test_one_place_decides_how_the_kit_is_installed() -> None:
     """No other module spells out make, or pip with the kit's own name."""
+    # The second rewrites texts that were written for a clone.
+    deciding = ("installation.py", "without_clone.py")
     for path in (ROOT / "model_profiling").rglob("*.py"):
         texts = [node.value for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Constant)]
         for text in texts:
-            if isinstance(text, str) and path.name != "installation.py":
+            if isinstance(text, str) and path.name not in deciding:
                 assert "make setup" not in text and "install 'executorch-sme2" not in text, path
+
+
+def test_one_place_states_the_version_and_the_changelog_knows_it() -> None:
+    assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text()
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[:2] == ["Unreleased", __version__]
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
+        assert f"executorch_sme2_kit-{__version__}" not in path.read_text(), path
