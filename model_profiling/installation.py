@@ -42,14 +42,9 @@ def install_command(extra: str) -> str:
     # In an environment of the user's own, or in one that make believes complete, `make setup` would change nothing.
     useless = (own / ".setup").is_file() if in_own else sys.prefix != sys.base_prefix
     if extra in _OF_SETUP and not useless:
-        return f"{make_command('setup')} && source {shlex.quote(str(shown(own / 'bin' / 'activate')))}"
-    return f"pip install -e '{shown(root)}[{extra}]'"
-
-
-def make_command(target: str) -> str:
-    """`make target`, for the Makefile of the clone wherever the user stands."""
-    root = shown(clone() or Path())
-    return f"make {target}" if root == Path() else f"make -C {shlex.quote(str(root))} {target}"
+        make = "make" if shown(root) == Path() else f"make -C {shlex.quote(str(root))}"
+        return f"{make} setup && source {shlex.quote(str(shown(own / 'bin' / 'activate')))}"
+    return f"pip install -e {shlex.quote(f'{shown(root)}[{extra}]')}"
 
 
 def shown(path: Path) -> Path:
