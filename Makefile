@@ -10,10 +10,11 @@ TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.to
 
 PARALLEL := -n logical --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help setup setup-models demo test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
+.PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
+	@echo "make check   format, lint, types and the fast tests, in under a minute"
 	@echo "make test    run all tests"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
@@ -45,6 +46,13 @@ demo: $(VENV)/.setup
 test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL)
 	$(BIN)/python -m pytest -m measures
+
+# Tests that neither export nor measure: what to run before every commit.
+FAST := $(addprefix tests/test_,categories.py cli.py completions.py config.py features.py latency.py workflows.py) \
+  --deselect tests/test_categories.py::test_a_real_dump_of_portable_kernels_names_them_as_the_libraries_do \
+  --deselect tests/test_cli.py::test_failures_are_two_lines_and_an_exit_code_without_a_traceback
+check: lint
+	$(BIN)/python -m pytest $(PARALLEL) --durations=3 $(FAST)
 
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev

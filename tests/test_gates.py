@@ -165,28 +165,11 @@ def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_p
     assert kit("compare", run.path, copy, "--fail-if-slower", 1, "--strict").returncode == 1
 
 
-def test_the_workflow_is_valid_and_its_shell_parses() -> None:
-    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-    assert workflows
-    for path in workflows:
-        workflow = yaml.safe_load(path.read_text())
-        # YAML reads the key `on` as true.
-        assert {"name", True, "jobs"} <= set(workflow)
-        for job in workflow["jobs"].values():
-            assert job["runs-on"] and job["steps"]
-            for step in job["steps"]:
-                assert ("uses" in step) != ("run" in step)
-                if "run" in step:
-                    script = re.sub(r"\$\{\{.*?\}\}", "x", step["run"])
-                    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-
-
 @pytest.mark.xdist_group("workflow")
 def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""
     pytest.importorskip("executorch.exir")
-    (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
-    content = yaml.safe_load(workflow.read_text())
+    content = yaml.safe_load((ROOT / ".github" / "workflows" / "performance.yml").read_text())
     environment = {**os.environ, **content["env"], "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     for side in ("base", "change"):
         fresh_workspace(tmp_path / side)

@@ -15,6 +15,7 @@ pytest.importorskip("executorch.exir")
 import model_profiling.models as registry
 from model_profiling.cli import models as models_command
 from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.installation import install_command
 from model_profiling.models import register_model, registered_models
 from model_profiling.models.loading import find_model, load_model
 from model_profiling.models.model_base import EagerModelBase
@@ -100,7 +101,7 @@ def test_a_missing_package_is_named_and_no_other_model_stands_in(
     register_model("known_lack", "lacking:Model", requires=("a_package_nobody_has",), extra="vision")
     with pytest.raises(SetupError) as caught:
         load_model("known_lack")
-    assert caught.value.hint == "pip install 'executorch-sme2-kit[vision]'"
+    assert caught.value.hint == install_command("vision")
 
 
 class Offline(EagerModelBase):

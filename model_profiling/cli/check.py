@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         with kept_off_terminal(loud):
             from model_profiling.export.exporter import ExportRequest
             from model_profiling.export.forecast import forecast
-        log = Path(f"{name}_check.log")
+        log = Path(f"out_{name}") / "check.log"
         options = load_options(args)
         request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
         found = forecast(request, log, announce)

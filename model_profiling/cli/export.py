@@ -163,6 +163,7 @@ def run(args: argparse.Namespace) -> int:
 def export_with_progress(request: ExportRequest, label: str = "export") -> ExportResult:
     """Import torch, export, and say which stage runs."""
     from model_profiling.errors import SetupError
+    from model_profiling.installation import install_command
 
     with stage_progress(label, plain=request.loud) as announce:
         announce("import torch and executorch")
@@ -173,7 +174,7 @@ def export_with_progress(request: ExportRequest, label: str = "export") -> Expor
                 from model_profiling.export.exporter import export
         except ModuleNotFoundError as error:
             raise SetupError(
-                f"exporting needs {error.name}, which is not installed", "pip install 'executorch-sme2-kit[export]'"
+                f"exporting needs {error.name}, which is not installed", install_command("export")
             ) from error
         return export(request, announce)
 

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.installation import install_command
 from model_profiling.saying import warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
@@ -34,6 +35,7 @@ COMMANDS = (
     "skills",
     "validate-skill",
     "mcp",
+    "completions",
 )
 
 
@@ -59,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
         return _fail(f"there is no command {argv[0]!r}", hint, 2)
     try:
-        parser = _parser()
+        parser = make_parser()
         if not argv:
             parser.print_help()
             return 2
@@ -68,9 +70,7 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(f"unknown arguments: {' '.join(unknown)}", f"See `sme2-kit {args.command} --help`.", 2)
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
-        return _fail(
-            f"the Python package {error.name} is missing", "Run `make setup`, then `source .venv/bin/activate`.", 3
-        )
+        return _missing(error)
     return run_guarded(command.run, args)
 
 
@@ -101,6 +101,10 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
         return 0
     except MemoryError:
         return _fail("out of memory", "Close other programs, or use a smaller model.", 3)
+    except ModuleNotFoundError as error:
+        if debug:
+            raise
+        return _missing(error)
     except OSError as error:
         if debug:
             raise
@@ -121,12 +125,17 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _missing(error: ModuleNotFoundError) -> int:
+    return _fail(f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3)
+
+
 def _fail(message: str, hint: str, code: int) -> int:
     warn(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line, every subcommand in it."""
     parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",

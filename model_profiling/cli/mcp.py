@@ -14,14 +14,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import InputError, SetupError
+    from model_profiling.installation import install_command
 
     if not args.workspace.is_dir():
         raise InputError(f"workspace {args.workspace} is no directory", "Give one that exists.")
     try:
         from model_profiling.mcp_server.server import build_server
     except ModuleNotFoundError as error:
-        raise SetupError(
-            f"serving needs {error.name}, which is not installed", "pip install 'executorch-sme2-kit[mcp]'"
-        ) from error
+        raise SetupError(f"serving needs {error.name}, which is not installed", install_command("mcp")) from error
     build_server(args.workspace).run("stdio")
     return 0

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from model_profiling.installation import install_command
 from model_profiling.saying import say
 
 HELP = "list the models that can be exported by name"
@@ -23,6 +24,7 @@ def _rows() -> list[dict[str, Any]]:
     import importlib.util
 
     from model_profiling.models import failed_folders, registered_models
+    from model_profiling.models.lookup import models_here
     from model_profiling.models.zoo import missing_packages, zoo_models
 
     rows = [
@@ -42,6 +44,10 @@ def _rows() -> list[dict[str, Any]]:
         for name, error in failed_folders().items()
         if name not in registered_models()
     ]
+    rows += [
+        {"name": f"{target.path}:{target.attribute}", "source": "here", "description": "", "missing": []}
+        for target in models_here()
+    ]
     return rows + [
         {"name": name, "source": "executorch", "description": "", "missing": missing_packages(name)}
         for name in zoo_models()
@@ -56,12 +62,15 @@ def _as_json(rows: list[dict[str, Any]]) -> str:
 
 
 def _as_text(rows: list[dict[str, Any]]) -> str:
+    here = [f"  {row['name']}" for row in rows if row["source"] == "here"]
+    rows = [row for row in rows if row["source"] != "here"]
     width = max(len(row["name"]) for row in rows)
     ours = [row for row in rows if row["source"] == "kit"]
     theirs = [row for row in rows if row["source"] == "executorch"]
-    zoo = [_line(row, width) for row in theirs] or ["  needs executorch: pip install 'executorch-sme2-kit[export]'"]
+    zoo = [_line(row, width) for row in theirs] or [f"  needs executorch: {install_command('export')}"]
     kit = [line for row in ours for line in _kit_lines(row, width)]
-    return "\n".join(["models of the kit", *kit, "ExecuTorch's own examples", *zoo, ""])
+    yours = ["models in files here", *here] if here else []
+    return "\n".join([*yours, "models of the kit", *kit, "ExecuTorch's own examples", *zoo, ""])
 
 
 def _kit_lines(row: dict[str, Any], width: int) -> list[str]:
@@ -73,7 +82,7 @@ def _kit_lines(row: dict[str, Any], width: int) -> list[str]:
 
 
 def _line(row: dict[str, Any], width: int) -> str:
-    extra = f" (pip install 'executorch-sme2-kit[{row['extra']}]')" if row.get("extra") else ""
+    extra = f" ({install_command(row['extra'])})" if row.get("extra") else ""
     needs = f"needs {', '.join(row['missing'])}{extra}" if row["missing"] else ""
     notes = "; ".join(part for part in (row["description"], needs) if part)
     return f"  {row['name']:<{width}}  {notes}".rstrip()

@@ -1,10 +1,10 @@
-"""`sme2-kit new-model NAME`: a folder, a registration, a test and a config that work as they stand."""
+"""`sme2-kit new-model NAME`: a model, a card, a test and a config that work as they stand."""
 
 import argparse
 
 from model_profiling.saying import say
 
-HELP = "scaffold a model of your own: folder, registration, card, test and config"
+HELP = "scaffold a model of your own: model, card, test and config, in a folder here"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -14,11 +14,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.models.scaffold import scaffold
 
-    written = scaffold(args.name)
-    say("".join(f"{path}\n" for path in written))
-    config = next(path for path in written if path.suffix == ".json")
+    made = scaffold(args.name)
+    say("".join(f"{path}\n" for path in made.written))
     say(
         f"It works as it stands; put your model into model.py, then:\n"
-        f"  sme2-kit check {args.name}\n  sme2-kit export {args.name}\n  sme2-kit run --config {config}\n"
+        f"  sme2-kit check {made.model}\n  sme2-kit export {made.model}\n  sme2-kit run --config {made.config}\n"
     )
     return 0

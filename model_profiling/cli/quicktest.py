@@ -13,18 +13,20 @@ _STAGES = ("set-up", "export", "pipeline", "validate", "report")
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("fp32", "fp16", "int8"), default="fp16", help="default: %(default)s")
     parser.add_argument(
-        "--outdir", type=Path, default=Path("model_profiling/out_toy_cnn"), metavar="DIR", help="default: %(default)s"
+        "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.cli.main import main
     from model_profiling.errors import RunError
+    from model_profiling.installation import default_output
     from model_profiling.platforms.local import local_name
     from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
-    artifacts, runs = args.outdir / "artifacts", args.outdir / "runs" / local_name()
+    out = args.outdir or default_output("toy_cnn")
+    artifacts, runs = out / "artifacts", out / "runs" / local_name()
     commands = (
         ["doctor", "--essentials"],
         ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         if code != 0:
             raise RunError(
                 f"the quick test stopped at {stage}",
-                f"Mend what `sme2-kit {' '.join(command)}` says, then run it again.",
+                f"Correct what `sme2-kit {' '.join(command)}` says, then run it again.",
             )
         say(f"{stage} ok\n")
         sys.stdout.flush()

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.installation import install_command
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
@@ -166,7 +167,7 @@ def missing_package(model: str, package: str) -> SetupError:
     said = f"the model {model} needs the package {package}, which is not installed"
     known = registered_models().get(model)
     if known is not None and package in known.requires and known.extra:
-        return SetupError(said, f"pip install 'executorch-sme2-kit[{known.extra}]'")
+        return SetupError(said, install_command(known.extra))
     try:
         torch_pin = f" 'torch=={importlib.metadata.version('torch').split('+')[0]}'"
     except importlib.metadata.PackageNotFoundError:

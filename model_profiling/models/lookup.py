@@ -72,6 +72,17 @@ def file_target(text: str) -> FileTarget | None:
     return FileTarget(Path(path), attribute)
 
 
+def models_here() -> list[FileTarget]:
+    """The models in files of the working directory, and in `model.py` of its folders; read, not run."""
+    found = []
+    for path in sorted([*Path().glob("*.py"), *Path().glob("*/model.py")]):
+        try:
+            found += [FileTarget(path, name) for name in _names_in(path)[1]]
+        except InputError:
+            continue  # not a model's file as it stands; `export` says why if it is asked for
+    return found
+
+
 def _names_in(path: Path) -> tuple[set[str], list[str]]:
     """Read a file's top-level names and, among them, the classes that look like models; nothing is run."""
     try:
@@ -81,14 +92,16 @@ def _names_in(path: Path) -> tuple[set[str], list[str]]:
         raise InputError(f"{path}{where} is not Python: {error.args[0]}", "Correct that line.") from None
     names: set[str] = set()
     modules: list[str] = []
+    contracts: list[str] = []
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             names.add(node.name)
-            bases = [ast.unparse(base) for base in getattr(node, "bases", [])]
-            if any(base.split(".")[-1] in ("Module", "EagerModelBase") for base in bases):
-                modules.append(node.name)
+            bases = {ast.unparse(base).split(".")[-1] for base in getattr(node, "bases", [])}
+            modules += [node.name] if "Module" in bases else []
+            contracts += [node.name] if "EagerModelBase" in bases else []
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
         else:
             names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return names, modules
+    # Beside a class that keeps the contract, modules are what it is made of.
+    return names, contracts or modules

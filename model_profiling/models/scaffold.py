@@ -1,25 +1,29 @@
-"""The files of a new model, complete and running, for the user to change."""
+"""The files of a new model, complete and running, for the user to change.
+
+In a clone they register the model with the kit. Elsewhere they are a folder where the user stands, exported by its
+file: what pip installed is not the place for somebody's work.
+"""
 
 import keyword
-import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from model_profiling import files
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import InputError
+from model_profiling.installation import PACKAGE, shown, stands_in_clone
 from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.lookup import FileTarget
 from model_profiling.models.zoo import zoo_models
-
-PACKAGE = Path(__file__).resolve().parents[1]
 
 _INIT = """from model_profiling.models import register_model
 
 register_model(
     "{name}",
-    "model_profiling.models.{name}.model:{cls}Model",
+    "model_profiling.models.{name}.model:{cls}",
     "one line about {name}",
     dtypes=("fp32", "fp16", "int8"),
 )
@@ -33,7 +37,7 @@ from torch import nn
 from model_profiling.models.model_base import EagerModelBase
 
 
-class {cls}(nn.Module):  # type: ignore[misc]
+class {cls}Network(nn.Module):{ignore}
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 16, 3, stride=2, padding=1)
@@ -44,11 +48,11 @@ class {cls}(nn.Module):  # type: ignore[misc]
         return self.head(features.mean((2, 3), keepdim=True).flatten(1))
 
 
-class {cls}Model(EagerModelBase):
+class {cls}(EagerModelBase):
     weights = "random"
 
     def get_eager_model(self) -> torch.nn.Module:
-        return {cls}()
+        return {cls}Network()
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
         # Use the shapes and dtypes of real use: they decide what is measured.
@@ -74,43 +78,71 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("executorch.exir")
-
+{target_line}
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_{name}_exports_and_runs(dtype: str, tmp_path: Path) -> None:
     from model_profiling.export.exporter import ExportRequest, export
     from model_profiling.export.verify import verify
 
-    verify(export(ExportRequest("{name}", tmp_path, dtype)))
+    verify(export(ExportRequest("{name}", tmp_path, dtype{target})))
 '''
 
 
-def scaffold(name: str, package: Path = PACKAGE) -> list[Path]:
-    """Write the files of a new model and return their paths, relative to the working directory where that is shorter.
+@dataclass(frozen=True)
+class Scaffold:
+    """What was written, and how the model is named on the command line."""
 
-    The test goes to tests/ of a clone; where the kit is installed as a package there is none, and no test is written.
-    """
-    _check(name, package)
-    folder, tests = package / "models" / name, package.parent / "tests"
+    written: list[Path]
+    model: str
+    config: Path
+
+
+def scaffold(name: str) -> Scaffold:
+    """Write the files of a new model: into the kit if the user stands in its clone, else into a folder here."""
+    _check(name)
     words = {"name": name, "cls": "".join(part.capitalize() for part in name.split("_"))}
+    if stands_in_clone():
+        return _registered(name, words)
+    folder = Path(name)
+    # As `export` will name its artifacts: a_b becomes class AB, which is ab again.
+    artifacts = FileTarget(folder / "model.py", words["cls"]).name
+    test = _TEST.format(
+        **words, target_line='\nMODEL = str(Path(__file__).with_name("model.py"))\n', target=", target=MODEL"
+    )
+    config = folder / f"{name}.json"
     contents = {
-        folder / "model.py": _MODEL.format(**words),
         folder / "README.md": _CARD.format(**words),
-        package / "configs" / f"{name}.json": _config(name),
+        folder / f"test_{name}.py": test,
+        config: _config(artifacts),
+        folder / "model.py": _MODEL.format(**words, ignore=""),
+    }
+    return Scaffold(_write(contents), str(folder / "model.py"), config)
+
+
+def _registered(name: str, words: dict[str, str]) -> Scaffold:
+    folder, config = PACKAGE / "models" / name, PACKAGE / "configs" / f"{name}.json"
+    contents = {
+        PACKAGE.parent / "tests" / f"test_model_{name}.py": _TEST.format(**words, target_line="", target=""),
+        folder / "model.py": _MODEL.format(**words, ignore="  # type: ignore[misc]"),
+        folder / "README.md": _CARD.format(**words),
+        config: _config(name, schema="config.schema.json"),
         # The registration comes last: until it is there, nothing half-written is found.
         folder / "__init__.py": _INIT.format(**words),
     }
-    if (tests / "conftest.py").is_file():
-        contents = {tests / f"test_model_{name}.py": _TEST.format(**words), **contents}
+    return Scaffold(_write(contents), name, shown(config))
+
+
+def _write(contents: dict[Path, str]) -> list[Path]:
     for path in contents:
         if path.exists():
             raise InputError(f"{path} already exists", "Choose another name, or remove it.")
     for path, text in contents.items():
         files.write_text(path, text)
-    return [_short(path) for path in contents]
+    return [shown(path) for path in contents]
 
 
-def _check(name: str, package: Path) -> None:
+def _check(name: str) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", name) or keyword.iskeyword(name):
         raise InputError(
             f"{name!r} cannot be a model's name: it becomes a Python package and part of file names",
@@ -118,26 +150,20 @@ def _check(name: str, package: Path) -> None:
         )
     if name in registered_models() or name in failed_folders() or name in zoo_models():
         raise InputError(f"there already is a model called {name}", "Choose another name.")
-    if (package / "models" / name).exists() or (package / "models" / f"{name}.py").exists():
-        raise InputError(f"{package / 'models' / name} already exists", "Choose another name, or remove it.")
-    if not os.access(package / "models", os.W_OK):
-        raise SetupError(
-            f"{package / 'models'} is not writable", "Work in a clone, or use `sme2-kit export file.py:ClassName`."
-        )
+    places = [PACKAGE / "models" / name, PACKAGE / "models" / f"{name}.py"] if stands_in_clone() else [Path(name)]
+    for place in places:
+        if place.exists() or place.is_symlink():
+            raise InputError(f"{place} already exists", "Choose another name, or remove it.")
 
 
-def _config(name: str) -> str:
+def _config(name: str, schema: str = "") -> str:
     """A config with all of this machine's features and one experiment, which runs anywhere."""
     platform = "mac" if sys.platform == "darwin" else "linux"
     config = {
-        "$schema": "config.schema.json",
+        **({"$schema": schema} if schema else {}),
         "comment": "Add experiments with disable_features to compare; `sme2-kit doctor` lists the features.",
         "model": f"out_{name}/artifacts/{name}_xnnpack_fp32.pte",
         "output_root": f"out_{name}/runs/{platform}",
         "experiments": [{"name": f"{platform}_baseline", "num_runs": 60, "warmup": 3, "num_threads": 1}],
     }
     return msgspec.json.format(msgspec.json.encode(config), indent=2).decode() + "\n"
-
-
-def _short(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

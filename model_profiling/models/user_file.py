@@ -95,6 +95,8 @@ def _import(target: FileTarget) -> ModuleType:
     assert spec is not None and spec.loader is not None  # the path ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    # Compiled files would lie beside the user's: nothing is written there, by this import or by those that follow.
+    sys.dont_write_bytecode = True
     # It stays on the path: models import their parts when they are built, too.
     folder = str(target.path.resolve().parent)
     if folder not in sys.path:

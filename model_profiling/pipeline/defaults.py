@@ -10,7 +10,7 @@ from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
-from model_profiling.platforms.emulator import INSTALL
+from model_profiling.platforms.emulator import how_to_install
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
 
@@ -69,7 +69,11 @@ def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[C
     names = [f"{platform}_{name}" for name, _ in shown]
     raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}
     missing = [name for name, _ in rungs if name not in {rung[0] for rung in shown}]
-    remark = f"the emulator does not show {' and '.join(missing)}: {INSTALL} brings one that does" if missing else ""
+    remark = (
+        f"the emulator does not show {' and '.join(missing)}: {how_to_install()} brings one that does"
+        if missing
+        else ""
+    )
     return parse_config(raw, "(made for the emulator)"), remark
 
 

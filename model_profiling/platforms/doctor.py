@@ -15,7 +15,8 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.errors import KitError
-from model_profiling.platforms.emulator import INSTALL, NEEDED, find_qemu
+from model_profiling.installation import install_command
+from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.process import list_features
 from model_profiling.runner import features
@@ -42,8 +43,8 @@ def essential_checks() -> list[Check]:
         _guarded("ExecuTorch", _wheel),
         _guarded("runner", _runner),
         _guarded("CPU features", _features),
-        _package("torch", "pip install torch==2.13.0 (README: how to take a CPU build)"),
-        _package("torchao", "pip install 'executorch-sme2-kit[export]'"),
+        _package("torch", " (README: how to take a CPU build)"),
+        _package("torchao"),
     ]
 
 
@@ -94,8 +95,9 @@ def _features() -> str:
     return f"{' '.join(said.present) or 'none'} (proven by {said.proof}); on/off switches {pairs}"
 
 
-def _package(name: str, fix: str) -> Check:
+def _package(name: str, remark: str = "") -> Check:
     found = importlib.util.find_spec(name) is not None
+    fix = install_command("export") + remark
     return Check(name, found, importlib.metadata.version(name) if found else "not installed", fix, essential=True)
 
 
@@ -111,9 +113,9 @@ def _tool(what: str, command: str, fix: str) -> Check:
 def _emulator() -> Check:
     qemu = find_qemu()
     if qemu is None:
-        return Check("emulator", False, "qemu-aarch64 is not on the path: SME2 cannot be shown here", INSTALL)
+        return Check("emulator", False, "qemu-aarch64 is not on the path: SME2 cannot be shown here", how_to_install())
     if qemu.version < NEEDED:
-        return Check("emulator", False, f"QEMU {qemu.text} knows SME but not SME2 (10.1 does)", INSTALL)
+        return Check("emulator", False, f"QEMU {qemu.text} knows SME but not SME2 (10.1 does)", how_to_install())
     return Check("emulator", True, f"QEMU {qemu.text}, shows SME2")
 
 
@@ -123,7 +125,9 @@ def _cross_compiler() -> Check:
     if host_target() == target:
         return Check("Arm compiler", True, "this machine's own")
     found = shutil.which(target.cross_compiler[0]) is not None
-    return Check("Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not on the path"), INSTALL)
+    return Check(
+        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not on the path"), how_to_install()
+    )
 
 
 def _load() -> Check:

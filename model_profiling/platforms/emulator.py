@@ -1,19 +1,20 @@
 """Arm with SME2 where there is none: the real aarch64 runner and kernels under QEMU. Its times are never latency."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.installation import PACKAGE, shown
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.process import ProcessPlatform, list_features
 from model_profiling.runner.build import build_runner, host_target
 
 TARGET = "linux-aarch64"
-INSTALL = "bash model_profiling/scripts/install_emulator.sh"
 # QEMU learnt SME2 in 10.1; before that it knows SME.
 NEEDED = (10, 1)
 # Where Debian's and Ubuntu's cross compiler keeps the C library of its target.
@@ -28,6 +29,11 @@ class Qemu:
     @property
     def text(self) -> str:
         return ".".join(map(str, self.version))
+
+
+def how_to_install() -> str:
+    """The command that brings a QEMU which knows SME2, on Debian and Ubuntu."""
+    return f"bash {shlex.quote(str(shown(PACKAGE / 'scripts' / 'install_emulator.sh')))}"
 
 
 def find_qemu() -> Qemu | None:
@@ -53,7 +59,7 @@ class EmulatorPlatform(ProcessPlatform):
                 return
         qemu = find_qemu()
         if qemu is None:
-            raise SetupError("no emulator: qemu-aarch64 is not on the path", f"Install one: {INSTALL}")
+            raise SetupError("no emulator: qemu-aarch64 is not on the path", f"Install one: {how_to_install()}")
         sysroot = () if native else ("-L", str(_SYSROOT))
         self.qemu = qemu
         super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")

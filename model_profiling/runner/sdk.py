@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.installation import install_command
 from model_profiling.places import cache_directory
-
-_INSTALL_HINT = "pip install 'executorch-sme2-kit[run]'"
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def installed_sdk() -> Sdk:
     spec = importlib.util.find_spec("executorch")
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
-        raise SetupError("the executorch package is not installed", _INSTALL_HINT)
+        raise SetupError("the executorch package is not installed", install_command("run"))
     return _checked(Sdk(importlib.metadata.version("executorch"), Path(locations[0])))
 
 
@@ -46,7 +45,8 @@ def _checked(sdk: Sdk) -> Sdk:
     libraries = list(sdk.libraries.glob("libexecutorch_backend_xnnpack.*"))
     if not libraries or not (sdk.include_directories[0] / "executorch").is_dir():
         raise SetupError(
-            f"executorch {sdk.version} at {sdk.root} ships no C++ libraries (wheels do since 1.5.0)", _INSTALL_HINT
+            f"executorch {sdk.version} at {sdk.root} ships no C++ libraries (wheels do since 1.5.0)",
+            install_command("run"),
         )
     return sdk
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.errors import InputError, SetupError
+from model_profiling.installation import clone
+from model_profiling.skills.without_clone import without_clone
 
 # In a wheel the texts lie in the package; in a clone, at the repository's root.
 _PACKAGED = Path(__file__).parent / "texts"
@@ -36,7 +38,10 @@ def skills() -> list[Skill]:
     paths = sorted(folder.glob("[0-9][0-9]_*.md"))
     if not paths:
         raise SetupError(f"there are no skills in {folder}", "Install the kit again.")
-    return [parse_skill(path.stem, path.read_text(encoding="utf-8")) for path in paths]
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    if clone() is None:
+        texts = {stem: without_clone(text) for stem, text in texts.items()}
+    return [parse_skill(stem, text) for stem, text in texts.items()]
 
 
 def find_skill(text: str) -> Skill:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.installation import clone
 from model_profiling.skills.catalogue import Skill, skills
 
 # Where assistants look, relative to a project; the second only where that assistant is in use already.
@@ -27,13 +28,14 @@ def install(places: list[Path]) -> list[Path]:
 
 def skill_md(skill: Skill) -> str:
     """SKILL.md: the front matter the open form asks for, then the skill's own text."""
+    source = "the installed" if clone() is None else "a clone of the"
     # A JSON string is a YAML string whatever it contains.
     lines = [
         "---",
         f"name: {skill.folder}",
         f"description: {json.dumps(f'{skill.description} Use when {skill.when_to_use}', ensure_ascii=False)}",
         "license: Apache-2.0",
-        "compatibility: Needs a clone of the SME2 ExecuTorch Profiling Kit, bash and Python 3.10 to 3.13.",
+        f"compatibility: Needs {source} SME2 ExecuTorch Profiling Kit, bash and Python 3.10 to 3.13.",
         "metadata:",
         f"  source: agent_skill_ml_profiling/{skill.name}.md",
         f"  duration: {json.dumps(skill.duration, ensure_ascii=False)}",

@@ -1,0 +1,81 @@
+"""The workflows for GitHub: well formed, their shell parses, and what they name exists. Gates run the users' one."""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+
+
+def _content(path: Path) -> dict[Any, Any]:
+    content: dict[Any, Any] = yaml.safe_load(path.read_text())
+    return content
+
+
+def _scripts(path: Path) -> Iterator[tuple[str, str]]:
+    """The name and the shell of every step, GitHub's own expressions filled in."""
+    for job in _content(path)["jobs"].values():
+        for step in job["steps"]:
+            if "run" in step:
+                yield step["name"], re.sub(r"\$\{\{.*?\}\}", "x", step["run"])
+
+
+def test_there_is_one_for_the_project_and_one_to_copy() -> None:
+    assert [path.name for path in WORKFLOWS] == ["performance.yml", "tests.yml"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_is_valid_and_its_shell_parses(path: Path) -> None:
+    workflow = _content(path)
+    # YAML reads the key `on` as true.
+    assert {"name", True, "jobs", "permissions"} <= set(workflow)
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] and job["steps"] and job["timeout-minutes"]
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            assert "run" in step or re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+        used = set(re.findall(r"matrix\.(\w+)", str(job)))
+        assert used == set(job.get("strategy", {}).get("matrix", {}))
+    for _, script in _scripts(path):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_what_a_workflow_calls_exists(path: Path) -> None:
+    for name, script in _scripts(path):
+        for line in script.splitlines():
+            for target in re.findall(r"\bmake (?:-C \S+ )?([\w-]+)", line):
+                # A dry run: make knows the target and everything it needs.
+                done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, (name, done.stderr)
+        first = shlex.split(script)[0]
+        if first.startswith("."):
+            assert os.access(ROOT / first, os.X_OK), name
+
+
+def test_the_projects_own_covers_every_python_and_machine_that_the_package_claims() -> None:
+    jobs = _content(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
+    described = (ROOT / "pyproject.toml").read_text()
+    assert re.findall(r'Python :: (3\.\d+)"', described) == VERSIONS
+    assert 'requires-python = ">=3.10,<3.14"' in described
+    for job in ("linux", "macos"):
+        assert jobs[job]["strategy"]["matrix"]["python"] == VERSIONS
+    assert jobs["linux"]["strategy"]["matrix"]["machine"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
+    assert jobs["macos"]["runs-on"].startswith("macos")
+
+
+def test_the_step_that_trusts_the_checkout_works(tmp_path: Path) -> None:
+    scripts = dict(_scripts(ROOT / ".github" / "workflows" / "tests.yml"))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    subprocess.run(["bash", "-ec", scripts["Trust the checkout"]], cwd=tmp_path, env=environment, check=True)
+    assert str(tmp_path) in (tmp_path / ".gitconfig").read_text()
