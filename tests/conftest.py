@@ -155,7 +155,7 @@ def kit(
     """Run `sme2-kit` as a user does, in a process of its own."""
     words = [str(argument) for argument in arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
-    if words[0] in EXPORTING and importlib.util.find_spec("executorch"):
+    if words[0] in EXPORTING and sys.platform == "linux" and importlib.util.find_spec("executorch"):
         return warm.run(_shared_home[0], words, cwd, environment)
     command = [sys.executable, "-m", "model_profiling", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)

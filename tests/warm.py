@@ -97,7 +97,7 @@ def _serve(address: Path, session: int) -> None:
         for dtype in ("fp32", "int8"):
             export(ExportRequest("net", Path(scratch), dtype, target=f"{model}:Net"))
     # A thread would not be there in a child, which would wait for it.
-    assert len(os.listdir("/proc/self/task")) == 1, "the warm process has threads"
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
     children: dict[int, socket.socket] = {}
     while _alive(session):
         with contextlib.suppress(TimeoutError):
