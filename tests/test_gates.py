@@ -15,7 +15,7 @@ import yaml
 
 from model_profiling.files import sha256
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import ROOT, kit
+from tests.conftest import QUICK, ROOT, kit
 from tests.workspace import fresh_workspace
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -170,7 +170,7 @@ def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""
     pytest.importorskip("executorch.exir")
     content = yaml.safe_load((ROOT / ".github" / "workflows" / "performance.yml").read_text())
-    environment = {**os.environ, **content["env"], "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    environment = {**os.environ, **content["env"], **QUICK, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     for side in ("base", "change"):
         fresh_workspace(tmp_path / side)
     steps = {step["name"]: step["run"] for step in content["jobs"]["gate"]["steps"] if "run" in step}

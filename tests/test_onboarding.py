@@ -24,7 +24,7 @@ from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
 from model_profiling.models.scaffold import scaffold
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import ROOT, kit
+from tests.conftest import QUICK, ROOT, kit
 
 STRANGER = """
 import torch
@@ -240,7 +240,7 @@ def test_a_scaffold_exports_runs_and_passes_its_own_test(tmp_path: Path) -> None
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "tests").mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), **QUICK}
 
     def own_kit(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", *arguments]
