@@ -12,7 +12,7 @@ import msgspec
 
 from model_profiling import __version__, files
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.errors import InputError, KitError, RunError
+from model_profiling.errors import InputError, KitError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch, keep
@@ -130,13 +130,13 @@ class Pipeline:
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         """One error for all failed experiments, with the kind of the first."""
         name, first = failures[0]
-        error = type(first)(f"experiment '{name}' failed: {first.message}", first.hint)
+        error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
             error.message += f" (and {len(failures) - 1} more)"
         if self._put_aside:
             aside = self._directory.path / FAILED
             error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
-        return error if isinstance(error, KitError) else RunError(str(error))
+        return error
 
     def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
         """A new manifest that takes over what an earlier one knows of the same model."""
