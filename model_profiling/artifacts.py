@@ -40,6 +40,23 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delegate_calls: int
     not_delegated: list[LeftOut]
 
+    def why_not(self, operator: str) -> str:
+        """Why an operator of this name stayed outside every delegate; empty if the export does not say.
+
+        Where operators of one name stayed outside for several reasons, nothing tells which is which: all are given.
+        """
+        left = [entry.reason for entry in self.not_delegated if base_name(entry.op) == base_name(operator)]
+        return "; or ".join(dict.fromkeys(left))
+
+
+def base_name(operator: str) -> str:
+    """`mean` of `mean.out`, `aten::mean.out`, `aten.mean` and `aten.mean.dim`: what graph, program and dump share."""
+    _, colons, rest = operator.rpartition("::")
+    parts = rest.split(".")
+    # Graphs write namespace.name.overload, programs namespace::name.overload and dumps name.overload.
+    named = not colons and (len(parts) > 2 or (len(parts) == 2 and parts[0] in ("aten", "dim_order_ops")))
+    return parts[1 if named else 0]
+
 
 class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a dtype alone costs: eager PyTorch in that dtype, quantization simulated, against eager PyTorch in fp32."""

@@ -11,6 +11,7 @@ pytest.importorskip("executorch.exir")
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown, CategoryTime
 from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.finding import Kind
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.tune.tuning import Tried, won
@@ -30,7 +31,7 @@ def names(variants: list[Variant]) -> list[str]:
 
 
 def found(rule: str, rewrite: str = "") -> Finding:
-    return Finding(rule, f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+    return Finding(Kind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
 
 
 def test_the_profile_decides_what_is_tried() -> None:

@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.finding import Kind
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
 # Findings of layout changes that another layout of the input may make needless.
-_LAYOUT = ("input layout", "layout changes", "undone transposes")
+_LAYOUT = (Kind.INPUT_LAYOUT, Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, ha
     found += [replace(base, rewrites=(name,), reason=reasons[name]) for name in sorted(reasons)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
-    overhead = [finding.title for finding in findings if finding.rule == "runtime overhead"]
+    overhead = [finding.title for finding in findings if finding.rule == Kind.RUNTIME_OVERHEAD]
     if overhead and not breakdown.category("CONV").share:
         found.append(replace(base, delegation="per-op", reason=overhead[0]))
     return found
