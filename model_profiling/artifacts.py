@@ -1,6 +1,7 @@
 """The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
 
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -67,6 +68,21 @@ class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sqnr_db: float | None
 
 
+class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked of an export beyond what its record says, as it was asked; paths are relative to `directory`."""
+
+    origin: Literal["registry", "file", "memory"]
+    # A registered name, `path/to/file.py:Class`, or what the class of a module in memory is called.
+    target: str
+    directory: str
+    outdir: str
+    settings: dict[str, Any] = {}
+    shapes: list[list[int]] = []
+    checkpoint: str = ""
+    rewrites: list[str] = []
+    delegation: str = "whole"
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -94,6 +110,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
     # place, '' where the line is not known. None: the export did not look.
     rewrites: dict[str, list[str]] | None = None
+    # None: exported by a kit that did not record it.
+    request: RequestRecord | None = None
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):

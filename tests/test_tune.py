@@ -64,12 +64,6 @@ def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
     assert names(second_round(half, [Variant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
 
 
-def test_a_variants_flags_are_the_exports() -> None:
-    variant = Variant("fp16", "channels_last", ("keepdim",))
-    expected = ["--dtype", "fp16", "--memory-format", "channels_last", "--rewrite", "keepdim"]
-    assert variant.flags == expected
-
-
 def test_what_a_busy_machine_measured_does_not_win() -> None:
     faster = Comparison("fp32", "int8", 2.0, 1.9, 2.1, 0.95, "faster", 1.0, True, 20)
     assert won(Tried("int8", "", "", 1.0, faster)) and not won(None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
+from model_profiling.cli.typed import typed
 from model_profiling.saying import warn
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
             results.refreshed(directory, tell=tell)
         else:
             try:
-                result = Pipeline(config, platform, report, args.only, args.force).run()
+                result = Pipeline(config, platform, report, args.only, args.force, typed(args)).run()
             finally:
                 # What did finish is worth its numbers even if another experiment failed.
                 results.refresh(directory, tell=tell)

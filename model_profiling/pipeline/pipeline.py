@@ -2,8 +2,6 @@
 
 import datetime
 import hashlib
-import shlex
-import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,14 +41,22 @@ class Pipeline:
     """One run of a config on a platform, into the config's run directory."""
 
     def __init__(
-        self, config: Config, platform: Platform, report: Report, only: list[str] | None = None, force: bool = False
+        self,
+        config: Config,
+        platform: Platform,
+        report: Report,
+        only: list[str] | None = None,
+        force: bool = False,
+        command: str = "",
     ) -> None:
+        """`command` is what a user typed for this run; empty if a program asked for it."""
         self._paths = ExportPaths(Path(config.model).resolve())
         self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
         self._platform = platform
         self._report = report
         self._only = _checked_only(self._config, only)
         self._force = force
+        self._command = command
         self._directory = RunDirectory(Path(config.output_root))
         self._scratch = self._directory.path / ".partial"
         self._runners: dict[str | None, RunnerRecord] = {}
@@ -150,7 +156,7 @@ class Pipeline:
             "features_proof": probe.proof,
         }
         config: dict[str, object] = msgspec.to_builtins(self._config)
-        config["command"] = shlex.join(sys.argv)
+        config |= {"command": self._command, "directory": str(Path.cwd())}
         manifest = Manifest(
             kit_version=__version__,
             platform=self._platform.name,

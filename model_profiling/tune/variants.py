@@ -27,14 +27,6 @@ class Variant:
         per_op = ["per-op"] if self.delegation == "per-op" else []
         return "+".join([self.dtype, *layout, *self.rewrites, *per_op])
 
-    @property
-    def flags(self) -> list[str]:
-        """The arguments of `sme2-kit export` that make it."""
-        words = ["--dtype", self.dtype]
-        words += ["--memory-format", self.memory_format] if self.memory_format != "contiguous" else []
-        words += [word for name in self.rewrites for word in ("--rewrite", name)]
-        return words + (["--delegation", self.delegation] if self.delegation != "whole" else [])
-
 
 def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
     """One change each, for what the advice and the breakdown name; of rewrites, those that find something."""
