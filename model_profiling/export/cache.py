@@ -7,6 +7,7 @@ What a model reads while it is built (data files, environment variables) is not 
 """
 
 import ast
+import hashlib
 import importlib.metadata
 import platform
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import ExportMeta, ExportPaths
+from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
@@ -29,8 +30,9 @@ _KIT_PREFIX = "kit:"
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that decides what an export gives."""
+    """All that decides what an export gives, and which export it speaks of: another may have taken its place since."""
 
+    export: str
     request: dict[str, str]
     versions: dict[str, str]
     sources: dict[str, str]
@@ -54,7 +56,12 @@ def cached(request: ExportRequest) -> ExportResult | None:
         record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
     except InputError:
         return None
-    if record is None or stamp.request != describe(request) or stamp.versions != versions():
+    if (
+        record is None
+        or stamp.export != _identity(record)
+        or stamp.request != describe(request)
+        or stamp.versions != versions()
+    ):
         return None
     there = {paths.directory / name: digest for name, digest in record.files.items()}
     there |= {_source(name): digest for name, digest in stamp.sources.items()}
@@ -63,10 +70,15 @@ def cached(request: ExportRequest) -> ExportResult | None:
     return ExportResult(paths, record)
 
 
-def write_stamp(request: ExportRequest) -> None:
+def write_stamp(request: ExportRequest, record: ExportRecord) -> None:
     """Say what the export that was just published came from; the model's modules are still loaded."""
     named = {_source_name(path): files.sha256(path) for path in {*_loaded_sources(), *_exporting_code()}}
-    files.write_json(stamp_path(request.paths), Stamp(describe(request), versions(), dict(sorted(named.items()))))
+    stamp = Stamp(_identity(record), describe(request), versions(), dict(sorted(named.items())))
+    files.write_json(stamp_path(request.paths), stamp)
+
+
+def _identity(record: ExportRecord) -> str:
+    return hashlib.sha256(msgspec.json.encode(record)).hexdigest()
 
 
 def describe(request: ExportRequest) -> dict[str, str]:

@@ -18,7 +18,7 @@ from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError
 from model_profiling.export import samples
-from model_profiling.export.cache import stamp_path, write_stamp
+from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import export_failed
@@ -114,11 +114,9 @@ def export_loaded(
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []
             folders = [paths.inputs.name, paths.expected.name]
-            # Nobody may take the new files for the export that an older stamp speaks of.
-            stamp_path(paths).unlink(missing_ok=True)
             publish(staged, request.outdir, [paths.pte.name, paths.etrecord.name, *folders, *graph, paths.meta.name])
             if cacheable:
-                write_stamp(request)
+                write_stamp(request, record)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
 
