@@ -1,6 +1,7 @@
 """The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
 
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,6 +41,23 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delegate_calls: int
     not_delegated: list[LeftOut]
 
+    def why_not(self, operator: str) -> str:
+        """Why an operator of this name stayed outside every delegate; empty if the export does not say.
+
+        Where operators of one name stayed outside for several reasons, nothing tells which is which: all are given.
+        """
+        left = [entry.reason for entry in self.not_delegated if base_name(entry.op) == base_name(operator)]
+        return "; or ".join(dict.fromkeys(left))
+
+
+def base_name(operator: str) -> str:
+    """`mean` of `mean.out`, `aten::mean.out`, `aten.mean` and `aten.mean.dim`: what graph, program and dump share."""
+    _, colons, rest = operator.rpartition("::")
+    parts = rest.split(".")
+    # Graphs write namespace.name.overload, programs namespace::name.overload and dumps name.overload.
+    named = not colons and (len(parts) > 2 or (len(parts) == 2 and parts[0] in ("aten", "dim_order_ops")))
+    return parts[1 if named else 0]
+
 
 class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a dtype alone costs: eager PyTorch in that dtype, quantization simulated, against eager PyTorch in fp32."""
@@ -48,6 +66,21 @@ class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cosine: float
     # None: no error at all.
     sqnr_db: float | None
+
+
+class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked of an export beyond what its record says, as it was asked; paths are relative to `directory`."""
+
+    origin: Literal["registry", "file", "memory"]
+    # A registered name, `path/to/file.py:Class`, or what the class of a module in memory is called.
+    target: str
+    directory: str
+    outdir: str
+    settings: dict[str, Any] = {}
+    shapes: list[list[int]] = []
+    checkpoint: str = ""
+    rewrites: list[str] = []
+    delegation: str = "whole"
 
 
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,6 +110,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
     # place, '' where the line is not known. None: the export did not look.
     rewrites: dict[str, list[str]] | None = None
+    # None: exported by a kit that did not record it.
+    request: RequestRecord | None = None
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):

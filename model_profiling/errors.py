@@ -1,5 +1,9 @@
 """The only way the kit fails: a sentence that says what is wrong, one that says what to do, and an exit code."""
 
+from typing import Any, TypeVar
+
+Error = TypeVar("Error", bound="KitError")
+
 
 class KitError(Exception):
     """A failure written for the person who meets it. Raise one of the subclasses, which fix the exit code."""
@@ -10,6 +14,24 @@ class KitError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def within(self: Error, where: str) -> Error:
+        """The same error with `where` before its message: its class, exit code, hint and attributes stay."""
+        error = _restored(type(self), (f"{where}: {self.message}",), vars(self))
+        error.message = f"{where}: {self.message}"
+        error.__cause__ = self
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses have constructors of their own: calling one with `args`, as copy and pickle would, garbles it.
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    """An error as it was, without a call of its constructor."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class GateError(KitError):

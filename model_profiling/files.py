@@ -9,13 +9,15 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
+from model_profiling import __version__
 from model_profiling.errors import InputError, SetupError
 
 T = TypeVar("T")
+_UPGRADE = "pip install --upgrade executorch-sme2-kit"
 # The end of the names of files that are being written.
 _TEMPORARY = ".sme2-kit.tmp"
 # Nobody writes one file for so long.
@@ -85,17 +87,55 @@ def read_bytes(path: Path, what: str, limit: int | None = None) -> bytes:
         ) from None
 
 
+class _Header(msgspec.Struct):
+    """What a file says of its own version, whatever else is in it."""
+
+    schema: Any = None
+    kit_version: Any = None
+
+
 def read_json(path: Path, type_: type[T], what: str) -> T:
-    """Read JSON of a known shape; a broken or foreign file is an error that says which key is wrong."""
+    """Read JSON of a known shape; a newer, broken or foreign file is an error that says so and which key is wrong."""
     data = read_bytes(path, what, limit=256 << 20)
     try:
+        _refuse_newer(data, type_, f"{what} {path}")
         return msgspec.json.decode(data, type=type_)
     except (msgspec.DecodeError, UnicodeError) as error:
+        if "unknown field" in str(error):
+            raise InputError(
+                f"{what} {path} has a field that this version of the kit ({__version__}) does not know: {error}",
+                f"If a newer kit wrote it: {_UPGRADE}. Otherwise make it again, or restore it.",
+            ) from None
         raise InputError(
             f"{what} {path} is not what the kit writes: {error}", "Make it again, or restore it."
         ) from None
     except RecursionError:
         raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
+
+
+def _refuse_newer(data: bytes, type_: type[Any], what: str) -> None:
+    """Look at a file's version before its shape, which a newer version may have changed in any way.
+
+    The default of a type's field `schema` is the newest version that the type reads.
+    """
+    fields = msgspec.structs.fields(type_) if issubclass(get_origin(type_) or type_, msgspec.Struct) else ()
+    reads = next((field.default for field in fields if field.name == "schema"), None)
+    if reads is None:
+        return
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+    except msgspec.DecodeError:
+        return  # the whole is decoded next, which says what is wrong
+    if isinstance(header.schema, int) and header.schema > reads:
+        by = (
+            f"sme2-kit {header.kit_version[:40]}"
+            if isinstance(header.kit_version, str)
+            else "a newer version of the kit"
+        )
+        raise InputError(
+            f"{what} was written by {by} with schema {header.schema}; sme2-kit {__version__} reads schema {reads}",
+            f"Install a newer version: {_UPGRADE}.",
+        )
 
 
 def sha256(path: Path) -> str:

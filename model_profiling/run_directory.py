@@ -182,10 +182,10 @@ class RunDirectory:
         if not self.path.is_dir():
             raise InputError(f"run directory {self.path} does not exist", "Give the directory a pipeline wrote to.")
         manifest = files.read_json(self.manifest_path, Manifest, "manifest")
-        if manifest.schema != SCHEMA:
+        if manifest.schema < 1:
             raise InputError(
-                f"{self.manifest_path} has schema {manifest.schema}, this kit reads {SCHEMA}",
-                "Run the pipeline again, or use the kit version that wrote it.",
+                f"{self.manifest_path} has schema {manifest.schema}, which no version of the kit writes",
+                "It is damaged: restore it, or run the pipeline again.",
             )
         for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):
             if not _FILE_NAME.fullmatch(name) or name in (".", ".."):

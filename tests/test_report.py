@@ -114,11 +114,11 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         assert metrics["experiments"][name]["latency"]["median_ms"] == latency.median_ms
         stats = json.loads(next((reported / name).glob("*_robust_stats.json")).read_text())
         assert stats["latency"]["median_ms"] == latency.median_ms
-        for column, value in (("median", latency.median_ms), ("MAD", latency.mad_ms), ("p95", latency.p95_ms)):
-            assert in_markdown[name][column] == numbers.ms(value)
+        shown = [numbers.ms(latency.median_ms), numbers.spread(latency.mad_percent), numbers.ms(latency.p95_ms)]
+        assert [in_markdown[name][column] for column in ("median", "MAD", "p95")] == shown
         cells = in_page[name]
-        assert [float(cell[1]) for cell in cells[2:4]] == [latency.median_ms, latency.mad_ms]
-        assert [cell[0] for cell in cells[2:4]] == [numbers.ms(latency.median_ms), numbers.ms(latency.mad_ms)]
+        assert [float(cell[1]) for cell in cells[2:4]] == [latency.median_ms, latency.mad_percent]
+        assert [cell[0] for cell in cells[2:5]] == shown
 
     # Categories: JSON, Markdown, page.
     rows = [list(row.values()) for row in markdown_rows(markdown, "category")]

@@ -11,6 +11,7 @@ pytest.importorskip("executorch.exir")
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown, CategoryTime
 from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.finding import Kind
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.tune.tuning import Tried, won
@@ -30,7 +31,7 @@ def names(variants: list[Variant]) -> list[str]:
 
 
 def found(rule: str, rewrite: str = "") -> Finding:
-    return Finding(rule, f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+    return Finding(Kind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
 
 
 def test_the_profile_decides_what_is_tried() -> None:
@@ -61,12 +62,6 @@ def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
     assert names(second_round(half, [Variant("int8"), gate], {"fp16": {"silu"}, "int8": set()})) == []
     layout = Variant("fp16", "channels_last")
     assert names(second_round(half, [Variant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
-
-
-def test_a_variants_flags_are_the_exports() -> None:
-    variant = Variant("fp16", "channels_last", ("keepdim",))
-    expected = ["--dtype", "fp16", "--memory-format", "channels_last", "--rewrite", "keepdim"]
-    assert variant.flags == expected
 
 
 def test_what_a_busy_machine_measured_does_not_win() -> None:

@@ -13,8 +13,8 @@ pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
 from model_profiling.cli import models as models_command
-from model_profiling.cli.export import DTYPES
 from model_profiling.errors import InputError
+from model_profiling.export.choices import DTYPES
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.quantization import quantized
 from model_profiling.export.verify import verify

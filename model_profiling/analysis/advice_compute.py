@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from model_profiling.analysis.finding import Evidence, Finding
+from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.profile import RUNTIME
 
 _COMPUTE = ("CONV", "GEMM")
@@ -24,7 +24,7 @@ def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     rows = [*compute, *converts]
     title = f"the fp16 model is computed in fp32: its CONV and GEMM and the conversions take {e.share(rows):.0%}"
     yield e.finding(
-        "fp16 computed in fp32",
+        Kind.FP16_IN_FP32,
         title,
         rows,
         "Run on a CPU with fp16 arithmetic and leave it on.",
@@ -48,7 +48,7 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
     title = f"{len(rows)} CONV or GEMM operators did not become faster and take {e.share(rows):.0%} of the time"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
     remarks = [*shown, "the gain assumes twice the speed"]
-    yield e.finding("not accelerated", title, rows, step, remarks, saved_ms=e.ms(rows) / 2)
+    yield e.finding(Kind.NOT_ACCELERATED, title, rows, step, remarks, saved_ms=e.ms(rows) / 2)
 
 
 def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
@@ -58,7 +58,9 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
         return
     title = f"{len(rows)} CONV and GEMM operators in fp32 take {e.share(rows):.0%} of the time"
     step = "Export in fp16 or int8 and compare; check the outputs' agreement."
-    yield e.finding("compute in fp32", title, rows, step, ["the gain assumes twice the speed"], saved_ms=e.ms(rows) / 2)
+    yield e.finding(
+        Kind.COMPUTE_IN_FP32, title, rows, step, ["the gain assumes twice the speed"], saved_ms=e.ms(rows) / 2
+    )
 
 
 def runtime_overhead(e: Evidence) -> Iterator[Finding]:
@@ -69,4 +71,4 @@ def runtime_overhead(e: Evidence) -> Iterator[Finding]:
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
     title = f"ExecuTorch's own time is {e.share(rows):.0%}"
-    yield e.finding("runtime overhead", title, rows, step, [f"{calls} delegate calls"])
+    yield e.finding(Kind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.finding import Evidence, Finding
+from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.graph import TO_NHWC
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import PER_PIXEL, matching
@@ -28,7 +28,7 @@ def per_pixel_layers(e: Evidence) -> Iterator[Finding]:
         return
     title = f"layout changes around per-pixel layers take {e.share(claims):.0%} of the time"
     step = f"Export with --rewrite {PER_PIXEL}: the layout changes go, and linear layers become 1x1 convolutions."
-    yield e.finding("per-pixel layers", title, claims, step, rewrite=PER_PIXEL)
+    yield e.finding(Kind.PER_PIXEL_LAYERS, title, claims, step, rewrite=PER_PIXEL)
 
 
 def undone_transposes(e: Evidence) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
         rewrite = PER_PIXEL if known else ""
         title = f"{pair.second} undoes {pair.first}, and {_both(pair)} {e.share(pair.instances):.0%} of the time"
         yield e.finding(
-            "undone transposes", title, pair.instances, _keep_layout(pair, rewrite), [between], rewrite=rewrite
+            Kind.UNDONE_TRANSPOSES, title, pair.instances, _keep_layout(pair, rewrite), [between], rewrite=rewrite
         )
 
 
@@ -71,7 +71,7 @@ def input_layout(e: Evidence) -> Iterator[Finding]:
     often = "" if len(rows) == 1 else f" {len(rows)} times"
     title = f"the input is transposed to channels-last{often}, which takes {e.share(rows):.0%} of the time"
     step = "Export with --memory-format channels_last and feed the input in that layout."
-    yield e.finding("input layout", title, rows, step)
+    yield e.finding(Kind.INPUT_LAYOUT, title, rows, step)
 
 
 def layout_changes(e: Evidence) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
     shown = ", ".join(f"{kind} {ms:.3f} ms" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     title = f"layout changes take {e.share(rows):.0%} of the time"
     step = "See where they are in the graph: the chains under data movement name what each lies between."
-    yield e.finding("layout changes", title, rows, step, [shown])
+    yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown])
 
 
 def _changes_layout(e: Evidence, entry: InstanceTime) -> bool:

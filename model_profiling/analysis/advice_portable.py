@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.finding import Evidence, Finding
+from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.graph import ModelGraph, unique
 from model_profiling.analysis.movement import place_of
 from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
-from model_profiling.artifacts import ExportRecord
+from model_profiling.artifacts import ExportRecord, base_name
 from model_profiling.etrecord.source import packet
 from model_profiling.pte.dataflow import CONSTANT
 
@@ -31,7 +31,7 @@ def no_delegate(e: Evidence) -> Iterator[Finding]:
         return
     rows = e.free(lambda entry: entry.where == "portable")
     title = f"the model was exported without a delegate: portable kernels take {e.share(rows):.0%} of the time"
-    yield e.finding("no delegate", title, rows, "Export with --backend xnnpack.")
+    yield e.finding(Kind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
 
 
 def conversions(e: Evidence) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def conversions(e: Evidence) -> Iterator[Finding]:
     if e.graph is None:
         return
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for row in e.free(lambda entry: entry.where == "portable" and _base(entry.operator) in _CONVERTING):
+    for row in e.free(lambda entry: entry.where == "portable" and base_name(entry.operator) in _CONVERTING):
         dtypes = " and ".join(sorted(_dtypes(e.graph, row)))
         if dtypes:
             origin = _origin(e.breakdown.instances[row])
@@ -62,7 +62,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     step = f"Avoid the change of dtype inside forward: {_some(places)}."
     if not asked_for:
         step = "Keep the ETRecord of the export beside the .pte: it tells which operator of the model they come from."
-    return e.finding("dtype conversions", title, rows, step)
+    return e.finding(Kind.CONVERSIONS, title, rows, step)
 
 
 def _decomposed(e: Evidence, graph: ModelGraph, rows: list[int], dtypes: str, rewrite: str) -> Finding:
@@ -75,7 +75,7 @@ def _decomposed(e: Evidence, graph: ModelGraph, rows: list[int], dtypes: str, re
     title = f"{names} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
     step = f"Write {names} with operators that XNNPACK takes in the model's dtype."
     step = f"Export with --rewrite {rewrite}." if rewrite else _not_known(e.export, origins[0]) or step
-    return e.finding("dtype conversions", title, claims, step, rewrite=rewrite)
+    return e.finding(Kind.CONVERSIONS, title, claims, step, rewrite=rewrite)
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
@@ -99,11 +99,11 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
         title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
         if e.share(edges) >= 0.005:
             title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
-        reason = _reason(e.export, operator)
+        reason = e.export.delegation.why_not(operator) if e.export is not None else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
         step = _remedy(e, first, origin, rewrite)
-        yield e.finding("portable operator", title, [*rows, *edges], step, remarks, rewrite)
+        yield e.finding(Kind.PORTABLE_OPERATOR, title, [*rows, *edges], step, remarks, rewrite)
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
@@ -115,10 +115,9 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
         return "XNNPACK looks nothing up: look up less, or do it before the model if it is the same every time."
     if entry.kind == "copy" and origin in ("aten.clone", "aten.contiguous"):
         return f"Avoid .clone() and .contiguous() where the layout is already right{_at(entry)}."
-    if entry.kind == "transpose" and _base(entry.operator).split("_")[0] == _base(origin):
-        return (
-            f"Keep one layout through the model, or move the {_base(origin)} to where it cancels another{_at(entry)}."
-        )
+    if entry.kind == "transpose" and base_name(entry.operator).split("_")[0] == base_name(origin):
+        moved = f"move the {base_name(origin)} to where it cancels another{_at(entry)}"
+        return f"Keep one layout through the model, or {moved}."
     return _ELSEWHERE
 
 
@@ -167,19 +166,9 @@ def _edges(graph: ModelGraph, region: set[int], reduces: bool) -> set[int]:
     return graph.round_trip(region, reduces) if region else set()
 
 
-def _reason(export: ExportRecord | None, operator: str) -> str:
-    left = export.delegation.not_delegated if export is not None else []
-    return next((entry.reason for entry in left if _base(entry.op) == _base(operator)), "")
-
-
-def _base(operator: str) -> str:
-    """`mean` of `mean.out`, `aten::mean.out` and `aten.mean.dim`."""
-    return operator.split("::")[-1].removeprefix("aten.").removeprefix("dim_order_ops.").split(".")[0]
-
-
 def _plain(operator: str) -> str:
     """`softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
-    return _base(operator).strip("_").removeprefix("native_").removesuffix("_copy")
+    return base_name(operator).strip("_").removeprefix("native_").removesuffix("_copy")
 
 
 def _some(places: list[str]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 from model_profiling.analysis.category_table import (
     ALGORITHMS,
     CATEGORIES,
-    PACKED_TYPES,
     PORTABLE_RULES,
     XNNPACK_RULES,
     Category,
     Rule,
+    is_packed,
 )
 from model_profiling.errors import InputError
 from model_profiling.files import read_bytes
@@ -55,8 +55,7 @@ class OperatorClass:
 
     @property
     def packed(self) -> bool:
-        """Whether an operand is packed for KleidiAI, the path on which SME and SME2 kernels lie."""
-        return any(part in PACKED_TYPES for part in self.dtype.split("-"))
+        return is_packed(self.dtype)
 
     @property
     def known(self) -> bool:

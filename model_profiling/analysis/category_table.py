@@ -33,6 +33,12 @@ ALGORITHMS = (
 # Types of which XNNPACK says "packed": operands laid out for KleidiAI's matrix kernels.
 PACKED_TYPES = ("PF32", "PF16", "PQS8", "QP8")
 
+
+def is_packed(dtype: str) -> bool:
+    """Whether XNNPACK's name for an operator's types has one that is packed: only there are SME and SME2 kernels."""
+    return any(part in PACKED_TYPES for part in dtype.split("-"))
+
+
 # Operators inside an XNNPACK delegate, by the name before the parenthesis. The first row that matches counts.
 XNNPACK_RULES = (
     # VMulCAddC is a 1x1 depthwise convolution: one multiply and one add per channel.

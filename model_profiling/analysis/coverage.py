@@ -6,6 +6,7 @@ import msgspec
 
 from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.analysis.category_table import is_packed
 from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
 from model_profiling.pte import xnnpack_graph
 
@@ -17,7 +18,6 @@ _LEVELS = (
     ("_neon_dotprod", "NEON dot"),
     ("_neon", "NEON"),
 )
-_PACKED = ("PF32", "PF16", "PQS8", "QP8")
 _UNKNOWN = "unknown"
 _NO_TRACE = "there is no kernel trace (mode: trace makes one where kernels can be traced)"
 
@@ -166,8 +166,7 @@ def _why_not(entry: InstanceTime, level: str, features: list[str], work: _Work |
         return "SME2 is off or absent" if level != "SME" else "SME2 is off or absent; SME is used"
     if entry.kind == "depthwise":
         return "depthwise convolution: KleidiAI has no SME2 kernel for it"
-    packed = any(part in _PACKED for part in entry.dtype.split("-"))
-    if packed:
+    if is_packed(entry.dtype):
         return "packed for KleidiAI, but another kernel was chosen (size or shape)"
     if entry.kind == "batch matmul":
         return f"batch matrix multiply in {entry.dtype}: not on the packed path"

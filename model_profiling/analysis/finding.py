@@ -1,5 +1,6 @@
 """What a finding is, and what rules may look at. Every millisecond is claimed by one finding at most."""
 
+import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +16,22 @@ from model_profiling.artifacts import ExportRecord
 _MOST_LINES = 3
 
 
+class Kind(str, enum.Enum):
+    """What a finding is about: what programs go by. Titles are for people and may change, these do not."""
+
+    NO_DELEGATE = "no delegate"
+    CONVERSIONS = "dtype conversions"
+    PORTABLE_OPERATOR = "portable operator"
+    PER_PIXEL_LAYERS = "per-pixel layers"
+    UNDONE_TRANSPOSES = "undone transposes"
+    INPUT_LAYOUT = "input layout"
+    LAYOUT_CHANGES = "layout changes"
+    FP16_IN_FP32 = "fp16 computed in fp32"
+    NOT_ACCELERATED = "not accelerated"
+    COMPUTE_IN_FP32 = "compute in fp32"
+    RUNTIME_OVERHEAD = "runtime overhead"
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
     the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then.
@@ -22,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
     `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something.
     """
 
-    rule: str
+    rule: Kind
     title: str
     evidence: list[str]
     ms: float
@@ -69,7 +86,7 @@ class Evidence:
 
     def finding(
         self,
-        rule: str,
+        rule: Kind,
         title: str,
         rows: Iterable[int],
         next_step: str,

@@ -46,6 +46,11 @@ class Latency(msgspec.Struct, frozen=True):
     # What a reader must know before believing the rest, in words.
     warnings: list[str] = []
 
+    @property
+    def mad_percent(self) -> float | None:
+        """The MAD in percent of the median, so that the spreads of slow and fast models compare."""
+        return self.mad_ms / self.median_ms * 100 if self.median_ms > 0 else None
+
 
 class Comparison(msgspec.Struct, frozen=True):
     """`after` against `before`: `ratio` is how many times faster `after` is, `before_ms` over `after_ms`, both medians.

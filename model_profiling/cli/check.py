@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.cli.export import DTYPES, add_model, chosen_model, load_options, stage_progress
+from model_profiling.cli.export import add_model, chosen_model, load_options, stage_progress
+from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say
 
 if TYPE_CHECKING:

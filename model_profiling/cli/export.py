@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, MEMORY_FORMATS, REWRITES
 from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
 
-DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
 
@@ -98,7 +98,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--backend",
-        choices=("xnnpack", "portable"),
+        choices=BACKENDS,
         default="xnnpack",
         help="portable leaves every operator to ExecuTorch's reference kernels (default: %(default)s)",
     )
@@ -106,7 +106,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
     parser.add_argument(
         "--memory-format",
-        choices=("contiguous", "channels_last"),
+        choices=MEMORY_FORMATS,
         default="contiguous",
         help="layout of the model and its 4-D inputs (default: %(default)s)",
     )
@@ -114,14 +114,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--rewrite",
         action="append",
         default=[],
-        choices=("gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"),
+        choices=REWRITES,
         help="change the graph and not what it computes; keepdim: mean and sum over pixels as XNNPACK takes them; "
         "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
         "tanh form; silu, hardsigmoid: these in fp16 without a detour through fp32",
     )
     parser.add_argument(
         "--delegation",
-        choices=("whole", "per-op"),
+        choices=DELEGATIONS,
         default="whole",
         help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
     )
@@ -131,14 +131,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def run(args: argparse.Namespace) -> int:
-    from model_profiling.export.cache import cached
+def requested(args: argparse.Namespace) -> ExportRequest:
+    """What the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
     outdir = args.outdir or Path(f"out_{name}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
-    request = ExportRequest(
+    return ExportRequest(
         name,
         outdir,
         args.dtype,
@@ -152,6 +152,12 @@ def run(args: argparse.Namespace) -> int:
         rewrites=tuple(sorted(set(args.rewrite))),
         delegation=args.delegation,
     )
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.export.cache import cached
+
+    request = requested(args)
     earlier = None if args.force else cached(request)
     if earlier is not None:
         warn("export: nothing has changed since the last one; --force exports again\n")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from model_profiling.cli.progress import progress
+from model_profiling.cli.typed import typed
 
 HELP = "show which SME2 kernels a model uses, operator by operator, without SME2 hardware"
 
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     platform = EmulatorPlatform()
     with progress() as report:
         config, remark = default_config(args.model, platform, args.output_root, ladder=True)
-        directory = Pipeline(config, platform, report).run().directory
+        directory = Pipeline(config, platform, report, command=typed(args)).run().directory
     analysed, manifest = results.refreshed(directory), directory.manifest()
     verify_outputs(analysed.summary)
     if args.json:

@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
         args, unknown = parser.parse_known_args(argv)
         if unknown:
             return _fail(f"unknown arguments: {' '.join(unknown)}", f"See `sme2-kit {args.command} --help`.", 2)
+        args.words = argv
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
         return _missing(error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.progress import progress
+from model_profiling.cli.typed import typed
 from model_profiling.saying import warn
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
-    parser.add_argument("--json", action="store_true", help="print the metrics as JSON")
+    parser.add_argument("--json", action="store_true", help="print the analysis, with its metrics, as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
 
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
             results.refreshed(directory, tell=tell)
         else:
             try:
-                result = Pipeline(config, platform, report, args.only, args.force).run()
+                result = Pipeline(config, platform, report, args.only, args.force, typed(args)).run()
             finally:
                 # What did finish is worth its numbers even if another experiment failed.
                 results.refresh(directory, tell=tell)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
-from model_profiling.cli.export import DTYPES, add_model, chosen_model, export_with_progress, load_options
+from model_profiling.cli.export import add_model, chosen_model, export_with_progress, load_options
 from model_profiling.cli.progress import progress
+from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     counts = count_flags.counts(args)
     outdir = args.outdir or Path(f"out_{name}") / "tune"
     base = ExportRequest(name, outdir, args.dtype, seed=args.seed, target=target, options=load_options(args))
-    request = TuneRequest(base, _command(args, target), args.threads or 1, counts, args.force)
+    request = TuneRequest(base, args.threads or 1, counts, args.force)
     with progress() as report:
         result = Tuner(request, LocalPlatform(), _exporting(args.force), report).run()
     if args.json:
@@ -57,15 +58,6 @@ def _exporting(force: bool) -> "Callable[[ExportRequest], ExportResult]":
         return earlier or export_with_progress(request, f"export {request.outdir.name}")
 
     return export
-
-
-def _command(args: argparse.Namespace, target: str) -> list[str]:
-    """`sme2-kit export MODEL …` with what the user said about the model, before a variant's own flags."""
-    words = ["sme2-kit", "export", target]
-    for flag, values in (("--input-shape", args.input_shape), ("--set", args.set)):
-        words += [word for value in values for word in (flag, value)]
-    words += ["--checkpoint", str(args.checkpoint)] if args.checkpoint else []
-    return words + (["--seed", str(args.seed)] if args.seed else [])
 
 
 def _as_text(result: "TuneResult") -> str:

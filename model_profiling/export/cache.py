@@ -1,10 +1,12 @@
 """Has exactly this been exported already? Answered from files alone, before torch is imported.
 
 Beside each .pte lies a stamp: what was asked for, the versions of all that took part, and a hash of every source file
-the model was built from. If none of it changed and the artifacts are unharmed, the export would give the same again.
+the model was built from and of every module of the kit that an export imports. If none of it changed and the artifacts
+are unharmed, the export would give the same again.
 What a model reads while it is built (data files, environment variables) is not seen: `--force` is for that.
 """
 
+import ast
 import hashlib
 import importlib.metadata
 import platform
@@ -16,18 +18,21 @@ from typing import Any
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import ExportMeta, ExportPaths
+from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
+_KIT_PACKAGE = __name__.split(".")[0]
+_KIT_PREFIX = "kit:"
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that decides what an export gives."""
+    """All that decides what an export gives, and which export it speaks of: another may have taken its place since."""
 
+    export: str
     request: dict[str, str]
     versions: dict[str, str]
     sources: dict[str, str]
@@ -51,19 +56,29 @@ def cached(request: ExportRequest) -> ExportResult | None:
         record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
     except InputError:
         return None
-    if record is None or stamp.request != describe(request) or stamp.versions != versions():
+    if (
+        record is None
+        or stamp.export != _identity(record)
+        or stamp.request != describe(request)
+        or stamp.versions != versions()
+    ):
         return None
     there = {paths.directory / name: digest for name, digest in record.files.items()}
-    there |= {Path(name): digest for name, digest in stamp.sources.items()}
+    there |= {_source(name): digest for name, digest in stamp.sources.items()}
     if not all(path.is_file() and files.sha256(path) == digest for path, digest in there.items()):
         return None
     return ExportResult(paths, record)
 
 
-def write_stamp(request: ExportRequest) -> None:
+def write_stamp(request: ExportRequest, record: ExportRecord) -> None:
     """Say what the export that was just published came from; the model's modules are still loaded."""
-    sources = {str(path): files.sha256(path) for path in sorted(_loaded_sources())}
-    files.write_json(stamp_path(request.paths), Stamp(describe(request), versions(), sources))
+    named = {_source_name(path): files.sha256(path) for path in {*_loaded_sources(), *_exporting_code()}}
+    stamp = Stamp(_identity(record), describe(request), versions(), dict(sorted(named.items())))
+    files.write_json(stamp_path(request.paths), stamp)
+
+
+def _identity(record: ExportRecord) -> str:
+    return hashlib.sha256(msgspec.json.encode(record)).hexdigest()
 
 
 def describe(request: ExportRequest) -> dict[str, str]:
@@ -87,17 +102,50 @@ def describe(request: ExportRequest) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what takes part, the kit's own exporting code among them."""
+    """The versions of what takes part and is not the kit's or the user's own code."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    digest = hashlib.sha256()
-    for path in sorted([*(_KIT / "export").rglob("*.py"), *(_KIT / "models").glob("*.py")]):
-        digest.update(path.read_bytes())
-    return {**found, "kit": digest.hexdigest()}
+    return found
+
+
+def _source_name(path: Path) -> str:
+    """The kit's own files are named from its folder: what counts is the kit that runs, wherever another one lies."""
+    return f"{_KIT_PREFIX}{path.relative_to(_KIT).as_posix()}" if path.is_relative_to(_KIT) else str(path)
+
+
+def _source(name: str) -> Path:
+    return _KIT / name.removeprefix(_KIT_PREFIX) if name.startswith(_KIT_PREFIX) else Path(name)
+
+
+def _exporting_code() -> set[Path]:
+    """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
+    found: set[Path] = set()
+    todo = {_KIT / "export" / "exporter.py"}
+    while todo:
+        path = todo.pop()
+        found.add(path)
+        for name in _imports(path):
+            parts = name.split(".")[1:]
+            # The module itself, and the packages that Python runs on the way to it.
+            steps = [_KIT.joinpath(*parts[:count], "__init__.py") for count in range(len(parts) + 1)]
+            module = _KIT.joinpath(*parts).with_suffix(".py") if parts else _KIT / "__init__.py"
+            todo |= {step for step in (*steps, module) if step.is_file()} - found
+    return found
+
+
+def _imports(path: Path) -> set[str]:
+    """The full names of the kit that a module imports; `from a import b` may mean a module b or a name in a."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.split(".")[0] == _KIT_PACKAGE}
 
 
 def _loaded_sources() -> set[Path]:
@@ -107,8 +155,12 @@ def _loaded_sources() -> set[Path]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         path = Path(file).resolve() if isinstance(file, str) else None
-        if path is None or path.suffix != ".py" or any(path.is_relative_to(place) for place in outside):
+        if path is None or path.suffix != ".py":
             continue
-        if not path.is_relative_to(_KIT) or path.parent.parent == _KIT / "models":
+        if path.is_relative_to(_KIT):
+            wanted = path.is_relative_to(_KIT / "models")
+        else:
+            wanted = not any(path.is_relative_to(place) for place in outside)
+        if wanted:
             found.add(path)
     return {path for path in found if path.is_file()}

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import gc
 import importlib.metadata
 import io
 import platform
@@ -23,6 +22,7 @@ from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import export_failed
+from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram, capture, lower
 from model_profiling.export.publish import publish, staging, writable
 from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized, quantized_graph
@@ -71,14 +71,33 @@ class Prepared:
     rewrites: dict[str, list[str]] | None = None
 
 
-def export(request: ExportRequest, announce: Callable[[str], None] = lambda stage: None) -> ExportResult:
-    """Export one model; on any failure the directory keeps what it held before, plus a log of the failure."""
+Announce = Callable[[str], None]
+
+
+def export(request: ExportRequest, announce: Announce = lambda stage: None) -> ExportResult:
+    """Export one model by its name or from its file."""
+
+    def load() -> LoadedModel:
+        return load_model(request.target or request.model, request.seed, request.options)
+
+    return export_loaded(request, load, announce, cacheable=True)
+
+
+def export_loaded(
+    request: ExportRequest, load: Callable[[], LoadedModel], announce: Announce, cacheable: bool
+) -> ExportResult:
+    """Export what `load` gives; on any failure the directory keeps what it held before, plus a log of the failure.
+
+    `cacheable` says that the request alone decides what is loaded.
+    """
+    request.check()
     paths = request.paths
     log = request.outdir / f"{paths.stem}_export.log"
-    with kept_off_terminal(request.loud) as said, writable(request.outdir), _collecting_rarely():
+    _earlier_exports(paths)  # one that cannot be read is better found now than at the end
+    with kept_off_terminal(request.loud) as said, writable(request.outdir), host_untouched(request.seed):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
-            loaded = load_model(request.target or request.model, request.seed, request.options)
+            loaded = load()
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
         if request.dtype in QUANTIZED:
@@ -96,22 +115,10 @@ def export(request: ExportRequest, announce: Callable[[str], None] = lambda stag
             graph = [paths.graph.name] if request.save_graph else []
             folders = [paths.inputs.name, paths.expected.name]
             publish(staged, request.outdir, [paths.pte.name, paths.etrecord.name, *folders, *graph, paths.meta.name])
-            write_stamp(request)
+            if cacheable:
+                write_stamp(request, record)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
-
-
-@contextlib.contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Lowering makes millions of objects that stay: looking for garbage among them is a fourteenth of an export."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
@@ -222,6 +229,7 @@ def _record(
         warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
         dtype_cost=prepared.cost,
         rewrites=prepared.rewrites,
+        request=request.record(prepared.model.origin),
     )
 
 
@@ -230,11 +238,15 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
+def _earlier_exports(paths: ExportPaths) -> ExportMeta:
+    return files.read_json(paths.meta, ExportMeta, "export record") if paths.meta.exists() else ExportMeta()
+
+
 def _write_tables(
     request: ExportRequest, record: ExportRecord, nodes: list[GraphNode], paths: ExportPaths, staged: ExportPaths
 ) -> None:
     """Add this export to the tables its directory shares with other exports."""
-    meta = files.read_json(paths.meta, ExportMeta, "export record") if paths.meta.exists() else ExportMeta()
+    meta = _earlier_exports(paths)
     files.write_json(staged.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: record}))
     if request.save_graph:
         kind = dict[str, list[GraphNode]]

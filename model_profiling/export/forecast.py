@@ -8,6 +8,7 @@ from typing import Any
 from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, forecast_nodes, rejections, summarise
 from model_profiling.export.exporter import ExportRequest, Stages, prepare
+from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import capture, xnnpack_partitioner
 from model_profiling.export.quantization import quantized
 from model_profiling.export.quiet import kept_off_terminal
@@ -25,7 +26,7 @@ class Forecast:
 
 def forecast(request: ExportRequest, log: Path, announce: Callable[[str], None]) -> Forecast:
     """Say what an export would delegate; whatever would fail in an export before lowering fails here the same way."""
-    with kept_off_terminal(request.loud) as said:
+    with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
             loaded = load_model(request.target or request.model, request.seed, request.options)

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from model_profiling.artifacts import ExportPaths, ExportRecord
+from model_profiling.artifacts import ExportPaths, ExportRecord, RequestRecord
+from model_profiling.errors import InputError
+from model_profiling.export import choices
 from model_profiling.models.options import LoadOptions
 
 
@@ -25,9 +28,41 @@ class ExportRequest:
     rewrites: tuple[str, ...] = ()
     delegation: str = "whole"
 
+    def check(self) -> None:
+        """Refuse what no export can do; the command line's own choices are the same."""
+        for what, value, allowed in (
+            ("dtype", self.dtype, choices.DTYPES),
+            ("backend", self.backend, choices.BACKENDS),
+            ("memory format", self.memory_format, choices.MEMORY_FORMATS),
+            ("delegation", self.delegation, choices.DELEGATIONS),
+            *(("rewrite", rewrite, choices.REWRITES) for rewrite in self.rewrites),
+        ):
+            if value not in allowed:
+                raise InputError(f"there is no {what} {value!r}", f"Use one of {', '.join(allowed)}.")
+
     @property
     def paths(self) -> ExportPaths:
         return ExportPaths.for_export(self.outdir, self.model, self.backend, self.dtype)
+
+    def record(self, origin: Literal["registry", "file", "memory"]) -> RequestRecord:
+        """What the export record does not say otherwise, so that the same can be asked again."""
+        options = self.options
+        return RequestRecord(
+            origin=origin,
+            target=self.target or self.model,
+            directory=str(Path.cwd()),
+            outdir=str(self.outdir),
+            settings={key: _plain(value) for key, value in options.settings},
+            shapes=[list(shape) for shape in options.shapes],
+            checkpoint=str(options.checkpoint or ""),
+            rewrites=list(self.rewrites),
+            delegation=self.delegation,
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON can hold it; a value that is more than a number or a text is not taken for one."""
+    return value if isinstance(value, (int, float, str)) else {"python": repr(value)}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -21,6 +21,7 @@ from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.options import LoadOptions as LoadOptions
+from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.user_file import FileModel
 from model_profiling.models.zoo import zoo_models
@@ -43,6 +44,8 @@ class LoadedModel:
     inputs: tuple[Any, ...]
     keyword_inputs: dict[str, Any]
     dynamic_shapes: Any
+    # Where it can be had again: by its name, from its file, or only in the process that has it.
+    origin: Literal["registry", "file", "memory"] = "registry"
 
 
 def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -> LoadedModel:  # noqa: B008 - frozen
@@ -54,10 +57,10 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
         make = _import_class(target) if isinstance(target, str) else target
         settings = dict(options.settings)
         _check_settings(name, make, settings)
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         model = make(**settings)
         module = model.get_eager_model()
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         inputs = model.get_example_inputs()
         keywords = _optional(model, "get_example_kwarg_inputs") or {}
         shapes = _optional(model, "get_dynamic_shapes")
@@ -66,13 +69,25 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
             f"{name} does not keep the contract of EagerModelBase",
             "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors.",
         )
+    # What cannot be copied is almost never shared with anybody.
+    with contextlib.suppress(InputError):
+        module = own_copy(module)
+    inputs, keywords = own_inputs((tuple(inputs), keywords))
     weights = getattr(model, "weights", _registered_weights(name))
     if options.checkpoint is not None:
         weights = load_checkpoint(module, options.checkpoint)
     elif weights == "random":
         with _explained(name):
-            settle_batch_norms(module, tuple(inputs), keywords)
-    return LoadedModel(name, source, str(weights), module.eval(), tuple(inputs), keywords, shapes)
+            settle_batch_norms(module, inputs, keywords)
+    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, _origin(name, target))
+
+
+def _origin(name: str, target: "Callable[[], Any] | str") -> Literal["registry", "file", "memory"]:
+    """Whether another process finds the model, too: not if this one registered a class of its own."""
+    if file_target(name) is not None:
+        return "file"
+    ours = isinstance(target, str) or getattr(target, "__module__", "").startswith("model_profiling.models.")
+    return "registry" if ours or name in zoo_models() else "memory"
 
 
 def _registered_weights(name: str) -> str:

@@ -26,7 +26,13 @@ class FileTarget:
     @property
     def name(self) -> str:
         """The model's name in file names: `MyNet` is `my_net`."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.attribute).lower().strip("_") or "model"
+        return snake_case(self.attribute)
+
+
+def snake_case(class_name: str) -> str:
+    """A class's name as that of a model: `MyNet` is `my_net`."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", class_name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain).lower().strip("_") or "model"
 
 
 def check_name(name: str) -> None:

@@ -8,12 +8,17 @@ from model_profiling.platforms.base import Platform
 from model_profiling.runner import features
 
 
+def accelerator(platform: Platform, dtype: str) -> str | None:
+    """The feature whose absence a run of this dtype shows on this platform; None if it has none to switch off."""
+    probe = platform.probe()
+    return features.headline(probe.arch, set(probe.features), dtype)
+
+
 def fill_in(config: Config, platform: Platform, dtype: str) -> Config:
     """Put the accelerator's name wherever the config leaves its place open; a config that leaves none is as it was."""
     if not any(ACCELERATOR in text for e in config.experiments for text in (e.name, *e.disable_features)):
         return config
-    probe = platform.probe()
-    name = features.headline(probe.arch, set(probe.features), dtype)
+    name = accelerator(platform, dtype)
     if name is None:
         raise InputError(
             f"this CPU has no accelerator for {dtype} that can be switched off, and the config asks for it",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from model_profiling.artifacts import MANIFEST, ExportPaths
 from model_profiling.errors import InputError
+from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
 from model_profiling.run_directory import RunDirectory
-from model_profiling.runner import features
 
 
 def default_config(
@@ -28,9 +28,7 @@ def default_config(
     if not model.is_file():
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     paths = ExportPaths(model.resolve())
-    probe = platform.probe()
     dtype = model_dtype(paths, export_record(paths))
-    accelerator = features.headline(probe.arch, set(probe.features), dtype)
     common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": threads or 1}
     if not _is_program(model):
         raise InputError(
@@ -45,15 +43,16 @@ def default_config(
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
     if ladder or platform.timing != "measured":
-        return _ladder(raw, platform.name, set(probe.features))
-    if accelerator is None:
+        return _ladder(raw, platform.name, set(platform.probe().features))
+    feature = accelerator(platform, dtype)
+    if feature is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
             "an int8 or fp16 export may have one (sme2-kit doctor tells); sme2-kit kernels, then forecast, predict SME2"
         )
     raw["experiments"] = [
-        {"name": f"{platform.name}_{accelerator}_on", **common},
-        {"name": f"{platform.name}_{accelerator}_off", "disable_features": [accelerator], **common},
+        {"name": f"{platform.name}_{feature}_on", **common},
+        {"name": f"{platform.name}_{feature}_off", "disable_features": [feature], **common},
     ]
     return parse_config(raw, "(made for this machine)"), ""
 

@@ -2,8 +2,6 @@
 
 import datetime
 import hashlib
-import shlex
-import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ import msgspec
 
 from model_profiling import __version__, files
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.errors import InputError, KitError, RunError
+from model_profiling.errors import InputError, KitError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch, keep
@@ -43,14 +41,22 @@ class Pipeline:
     """One run of a config on a platform, into the config's run directory."""
 
     def __init__(
-        self, config: Config, platform: Platform, report: Report, only: list[str] | None = None, force: bool = False
+        self,
+        config: Config,
+        platform: Platform,
+        report: Report,
+        only: list[str] | None = None,
+        force: bool = False,
+        command: str = "",
     ) -> None:
+        """`command` is what a user typed for this run; empty if a program asked for it."""
         self._paths = ExportPaths(Path(config.model).resolve())
         self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
         self._platform = platform
         self._report = report
         self._only = _checked_only(self._config, only)
         self._force = force
+        self._command = command
         self._directory = RunDirectory(Path(config.output_root))
         self._scratch = self._directory.path / ".partial"
         self._runners: dict[str | None, RunnerRecord] = {}
@@ -130,13 +136,13 @@ class Pipeline:
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         """One error for all failed experiments, with the kind of the first."""
         name, first = failures[0]
-        error = type(first)(f"experiment '{name}' failed: {first.message}", first.hint)
+        error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
             error.message += f" (and {len(failures) - 1} more)"
         if self._put_aside:
             aside = self._directory.path / FAILED
             error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
-        return error if isinstance(error, KitError) else RunError(str(error))
+        return error
 
     def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
         """A new manifest that takes over what an earlier one knows of the same model."""
@@ -150,7 +156,7 @@ class Pipeline:
             "features_proof": probe.proof,
         }
         config: dict[str, object] = msgspec.to_builtins(self._config)
-        config["command"] = shlex.join(sys.argv)
+        config |= {"command": self._command, "directory": str(Path.cwd())}
         manifest = Manifest(
             kit_version=__version__,
             platform=self._platform.name,

@@ -23,7 +23,7 @@ from model_profiling.platforms.android_session import (
 )
 from model_profiling.platforms.android_store import ROOT, Store
 from model_profiling.platforms.android_thermal import HeatLog
-from model_profiling.platforms.base import Probe, Request
+from model_profiling.platforms.base import Probe, Request, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, kit_bundle, own_bundle
 from model_profiling.platforms.process import no_trace_note
 from model_profiling.run_directory import Conditions, RunnerRecord
@@ -141,33 +141,28 @@ class AndroidPlatform:
 
     def open(self, request: Request) -> AndroidSession:
         at, bundle = self._device(), self._bundle(request)
-        words = [f"--model_path={at.store.file(request.model)}", f"--cpu_threads={request.threads}"]
-        words += [f"--warmup={request.warmup}", "--paced"]
-        words += [f"--inputs={at.store.file(path)}" for path in request.inputs]
+        model, inputs = at.store.file(request.model), [at.store.file(path) for path in request.inputs]
         home, fetch = at.store.session(), list[tuple[str, Path]]()
-        if request.disable_features:
-            words.append(f"--disable_features={','.join(request.disable_features)}")
-        if request.etdump is not None:
-            words.append(f"--etdump_path={home}/etdump")
-            fetch.append((f"{home}/etdump", request.etdump))
-        if request.output_base is not None:
-            words.append(f"--output_file={home}/output")
+        etdump = f"{home}/etdump" if request.etdump is not None else None
+        output = f"{home}/output" if request.output_base is not None else None
+        if etdump is not None and request.etdump is not None:
+            fetch.append((etdump, request.etdump))
         variables, preload = {}, None
         if request.kernel_trace is not None and bundle.loader and not self.trace_note:
             preload = at.store.file(build_shim(self._build()[0]))
             variables = {TRACE_VARIABLE: f"{home}/kernels"}
             fetch.append((f"{home}/kernels", request.kernel_trace))
-        command = [*self._start(request, bundle, variables, preload), *words]
+        flags = paced_flags(request, model, inputs, etdump, output)
+        command = [*self._start(request, bundle, variables, preload), *flags]
         place = Place(at.device, at.store, home, at.facts.boot_id, tuple(fetch), request.output_base)
         return AndroidSession(place, command, request.log, request.timeout_s, at.heat, at.transport)
 
     def launch(self, request: Request, executions: int) -> None:
         at, bundle = self._device(), self._bundle(request)
         at.heat.before_turn()
-        words = [f"--model_path={at.store.file(request.model)}", f"--num_executions={executions}"]
-        home = at.store.session()
-        words += [f"--cpu_threads={request.threads}", f"--etdump_path={home}/etdump"]
-        command = start_command(home, [*self._start(request, bundle, {}, None), *words])
+        model, home = at.store.file(request.model), at.store.session()
+        flags = launch_flags(request, model, executions, f"{home}/etdump")
+        command = start_command(home, [*self._start(request, bundle, {}, None), *flags])
         start = request.log.stat().st_size if request.log.exists() else 0
         try:
             code = self._run_to_the_end(at.device.command(*command), request)

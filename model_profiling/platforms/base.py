@@ -1,5 +1,6 @@
 """What every platform offers the pipeline: say what it is, make a runner ready, open sessions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +28,27 @@ class Request:
     # Words put before the runner, for example `taskset 80`, and the cores to run on: a cluster's name or a mask.
     launch_prefix: tuple[str, ...] = ()
     affinity: str | None = None
+
+
+At = Path | str
+
+
+def paced_flags(
+    request: Request, model: At, inputs: Sequence[At], etdump: At | None, output_base: At | None
+) -> list[str]:
+    """The flags of the kit's runner for a session; the paths are those on the machine where it will run."""
+    flags = [f"--model_path={model}", f"--cpu_threads={request.threads}", f"--warmup={request.warmup}", "--paced"]
+    flags += [f"--inputs={path}" for path in inputs]
+    if request.disable_features:
+        flags.append(f"--disable_features={','.join(request.disable_features)}")
+    flags += [f"--etdump_path={etdump}"] if etdump is not None else []
+    return flags + ([f"--output_file={output_base}"] if output_base is not None else [])
+
+
+def launch_flags(request: Request, model: At, executions: int, etdump: At | None) -> list[str]:
+    """The flags that every executor_runner takes, for one launch of a fixed number of executions."""
+    counts = [f"--num_executions={executions}", f"--cpu_threads={request.threads}"]
+    return [f"--model_path={model}", *counts, f"--etdump_path={etdump}"]
 
 
 class Session(Protocol):

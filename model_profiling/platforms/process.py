@@ -8,7 +8,7 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.errors import InputError, RunError, SetupError
-from model_profiling.platforms.base import Request
+from model_profiling.platforms.base import Request, launch_flags, paced_flags
 from model_profiling.run_directory import Conditions, RunnerRecord
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
@@ -72,20 +72,12 @@ class ProcessPlatform:
         return RunnerRecord(kind, str(path), files.sha256(path))
 
     def open(self, request: Request) -> ProcessSession:
-        command = [request.runner.path, f"--model_path={request.model}", f"--cpu_threads={request.threads}"]
-        command += [f"--warmup={request.warmup}", "--paced"]
-        command += [f"--inputs={path}" for path in request.inputs]
-        if request.disable_features:
-            command.append(f"--disable_features={','.join(request.disable_features)}")
-        if request.etdump is not None:
-            command.append(f"--etdump_path={request.etdump}")
-        if request.output_base is not None:
-            command.append(f"--output_file={request.output_base}")
+        flags = paced_flags(request, request.model, request.inputs, request.etdump, request.output_base)
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
             variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
-        words = [*request.launch_prefix, *self._start(variables), *command]
+        words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
@@ -97,12 +89,8 @@ class ProcessPlatform:
 
     def launch(self, request: Request, executions: int) -> None:
         _refuse_affinity(request)
-        command = [*request.launch_prefix, *self._prefix, request.runner.path, f"--model_path={request.model}"]
-        command += [
-            f"--num_executions={executions}",
-            f"--cpu_threads={request.threads}",
-            f"--etdump_path={request.etdump}",
-        ]
+        flags = launch_flags(request, request.model, executions, request.etdump)
+        command = [*request.launch_prefix, *self._prefix, request.runner.path, *flags]
         with request.log.open("ab") as log:
             start = log.tell()
             try:

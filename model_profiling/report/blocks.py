@@ -26,7 +26,6 @@ class Paragraph:
 @dataclass(frozen=True)
 class Bullets:
     items: list[str]
-    numbered: bool = False
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,9 @@ def _speed(runs: list[Run]) -> Section | None:
         metrics = run.summary.metrics
         for experiment, measured in metrics.experiments.items() if metrics and run.measured else []:
             if latency := measured.latency:
-                times = (latency.median_ms, latency.mad_ms, latency.p95_ms)
-                cells = [Number(numbers.ms(value), value) for value in times]
-                rows.append((name, experiment, *cells, Number(str(latency.runs), latency.runs)))
+                median, p95 = (Number(numbers.ms(value), value) for value in (latency.median_ms, latency.p95_ms))
+                mad = Number(numbers.spread(latency.mad_percent), latency.mad_percent)
+                rows.append((name, experiment, median, mad, p95, Number(str(latency.runs), latency.runs)))
     if not rows:
         return None
     caption = "How many times faster the accelerated experiment of each run is."

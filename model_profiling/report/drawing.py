@@ -6,13 +6,14 @@ ready when the run has been read, and draws while the rest of a report is writte
 
 import json
 import os
+import queue
 import zlib
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from model_profiling.png import png_chunk
+from model_profiling.report.drawing_process import Hand
 
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.
@@ -71,22 +72,34 @@ class Artist:
     """Holds the processes that draw. Ask for pictures early and for their results late."""
 
     def __enter__(self) -> "Artist":
-        # Not forked: a fork of a process that has threads may never wake up.
-        self._pool = ProcessPoolExecutor(max_workers=_HANDS, mp_context=get_context("spawn"))
+        self._hands = [Hand() for _ in range(_HANDS)]
+        self._free: queue.SimpleQueue[Hand] = queue.SimpleQueue()
+        for hand in self._hands:
+            self._free.put(hand)
+        self._pool = ThreadPoolExecutor(max_workers=_HANDS)
         for _ in range(_HANDS):
-            self._pool.submit(draw, _SKETCH, SCREEN_SCALE)
+            self._pool.submit(self._ask, "draw", _SKETCH, SCREEN_SCALE)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for hand in self._hands:
+            hand.close()
 
     def svg(self, spec: dict[str, Any]) -> "Future[str]":
-        return self._pool.submit(svg, spec)
+        return self._pool.submit(self._ask, "svg", spec)
 
     def draw(self, spec: dict[str, Any], scale: float = SCREEN_SCALE) -> "Future[Drawing]":
-        return self._pool.submit(draw, spec, scale)
+        return self._pool.submit(self._ask, "draw", spec, scale)
+
+    def _ask(self, *question: Any) -> Any:
+        hand = self._free.get()
+        try:
+            return hand.ask(*question)
+        finally:
+            self._free.put(hand)
 
 
 def squeezed(png_bytes: bytes) -> bytes:

@@ -29,12 +29,14 @@ def pipeline_summary(manifest: Manifest, summary: AnalysisSummary) -> str:
 
 
 def _latency(metrics: Metrics) -> list[str]:
-    lines = ["| experiment | status | switched off | median ms | MAD ms | p95 ms | runs | latency from |"]
+    lines = ["| experiment | status | switched off | median ms | MAD | p95 ms | runs | latency from |"]
     lines += ["|---|---|---|---:|---:|---:|---:|---|"]
     for name, experiment in metrics.experiments.items():
         latency = experiment.latency
-        numbers = [f"{v:.4f}" for v in (latency.median_ms, latency.mad_ms, latency.p95_ms)] if latency else ["", "", ""]
-        cells = [name, experiment.status, ", ".join(experiment.disabled) or "nothing", *numbers]
+        times = ["", "", ""]
+        if latency:
+            times = [f"{latency.median_ms:.4f}", numbers.spread(latency.mad_percent), f"{latency.p95_ms:.4f}"]
+        cells = [name, experiment.status, ", ".join(experiment.disabled) or "nothing", *times]
         cells += [str(latency.runs) if latency else "", experiment.latency_source]
         lines.append(row(cells))
     return lines
@@ -58,9 +60,9 @@ def _advice(summary: AnalysisSummary) -> list[str]:
     for name, experiment in summary.experiments.items():
         if experiment.advice:
             lines += ["", f"## What to do next ({text(name)})", ""]
-            for finding in experiment.advice:
+            for place, finding in enumerate(experiment.advice, 1):
                 gain = numbers.gain(finding.gain)
-                lines.append(f"1. **{text(finding.title)}** (predicted gain {gain}). {text(finding.next_step)}")
+                lines.append(f"{place}. **{text(finding.title)}** (predicted gain {gain}). {text(finding.next_step)}")
     return lines
 
 

@@ -12,26 +12,31 @@ def render(report: Report, pictures: Mapping[str, str]) -> str:
     lines += [f"- {text(sentence)}" for sentence in report.headline]
     for section in report.sections:
         lines += ["", f"## {text(section.title)}"]
+        place = 0
         for block in section.blocks:
-            lines += _block(block, pictures)
+            # Findings that follow each other are one numbered list.
+            place = place + 1 if isinstance(block, Advice) else 0
+            lines += _block(block, pictures, place)
     return "\n".join(lines) + "\n"
 
 
-def _block(block: Block, pictures: Mapping[str, str]) -> list[str]:
-    """A block with the blank line before it that Markdown wants."""
+def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
+    """A block with the blank line before it that Markdown wants; `place` is that of a finding in its list."""
     match block:
         case Paragraph(words):
             return ["", text(words)]
-        case Bullets(items, numbered):
-            return ["", *(f"{'1.' if numbered else '-'} {text(item)}" for item in items)]
+        case Bullets(items):
+            return ["", *(f"- {text(item)}" for item in items)]
         case Code(code):
             # Indented, because no text can end such a block early.
             return ["", *(f"    {line}" for line in code.splitlines())]
         case Picture(chart, caption):
             return ["", f"![{text(caption)}]({pictures[chart]})"] if chart in pictures else []
         case Advice(title, gain, evidence, next_step):
-            lines = ["", f"1. **{text(title)}** (predicted gain {gain}). {text(next_step)}"]
-            return lines + [f"   - {text(item)}" for item in evidence]
+            lines = ["", f"{place}. **{text(title)}** (predicted gain {gain}). {text(next_step)}"]
+            # What belongs to an item begins where its text does.
+            indent = " " * len(f"{place}. ")
+            return lines + [f"{indent}- {text(item)}" for item in evidence]
         case Table():
             return _table(block)
 

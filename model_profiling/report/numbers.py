@@ -56,7 +56,7 @@ def _tells(low: float | None, high: float | None) -> bool:
 
 
 def spread(percent: float | None) -> str:
-    """How much launches differ, as a standard deviation; a dash where too few were made to tell."""
+    """How much executions (MAD) or launches (a standard deviation) differ; a dash where too few were made to tell."""
     return "-" if percent is None else f"{percent:.1f} %"
 
 

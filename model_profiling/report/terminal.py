@@ -139,12 +139,11 @@ def _row(name: str, experiment: ExperimentMetrics) -> tuple[str, ...]:
     latency, cost = experiment.latency, tracer_cost(experiment)
     if latency is None:
         return (name, off, *["-"] * 6, cost)
-    spread = latency.mad_ms / latency.median_ms * 100 if latency.median_ms else 0.0
     return (
         name,
         off,
         f"{latency.median_ms:.3f} ms",
-        f"{spread:.1f} %",
+        numbers.spread(latency.mad_percent),
         f"{latency.p95_ms:.3f} ms",
         str(latency.runs),
         str(latency.launches),

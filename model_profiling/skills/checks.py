@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import artifacts, files
+from model_profiling.analysis.summary import SCHEMA
 from model_profiling.errors import KitError
 from model_profiling.run_directory import RunDirectory
 
@@ -101,6 +102,7 @@ class _Analysed(msgspec.Struct):
 
 class _Summary(msgspec.Struct):
     experiments: dict[str, _Analysed]
+    schema: int = SCHEMA
 
 
 def _analysis(place: Place) -> list[Finding]:

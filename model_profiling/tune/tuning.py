@@ -1,6 +1,7 @@
 """The experiment after the profile: profile the baseline, try what the advice names, combine what won, rank."""
 
 import hashlib
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from model_profiling.analysis.agreement import Agreement, agreement_of, expected
 from model_profiling.analysis.latency import Comparison, compare
 from model_profiling.analysis.summary import ExperimentAnalysis
 from model_profiling.errors import InputError, KitError
+from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.execution import Program
@@ -62,7 +64,6 @@ class Lap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @dataclass(frozen=True)
 class TuneRequest:
     base: ExportRequest
-    command: list[str]
     threads: int = 1
     counts: Counts = CHOSEN
     force: bool = False
@@ -103,7 +104,15 @@ class Tuner:
     def _export(self, variant: Variant, must: bool = False) -> None:
         if variant.name in self._made or variant.name in self._failures:
             return
-        request = replace(
+        try:
+            self._made[variant.name] = self._exporting(self._asking(variant))
+        except KitError as error:
+            if must:
+                raise
+            self._failures[variant.name] = error.message
+
+    def _asking(self, variant: Variant) -> ExportRequest:
+        return replace(
             self._request.base,
             outdir=self._home / variant.name,
             dtype=variant.dtype,
@@ -111,12 +120,10 @@ class Tuner:
             rewrites=variant.rewrites,
             delegation=variant.delegation,
         )
-        try:
-            self._made[variant.name] = self._exporting(request)
-        except KitError as error:
-            if must:
-                raise
-            self._failures[variant.name] = error.message
+
+    def _command(self, variant: Variant) -> str:
+        """What a user types for it; where it is put is up to them."""
+        return shlex.join(typed(self._asking(variant)))
 
     def _matched(self) -> dict[str, set[str]]:
         """The rewrites that find something in the graph of each dtype that was exported without any."""
@@ -182,7 +189,7 @@ class Tuner:
         return Tried(
             variant.name,
             variant.reason,
-            " ".join([*self._request.command, *variant.flags]),
+            self._command(variant),
             float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
             None if same else compare((base.name, lap.turns[base.name]), (variant.name, turns), paired=True),
             agreement,
@@ -190,7 +197,7 @@ class Tuner:
 
     def _failed(self, variants: list[Variant]) -> list[Tried]:
         return [
-            Tried(v.name, v.reason, " ".join([*self._request.command, *v.flags]), failure=self._failures[v.name])
+            Tried(v.name, v.reason, self._command(v), failure=self._failures[v.name])
             for v in variants
             if v.name in self._failures
         ]

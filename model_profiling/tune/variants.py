@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 
 from model_profiling.analysis.advice import Finding
 from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.finding import Kind
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
 # Findings of layout changes that another layout of the input may make needless.
-_LAYOUT = ("input layout", "layout changes", "undone transposes")
+_LAYOUT = (Kind.INPUT_LAYOUT, Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,6 @@ class Variant:
         layout = ["channels_last"] if self.memory_format == "channels_last" else []
         per_op = ["per-op"] if self.delegation == "per-op" else []
         return "+".join([self.dtype, *layout, *self.rewrites, *per_op])
-
-    @property
-    def flags(self) -> list[str]:
-        """The arguments of `sme2-kit export` that make it."""
-        words = ["--dtype", self.dtype]
-        words += ["--memory-format", self.memory_format] if self.memory_format != "contiguous" else []
-        words += [word for name in self.rewrites for word in ("--rewrite", name)]
-        return words + (["--delegation", self.delegation] if self.delegation != "whole" else [])
 
 
 def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
@@ -52,7 +45,7 @@ def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, ha
     found += [replace(base, rewrites=(name,), reason=reasons[name]) for name in sorted(reasons)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
-    overhead = [finding.title for finding in findings if finding.rule == "runtime overhead"]
+    overhead = [finding.title for finding in findings if finding.rule == Kind.RUNTIME_OVERHEAD]
     if overhead and not breakdown.category("CONV").share:
         found.append(replace(base, delegation="per-op", reason=overhead[0]))
     return found

@@ -1,7 +1,7 @@
 """What a report says, section by section, as blocks that every format can draw."""
 
 from model_profiling.report.blocks import Report, Section
-from model_profiling.report.content import forecast, headline, kernels, latency, method, structure, time
+from model_profiling.report.content import forecast, headline, kernels, latency, method, reproduce, structure, time
 from model_profiling.report.run import Run
 
 
@@ -18,7 +18,7 @@ def report(run: Run, title: str = "") -> Report:
         time.advice(run),
         method.not_measured(run),
         method.environment(run),
-        method.reproduce(run),
+        reproduce.section(run),
     ]
     return Report(
         title=title or headline.title(run),

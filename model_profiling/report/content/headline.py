@@ -53,7 +53,7 @@ def _latency(run: Run) -> list[str]:
     for name, experiment in metrics.experiments.items():
         if name not in compared and experiment.latency:
             latency = experiment.latency
-            spread = f"MAD {numbers.ms(latency.mad_ms)}, {latency.runs} executions"
+            spread = f"MAD {numbers.spread(latency.mad_percent)}, {latency.runs} executions"
             found.append(f"Median latency of {name} is {numbers.ms(latency.median_ms)} ({spread}).")
     return found
 

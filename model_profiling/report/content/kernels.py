@@ -3,6 +3,7 @@
 from collections import Counter
 
 from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.category_table import PACKED_TYPES
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
@@ -24,7 +25,7 @@ def section(run: Run) -> Section | None:
     blocks.append(_paths(run))
     legend = "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows."
     if arm:
-        legend += " A type that begins with P (PF32, PF16, PQS8) or QP is KleidiAI's packed path, "
+        legend += f" The types {', '.join(PACKED_TYPES)} are KleidiAI's packed path, "
         legend += "the one that has SME2 kernels."
     blocks.append(Paragraph(legend))
     return Section("kernels", "Kernels", blocks)

@@ -47,7 +47,9 @@ def _row(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
     return (
         name,
         ", ".join(experiment.disabled) or "nothing",
-        *_times(latency.median_ms, latency.mad_ms, latency.p95_ms),
+        Number(numbers.ms(latency.median_ms), latency.median_ms),
+        Number(numbers.spread(latency.mad_percent), latency.mad_percent),
+        Number(numbers.ms(latency.p95_ms), latency.p95_ms),
         Number(str(latency.runs), latency.runs),
         Number(str(latency.launches), latency.launches),
         Number(tracer_cost(experiment), experiment.tracer_overhead_percent),

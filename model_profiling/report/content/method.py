@@ -1,9 +1,7 @@
-"""How the numbers came about: what was not measured, on which machine, in which order, and how to do it again."""
-
-import shlex
+"""How the numbers came about: what was not measured, on which machine and in which order."""
 
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Code, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Cell, Paragraph, Section, Table
 from model_profiling.report.content.headline import cpu
 from model_profiling.report.run import Run
 from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
@@ -100,36 +98,3 @@ def _plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value)
-
-
-def reproduce(run: Run) -> Section:
-    """Exact commands, and hashes to see that the same things went in."""
-    manifest, model = run.manifest, run.manifest.model
-    commands = []
-    if model.export:
-        export = model.export
-        layout = "" if export.memory_format == "contiguous" else f" --memory-format {shlex.quote(export.memory_format)}"
-        commands.append(
-            f"sme2-kit export --model {shlex.quote(export.model)} --dtype {shlex.quote(export.dtype)}{layout}"
-        )
-    commands.append(_command(str(manifest.config.get("command") or "")) or f"sme2-kit run {shlex.quote(model.path)}")
-    commands.append(f"sme2-kit report {shlex.quote(run.directory)} --html")
-    rows: list[tuple[Cell, ...]] = [(model.stem + ".pte", model.sha256)]
-    runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
-    rows += [(f"runner ({kind})", digest) for digest, kind in runners.items()]
-    for name, record in manifest.experiments.items():
-        rows += [(f"{name}/{file}", digest) for file, digest in record.files.items() if file.endswith(".etdump")]
-    blocks: list[Block] = [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
-    if run.sources:
-        check = f"sme2-kit validate --results {shlex.quote(run.directory)} FILE"
-        made = (
-            f"This report was made from sources {run.sources}; the command below checks that the run is still the same."
-        )
-        blocks += [Paragraph(made), Code(check)]
-    return Section("reproduce", "How to reproduce", blocks)
-
-
-def _command(command: str) -> str:
-    """The command as one would type it: the program by its name, wherever it lay."""
-    program, space, rest = command.partition(" ")
-    return f"sme2-kit{space}{rest}" if program.endswith(("sme2-kit", "__main__.py")) else command

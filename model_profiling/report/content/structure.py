@@ -42,9 +42,7 @@ def _portable_row(run: Run, operator: str, members: list[InstanceTime]) -> tuple
 
 def _reason(run: Run, operator: str) -> str:
     export = run.manifest.model.export
-    base = operator.split("::")[-1].split(".")[0]
-    left = export.delegation.not_delegated if export else []
-    return next((entry.reason for entry in left if base in entry.op.split(".")), "not known")
+    return (export.delegation.why_not(operator) if export else "") or "not known"
 
 
 def movement(run: Run) -> Section | None:

@@ -1,0 +1,7 @@
+"""What may be asked of an export; imports nothing, so that the command line can list it at once."""
+
+DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
+BACKENDS = ("xnnpack", "portable")
+MEMORY_FORMATS = ("contiguous", "channels_last")
+REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu")
+DELEGATIONS = ("whole", "per-op")

@@ -1,0 +1,123 @@
+"""Export a module that exists only in this process: in a notebook, a REPL, a training script.
+
+It takes the same way as a model with a name or a file. Nothing is cached: no file tells whether a module changed.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from model_profiling.errors import InputError
+from model_profiling.export.exporter import Announce, export_loaded
+from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.models.loading import LoadedModel
+from model_profiling.models.lookup import snake_case
+from model_profiling.models.own_copy import own_copy, own_inputs
+
+_INPUTS = "Give a tensor, a tuple of positional inputs, or a dict of keyword inputs, as the module is called with."
+
+
+def export_module(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    outdir: Path | str,
+    *,
+    name: str = "",
+    dtype: str = "fp32",
+    backend: str = "xnnpack",
+    memory_format: str = "contiguous",
+    rewrites: tuple[str, ...] = (),
+    delegation: str = "whole",
+    dynamic_shapes: Any = None,
+    seed: int = 0,
+    save_graph: bool = False,
+    loud: bool = False,
+    announce: Announce = lambda stage: None,
+) -> ExportResult:
+    """Export `module` as it is now, in eval mode, and leave it as it is.
+
+    `example_inputs` are those of one inference: a tensor, a tuple of positional inputs, or a dict of keyword inputs.
+    `name` is the model's name in files; default: after its class.
+    """
+    module = _checked(module)
+    positional, keywords = _call(example_inputs)
+    label = type(module).__qualname__
+    request = ExportRequest(
+        _name(name, type(module).__name__),
+        Path(outdir),
+        dtype,
+        backend,
+        memory_format,
+        seed,
+        save_graph,
+        loud,
+        target=f"{type(module).__module__}.{label}",
+        rewrites=tuple(sorted(set(rewrites))),
+        delegation=delegation,
+    )
+
+    def load() -> LoadedModel:
+        inputs, keyword_inputs = own_inputs((positional, keywords))
+        ours = own_copy(module).eval()
+        return LoadedModel(
+            request.model, "memory", "as they were in memory", ours, inputs, keyword_inputs, dynamic_shapes, "memory"
+        )
+
+    return export_loaded(request, load, announce, cacheable=False)
+
+
+def _checked(module: Any) -> torch.nn.Module:
+    # torch.compile wraps the module, and torch.export wants what is inside.
+    module = getattr(module, "_orig_mod", module)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError("a TorchScript module cannot be exported", "Give the module it was scripted or traced from.")
+    if not isinstance(module, torch.nn.Module):
+        what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
+        raise InputError(f"{what} is not an instance of torch.nn.Module", "Give a module, for example MyNet().")
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    _on_cpu([(name, tensor) for name, tensor in tensors], "the module's")
+    return module
+
+
+def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the module is called with: positional and keyword inputs."""
+    positional: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}
+    if isinstance(example_inputs, torch.Tensor):
+        positional = (example_inputs,)
+    elif isinstance(example_inputs, Mapping):
+        keywords = dict(example_inputs)
+        odd = [key for key in keywords if not isinstance(key, str)]
+        if odd:
+            raise InputError(f"a keyword input is named {odd[0]!r}, which is no text", _INPUTS)
+    elif isinstance(example_inputs, (tuple, list)):
+        positional = tuple(example_inputs)
+    else:
+        raise InputError(f"example inputs cannot be a {type(example_inputs).__name__}", _INPUTS)
+    leaves = pytree.tree_leaves((positional, keywords))
+    arrays = [type(leaf).__name__ for leaf in leaves if hasattr(leaf, "__array__") and not torch.is_tensor(leaf)]
+    if arrays:
+        raise InputError(f"an example input is a {arrays[0]} and not a tensor", "Convert it with torch.as_tensor.")
+    _on_cpu([("one", leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)], "of the example inputs,")
+    return positional, keywords
+
+
+def _on_cpu(tensors: list[tuple[str, torch.Tensor]], whose: str) -> None:
+    for name, tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"{whose} {name} is on the device {tensor.device}, and exports are made on the CPU",
+                "Give module.cpu() and inputs on the CPU; tensors on `meta` have no values to export.",
+            )
+
+
+def _name(given: str, class_name: str) -> str:
+    if given and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", given):
+        raise InputError(
+            f"{given!r} cannot be a model's name: it becomes part of file names", "Use letters, digits, _ - and . only."
+        )
+    return given or snake_case(class_name)

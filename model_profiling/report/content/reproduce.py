@@ -1,0 +1,96 @@
+"""How to do it again: the commands, from export to report, and hashes to see that the same things went in."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from model_profiling.artifacts import ExportRecord
+from model_profiling.export.command import repeated, typed
+from model_profiling.export.request import ExportRequest
+from model_profiling.report.blocks import Block, Cell, Code, Paragraph, Section, Table
+from model_profiling.report.run import Run
+from model_profiling.run_directory import Manifest
+
+
+def section(run: Run) -> Section:
+    manifest, model = run.manifest, run.manifest.model
+    base = str(manifest.config.get("directory") or "")
+    blocks: list[Block] = []
+    commands: list[str] = []
+    if model.export is not None:
+        words = repeated(model.export, base)
+        blocks += [] if words else _not_typed(model.export)
+        commands += [shlex.join(words)] if words else []
+    measuring = _measuring(manifest)
+    if measuring:
+        commands.append(measuring)
+    else:
+        text = "The run was started by a Python program; `config` in manifest.json is what it asked for."
+        blocks.append(Paragraph(text))
+    commands.append(f"sme2-kit report {shlex.quote(_place(run.directory, base))} --html")
+    if base:
+        text = "Type these in the directory in which the run was started: `config.directory` in manifest.json."
+        blocks.append(Paragraph(text))
+    blocks += [Code("\n".join(commands)), _hashes(manifest)]
+    if run.sources:
+        made = (
+            f"This report was made from sources {run.sources}; the command below checks that the run is still the same."
+        )
+        blocks += [Paragraph(made), Code(f"sme2-kit validate --results {shlex.quote(run.directory)} FILE")]
+    return Section("reproduce", "How to reproduce", blocks)
+
+
+def _not_typed(export: ExportRecord) -> list[Block]:
+    """What to do about a model that no command line makes again."""
+    asked = export.request
+    if asked is None:
+        known = ExportRequest(export.model, Path(), export.dtype, export.backend, export.memory_format, export.seed)
+        text = "The export was made by a version of the kit that recorded only a part of what was asked for. Known is:"
+        return [Paragraph(text), Code(shlex.join(typed(known)))]
+    if asked.origin != "memory":
+        text = f"The model's settings ({asked.settings}) cannot be typed: export it from Python, with ExportRequest."
+        return [Paragraph(text)]
+    text = (
+        f"The model ({asked.target}) was a module in the memory of a Python process, so no command line exports it "
+        f"again. With the same module and example inputs (saved as {export.model}_*_inputs) it is:"
+    )
+    given: dict[str, Any] = {
+        "name": export.model,
+        "dtype": export.dtype,
+        "backend": export.backend,
+        "memory_format": export.memory_format,
+        "rewrites": tuple(asked.rewrites),
+        "delegation": asked.delegation,
+        "seed": export.seed,
+    }
+    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    code = f"export_module(module, example_inputs, {asked.outdir!r}, {arguments})"
+    return [Paragraph(text), Code(f"from model_profiling.export.in_memory import export_module\n\n{code}")]
+
+
+def _measuring(manifest: Manifest) -> str:
+    """The command that measured, as one would type it; empty if nobody did."""
+    command = str(manifest.config.get("command") or "")
+    if "directory" in manifest.config:
+        return command
+    # An older kit recorded how the process was started: the program by its place, wherever it lay.
+    program, space, rest = command.partition(" ")
+    command = f"sme2-kit{space}{rest}" if program.endswith(("sme2-kit", "__main__.py")) else command
+    return command or f"sme2-kit run {shlex.quote(manifest.model.path)}"
+
+
+def _place(directory: str, base: str) -> str:
+    """The run directory as it must be written in `base`."""
+    full = Path(directory).resolve()
+    if not base or Path(base) == Path.cwd():
+        return directory
+    return str(full.relative_to(base)) if full.is_relative_to(base) else str(full)
+
+
+def _hashes(manifest: Manifest) -> Table:
+    rows: list[tuple[Cell, ...]] = [(f"{manifest.model.stem}.pte", manifest.model.sha256)]
+    runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
+    rows += [(f"runner ({kind})", digest) for digest, kind in runners.items()]
+    for name, record in manifest.experiments.items():
+        rows += [(f"{name}/{file}", digest) for file, digest in record.files.items() if file.endswith(".etdump")]
+    return Table("hashes", ("file", "SHA-256"), rows)

@@ -1,0 +1,100 @@
+"""A process that draws, spoken to through its pipes.
+
+It is neither a fork (of a process that has threads, it may never wake up) nor one of multiprocessing's, which run the
+caller's main module again: a script without a `__main__` guard would start itself, and one from standard input has no
+file to run. It works the same in a script, a notebook and a REPL.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import IO, Any
+
+from model_profiling.errors import RunError, SetupError
+
+# The process finds what we import where we find it, whatever the caller did to its path since it began.
+_START = "import sys; sys.path[:] = {path!r}; from model_profiling.report.drawing_process import serve; serve()"
+
+
+class Hand:
+    """One such process. It starts at once, so that it is ready when there is something to draw."""
+
+    def __init__(self) -> None:
+        self._process = _started()
+
+    def ask(self, *question: Any) -> Any:
+        """Have one picture drawn; a process that ends over it is replaced for the next one."""
+        try:
+            _send(self._process.stdin, question)
+            worked, answer = pickle.load(_there(self._process.stdout))
+        except (OSError, EOFError, pickle.UnpicklingError):
+            code = self._end()
+            self._process = _started()
+            raise RunError(
+                f"a picture could not be drawn: the process that draws ended (exit code {code})",
+                "Please report it with the run directory; the report without pictures is in report.md.",
+            ) from None
+        if not worked:
+            raise ValueError(answer)
+        return answer
+
+    def close(self) -> None:
+        self._end()
+
+    def _end(self) -> int:
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                _there(pipe).close()
+        try:
+            return self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def serve() -> None:
+    """Draw what is asked for until nobody is there to ask."""
+    # Ctrl-C reaches us, too; whoever asked decides what it means, and our end is the end of their pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    # Whatever a library prints is no answer.
+    os.dup2(2, 1)
+    from model_profiling.report import drawing
+
+    tasks: dict[str, Callable[..., Any]] = {"svg": drawing.svg, "draw": drawing.draw}
+    while True:
+        try:
+            name, *arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = (True, tasks[name](*arguments))
+        except Exception as error:  # noqa: BLE001 - raised again where the picture was asked for
+            answer = (False, str(error))
+        _send(answers, answer)
+
+
+def _send(pipe: IO[bytes] | None, value: Any) -> None:
+    pipe = _there(pipe)
+    pipe.write(pickle.dumps(value))
+    pipe.flush()
+
+
+def _there(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # all of ours are pipes
+    return pipe
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", _START.format(path=[str(place) for place in sys.path])]
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except (OSError, TypeError) as error:
+        raise SetupError(
+            f"the process that draws cannot be started: {error}",
+            "Python must be able to start itself (sys.executable).",
+        ) from None
