@@ -1,4 +1,7 @@
-"""Runs one group of experiments, launch after launch, and leaves each one's files in a scratch directory."""
+"""Runs one group of experiments, launch after launch, and leaves each one's files in a scratch directory.
+
+Every step is noted as it is made (progress.py); a group that was interrupted goes on with the steps that are missing.
+"""
 
 import contextlib
 import functools
@@ -7,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_profiling import etdump, files
-from model_profiling.errors import KitError, RunError
+from model_profiling.errors import KitError
 from model_profiling.pipeline.config import MODES, Experiment
-from model_profiling.pipeline.foreign import LaunchedSession
+from model_profiling.pipeline.foreign import LaunchedSession, execution_times
+from model_profiling.pipeline.progress import ALONE, Ended, Entry, Opened, Planned, Progress, Settled, Taken
+from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds, plan
 from model_profiling.platforms.base import Platform, Request, Session
 from model_profiling.run_directory import KERNEL_TRACE, RunnerRecord, Samples, Turn, experiment_file
@@ -46,6 +50,8 @@ class Outcome:
     ready: Ready | None = None
     done: Done | None = None
     failure: KitError | None = None
+    # The ETDumps of its launches, in order.
+    dumps: list[Path] = field(default_factory=list)
 
     @property
     def samples(self) -> Samples:
@@ -54,6 +60,9 @@ class Outcome:
     def file(self, suffix: str) -> Path:
         name = experiment_file(self.program.stem, self.experiment.name, self.experiment.num_threads, suffix)
         return self.scratch / name
+
+    def dump(self, launch: int) -> Path:
+        return self.file(f".etdump.launch{launch}")
 
 
 class GroupRun:
@@ -72,6 +81,7 @@ class GroupRun:
         timeout_s: float,
         seed: int = 0,
         budget_s: float | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._platform = platform
         self._timeout_s = timeout_s
@@ -80,8 +90,8 @@ class GroupRun:
         self._report = report
         self._seed = seed
         self._budget_s = budget_s
+        self._progress = progress or Progress()
         self._sessions: dict[str, Session] = {}
-        self._dumps: dict[str, list[Path]] = {}
         self._launch_s: dict[str, float] = {}
         self._start = time.monotonic()
         self._done, self._total = 0, 1
@@ -91,56 +101,119 @@ class GroupRun:
         self.launches = 0
         self.plan = ""
 
-    def run(self) -> None:
-        """Take all rounds. A lane that fails takes its experiment with it and leaves the others alone."""
+    def run(self, rest: Rest | None = None) -> None:
+        """Take all rounds, or those that are left. A lane that fails takes its experiment with it, and no other."""
+        rest = rest or self.restore()
         try:
             first = first_round(self._lanes, self._seed)
             self._total = first.runs
-            self._take(first)
-            self._lanes, self.plan = plan(self._lanes, self._cost(), self._budget_s)
-            rest = later_rounds(self._lanes, first, self._seed)
-            self.launches, self._total = 1 + len(rest), first.runs + sum(each.runs for each in rest)
-            for each in rest:
-                self._take(each)
+            if rest.first is not None:
+                self._take(rest.first, rest.shift)
+            if not self.plan:
+                lanes, reason = plan(self._lanes, self._cost(), self._budget_s)
+                self._note(Planned([(lane.runs, lane.launches) for lane in lanes], reason))
+                rest = Rest(None, later_rounds(self._lanes, first, self._seed), rest.shift)
+            every = later_rounds(self._lanes, first, self._seed)
+            self.launches, self._total = 1 + len(every) + rest.shift, first.runs + sum(each.runs for each in every)
+            for each in rest.later:
+                self._take(each, rest.shift)
         finally:
             with contextlib.ExitStack() as stack:
                 for session in self._sessions.values():
                     stack.callback(session.close)
-        for name, outcome in self._outcomes.items():
-            if outcome.failure is None:
-                try:
-                    if name in self._dumps:
-                        _merge(self._dumps[name], outcome.file(".etdump"))
-                    files.write_json(outcome.file("_samples.json"), outcome.samples)
-                except KitError as error:
-                    outcome.failure = error
 
-    def _take(self, each: Round) -> None:
-        """One round: timed lanes side by side, then the others one by one, each straight from its warm-up."""
+    def restore(self) -> Rest:
+        """Take over what an interrupted run has noted; returns what is left to do."""
+        kept, rest = what_is_left(self._progress.entries, self._lanes, self._seed, self._readable)
+        if self._progress.entries:
+            self._progress.keep_only(kept)
+        steps: set[tuple[int, int]] = set()
+        for entry in kept:
+            if isinstance(entry, Taken) and (entry.round, entry.step) not in steps:
+                steps.add((entry.round, entry.step))
+                self.order.append([])
+            if isinstance(entry, Taken):
+                self.order[-1].append(entry.lane)
+            self._apply(entry)
+        sittings = self._progress.sittings
+        if sittings:
+            last = max((entry.turn.at_s for entry in kept if isinstance(entry, Taken)), default=0.0)
+            self._start -= max(last, time.time() - sittings[0].wall_s)
+        return rest
+
+    def _readable(self, lane: str, launch: int, runs: int) -> bool:
+        """Whether the ETDump of a launch is there, with all its executions: a machine may have gone down with it."""
+        experiment = next(each.experiment for each in self._lanes if each.label == lane)
+        outcome = self._outcomes[experiment.name]
+        try:
+            found = len(execution_times(outcome.dump(launch)))
+        except KitError:
+            return False
+        return found == runs + (experiment.warmup if outcome.runner.kind == "foreign" else 0)
+
+    def _note(self, entry: Entry) -> None:
+        self._apply(entry)
+        self._progress.add(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        """What an entry means to this run, whether it has just been made or was found."""
+        by_label = {lane.label: lane for lane in self._lanes}
+        if isinstance(entry, Opened):
+            outcome = self._outcomes[entry.experiment]
+            outcome.features, outcome.ready = entry.features, entry.ready
+        elif isinstance(entry, Settled):
+            self.settle_runs = entry.settle_runs
+        elif isinstance(entry, Planned):
+            self._lanes = [
+                Lane(lane.experiment, lane.kind, runs, launches)
+                for lane, (runs, launches) in zip(self._lanes, entry.lanes, strict=True)
+            ]
+            self.plan = entry.reason
+        elif isinstance(entry, Taken):
+            lane = by_label[entry.lane]
+            outcome = self._outcomes[lane.experiment.name]
+            (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(entry.turn)
+            self._done += len(entry.turn.ns)
+        elif isinstance(entry, Ended):
+            lane = by_label[entry.lane]
+            outcome = self._outcomes[lane.experiment.name]
+            outcome.done = outcome.done or entry.done
+            if lane.kind is not Kind.TIMED:
+                outcome.dumps.append(outcome.dump(entry.launch))
+            if entry.launch_s is not None:
+                self._launch_s.setdefault(entry.lane, entry.launch_s)
+
+    def _take(self, each: Round, shift: int) -> None:
+        """One round: timed lanes side by side, then the others one by one, each straight from its warm-up.
+
+        After an interruption there are `shift` more launches than rounds.
+        """
+        launch = each.launch + shift
         for index in each.together:
-            self._guarded(index, functools.partial(self._open, launch=each.launch))
+            self._guarded(index, functools.partial(self._open, launch=launch))
         if self.settle_runs is None:
-            self.settle_runs = self._choose_settle_runs()
-        for turn in each.turns:
+            self._note(Settled(self._choose_settle_runs()))
+        for step, turn in enumerate(each.turns, each.taken):
             self._new_turn(turn)
             for share in turn:
-                self._execute(share, each.launch)
+                self._execute(share, each.launch, step, launch)
         for index in each.together:
-            self._guarded(index, self._finish)
+            self._guarded(index, functools.partial(self._finish, number=each.launch, launch=launch))
         if each.alone:
             self._new_turn(each.alone)
         for share in each.alone:
-            self._guarded(share[0], functools.partial(self._open, launch=each.launch))
-            self._execute(share, each.launch)
-            self._guarded(share[0], self._finish)
+            self._guarded(share[0], functools.partial(self._open, launch=launch))
+            self._execute(share, each.launch, ALONE, launch)
+            self._guarded(share[0], functools.partial(self._finish, number=each.launch, launch=launch))
 
     def _new_turn(self, shares: tuple[tuple[int, int], ...]) -> None:
         self.order.append([self._lanes[index].label for index, _ in shares])
 
-    def _execute(self, share: tuple[int, int], launch: int) -> None:
+    def _execute(self, share: tuple[int, int], number: int, step: int, launch: int) -> None:
         index, count = share
-        self._guarded(index, functools.partial(self._turn, launch=launch, count=count))
-        self._done += count
+        before = self._done
+        self._guarded(index, functools.partial(self._turn, number=number, step=step, launch=launch, count=count))
+        self._done = before + count
         of = f"/{self.launches}" if self.launches else ""
         self._report(f"launch {launch + 1}{of}, turn {len(self.order)}", self._done, self._total)
 
@@ -161,10 +234,6 @@ class GroupRun:
         experiment, outcome = lane.experiment, self._outcomes[lane.experiment.name]
         if launch == 0:
             self._report(f"loading {experiment.name}", self._done, self._total)
-        dump = None
-        if lane.kind is not Kind.TIMED:
-            dump = outcome.file(f".etdump.launch{launch}")
-            self._dumps.setdefault(experiment.name, []).append(dump)
         request = Request(
             runner=outcome.runner,
             model=outcome.program.pte,
@@ -173,8 +242,8 @@ class GroupRun:
             warmup=experiment.warmup,
             disable_features=tuple(experiment.disable_features),
             log=outcome.file(".log"),
-            etdump=dump,
-            output_base=outcome.file("_output") if launch == 0 and self._keeps_outputs(lane) else None,
+            etdump=outcome.dump(launch) if lane.kind is not Kind.TIMED else None,
+            output_base=outcome.file("_output") if outcome.done is None and self._keeps_outputs(lane) else None,
             kernel_trace=outcome.file(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._timeout_s,
             launch_prefix=tuple(experiment.launch_prefix),
@@ -188,7 +257,7 @@ class GroupRun:
         self._sessions[lane.label] = session
         self._launch_s.setdefault(lane.label, time.monotonic() - began)
         if outcome.ready is None:
-            outcome.features, outcome.ready = session.features, session.ready
+            self._note(Opened(experiment.name, session.features, session.ready))
 
     def _choose_settle_runs(self) -> int:
         if not any(lane.kind is Kind.TIMED for lane in self._lanes):
@@ -196,8 +265,7 @@ class GroupRun:
         warm = [min(o.ready.warmup_ns) for o in self._outcomes.values() if o.ready is not None and o.ready.warmup_ns]
         return 1 if not warm or max(warm) < _SETTLE_BELOW_NS else 0
 
-    def _turn(self, lane: Lane, launch: int, count: int) -> None:
-        outcome = self._outcomes[lane.experiment.name]
+    def _turn(self, lane: Lane, number: int, step: int, launch: int, count: int) -> None:
         at_s = round(time.monotonic() - self._start, 6)
         settle = (self.settle_runs or 0) if lane.kind is Kind.TIMED else 0
         session, began = self._sessions[lane.label], time.monotonic()
@@ -206,9 +274,9 @@ class GroupRun:
             # Such a runner is started by its turn: all that was not execution.
             self._launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
         taken = Turn(len(self.order) - 1, at_s, times, min(session.preempted, count), launch)
-        (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(taken)
+        self._note(Taken(number, step, lane.label, taken))
 
-    def _finish(self, lane: Lane) -> None:
+    def _finish(self, lane: Lane, number: int, launch: int) -> None:
         session, began = self._sessions.pop(lane.label), time.monotonic()
         try:
             done = session.finish()
@@ -218,8 +286,8 @@ class GroupRun:
             # On a device, ending a process and fetching its files takes time too.
             self._launch_s[lane.label] += time.monotonic() - began
         outcome = self._outcomes[lane.experiment.name]
-        if outcome.done is None and self._keeps_outputs(lane):
-            outcome.done = done
+        first = outcome.done is None and self._keeps_outputs(lane)
+        self._note(Ended(number, lane.label, launch, self._launch_s.get(lane.label), done if first else None))
 
     def _keeps_outputs(self, lane: Lane) -> bool:
         """Whether this lane's outputs are kept: both lanes of an experiment compute the same."""
@@ -239,29 +307,3 @@ class GroupRun:
             both = sums[Kind.TRACED if lane.kind is Kind.TRACED else Kind.TIMED]
             both[0], both[1] = both[0] + launch, both[1] + one * (1 + settle)
         return Cost(*sums[Kind.TIMED], *sums[Kind.TRACED])
-
-
-def _merge(dumps: list[Path], target: Path) -> None:
-    """One ETDump from those of all launches."""
-    try:
-        if len(dumps) == 1:
-            dumps[0].replace(target)
-            return
-        files.write_bytes(target, etdump.merged(dumps))
-        for dump in dumps:
-            dump.unlink()
-    except OSError as error:
-        raise RunError(f"the ETDump {error.filename} of a launch is gone: {error.strerror}", "Run it again.") from None
-
-
-def keep(outcome: Outcome, home: Path) -> dict[str, str]:
-    """Put the experiment's scratch directory in place of what was there before; returns each file's hash."""
-    hashes = {path.name: files.sha256(path) for path in sorted(outcome.scratch.iterdir()) if path.is_file()}
-    files.replace_directory(outcome.scratch, home)
-    return hashes
-
-
-def clear_scratch(directory: Path) -> None:
-    """Remove what an interrupted run left behind."""
-    with contextlib.suppress(FileNotFoundError):
-        files.remove_directory(directory)
