@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_profiling import etdump, files
 from model_profiling.errors import KitError, RunError
-from model_profiling.pipeline.execution import Outcome
+from model_profiling.pipeline.account import Outcome
 
 _OF_A_LAUNCH = re.compile(r".*\.etdump\.launch\d+")
 

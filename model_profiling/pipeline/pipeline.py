@@ -15,9 +15,10 @@ from model_profiling import __version__, files, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, InterruptionError, KitError, RunError
 from model_profiling.pipeline.accelerator import fill_in
+from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
-from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report
+from model_profiling.pipeline.execution import GroupRun, Report
 from model_profiling.pipeline.naming import Asked, standing
 from model_profiling.pipeline.place import GroupRecord, Place, sweep
 from model_profiling.pipeline.progress import Progress, Sitting, Weathered, combined
@@ -159,10 +160,9 @@ class Pipeline:
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
         lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
-        settings = (self._config.timeout_s, self._config.seed, self._config.budget_s)
         progress = self._place.progress([e.name for e in todo])
-        group_run = GroupRun(self._platform, lanes, outcomes, self._report, *settings, progress)
-        conditions = self._take_rounds(group_run, progress, list(outcomes))
+        account = Account(lanes, outcomes, self._config.seed, progress)
+        conditions = self._take_rounds(account, progress, list(outcomes))
         notes, load = resumed_notes(progress), self._platform.load()
         records = {}
         for name, outcome in outcomes.items():
@@ -170,12 +170,12 @@ class Pipeline:
             first, timing = progress.sittings[0], self._platform.timing
             said = [*self._trace_note(outcome), *notes]
             records[name] = experiment_record(outcome, fingerprints[name], first, hashes, timing, said, load)
-        schedule = schedule_record(group_run, self._config.seed, bool(foreign), conditions)
+        schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
         return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
 
-    def _take_rounds(self, group_run: GroupRun, progress: Progress, names: list[str]) -> Conditions:
+    def _take_rounds(self, account: Account, progress: Progress, names: list[str]) -> Conditions:
         """Measure all that is missing; interrupted, say what is kept. Returns what the machine went through."""
-        rest = group_run.restore()
+        rest = account.restore()
         earlier = progress.sittings
         if progress.turns:
             warn(f"note: going on where this run was interrupted: {progress.said()} are there\n")
@@ -183,7 +183,7 @@ class Pipeline:
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
         progress.add(Sitting(session, names, now(), time.time(), *here))
         try:
-            group_run.run(rest)
+            GroupRun(self._platform, account, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
         except KeyboardInterrupt:
             with contextlib.suppress(KitError):
                 progress.add(Weathered(self._platform.conditions()))

@@ -4,8 +4,8 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
+from model_profiling.pipeline.account import Account, Outcome
 from model_profiling.pipeline.config import MODES
-from model_profiling.pipeline.execution import GroupRun, Outcome
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.progress import Progress, Sitting
 from model_profiling.run_directory import Conditions, ExperimentRecord, ScheduleRecord
@@ -18,16 +18,16 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def schedule_record(group_run: GroupRun, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
+def schedule_record(account: Account, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
     return ScheduleRecord(
         seed,
         "alternating launches" if foreign else "alternating launches, interleaved turns",
-        len(group_run.order),
-        group_run.settle_runs or 0,
-        group_run.order,
+        len(account.order),
+        account.settle_runs or 0,
+        account.order,
         conditions,
-        group_run.launches,
-        group_run.plan,
+        account.launches,
+        account.plan,
     )
 
 
