@@ -5,6 +5,7 @@ finds such a note, after whatever killed its writer, carries it out.
 """
 
 import contextlib
+import re
 import shutil
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from model_profiling.errors import KitError
 from model_profiling.run_directory import Manifest, RunDirectory
 
 _NOTE = "publish.json"
+# What experiments and labels can be called.
+_PLAIN = re.compile(r"[A-Za-z0-9][^/\\\0-\x1f\x7f]{0,119}")
 # Where a place below .partial holds experiments that are complete and not yet part of a run.
 READY = "ready"
 
@@ -41,12 +44,14 @@ def recover(root: Path) -> None:
     """Carry out what a killed run had decided to publish; for whoever holds the directory."""
     for note in pending(root):
         try:
+            files.inside(root, note)
             publication = files.read_json(note, Publication, "note of what is to be published")
         except KitError:
-            # Written by another version of the kit: what it would have published is still there to be measured again.
-            note.unlink(missing_ok=True)
-            continue
-        _carry_out(root, note.parent, publication)
+            continue  # of another version of the kit, or not of the kit at all
+        names = (*publication.experiments, *publication.dropped, *filter(None, [publication.archive]))
+        # A run directory may come from anywhere, and this is carried out by whoever reads it.
+        if all(_PLAIN.fullmatch(name) and name not in (EARLIER, FAILED) for name in names):
+            _carry_out(root, note.parent, publication)
 
 
 def pending(root: Path) -> list[Path]:

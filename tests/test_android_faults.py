@@ -71,7 +71,7 @@ class Bench:
             time.sleep(0.1)
         assert not self.device.processes
 
-    def first_is_kept_and_the_rest_continues(self) -> None:
+    def first_is_kept_and_the_rest_continues(self) -> Finished:
         """The same command again finishes what is missing, and only that."""
         manifest = RunDirectory(self.root).manifest()
         assert manifest.experiments["first"].status == "ok"
@@ -82,6 +82,7 @@ class Bench:
         assert "kept: first" in again.stderr
         assert RunDirectory(self.root).manifest().status == "complete"
         self.restored()
+        return again
 
 
 @pytest.fixture
@@ -213,9 +214,15 @@ def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> Non
     assert time.monotonic() - start < LONGEST_S
     if how is signal.SIGINT:
         assert started[0].returncode == 130
-        assert "starts again with the same command" in stderr
+        assert "planned launches are kept" in stderr and "The same command goes on from there" in stderr
         bench.restored()
     else:
         assert bench.device.phone.settings() != bench.settings
-    bench.first_is_kept_and_the_rest_continues()
+    again = bench.first_is_kept_and_the_rest_continues()
+    assert "going on where this run was interrupted: 2 of 2 planned launches" in again.stderr
+    run = RunDirectory(bench.root)
+    second = run.samples(run.manifest(), "second")
+    # An interrupted launch and its rest are two processes; nothing is measured twice.
+    assert sum(len(turn.ns) for turn in second.timed) == 6 and len(second.traced_launches) == 2
+    assert "interrupted after" in run.manifest().experiments["second"].notes[0]
     bench.nothing_runs()

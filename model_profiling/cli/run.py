@@ -88,6 +88,8 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
                 # What did finish is worth its numbers even if another experiment failed.
                 results.refresh(directory, tell=tell)
             remark = remark or _kept(result)
+            if result.archived:
+                warn(f"note: the run before this one is kept as {directory.path}@{result.archived}\n")
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
                 warn(f"ran: {ran}; kept: {kept}\n")

@@ -82,15 +82,11 @@ class Account:
     def restore(self) -> Rest:
         """Take over what an interrupted run has noted; returns what is left to do."""
         kept, rest = what_is_left(self.progress.entries, self.lanes, self.seed, self._readable)
-        if self.progress.entries:
-            self.progress.keep_only(kept)
-        steps: set[tuple[int, int]] = set()
+        self.progress.entries = kept
         for entry in kept:
-            if isinstance(entry, Taken) and (entry.round, entry.step) not in steps:
-                steps.add((entry.round, entry.step))
-                self.order.append([])
             if isinstance(entry, Taken):
-                self.order[-1].append(entry.lane)
+                self.order += [[] for _ in range(entry.turn.turn + 1 - len(self.order))]
+                self.order[entry.turn.turn].append(entry.lane)
             self._apply(entry)
         sittings = self.progress.sittings
         if sittings:

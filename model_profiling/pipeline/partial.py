@@ -113,18 +113,20 @@ def _collect_group(
     timed = {lane.experiment.name for lane in account.lanes if lane.kind.value == "timed"}
     usable = {name: o for name, o in outcomes.items() if o.dumps and (o.timed or name not in timed)}
     account.launches = progress.launches
-    planned = progress.planned_launches
     for name, outcome in usable.items():
         first = progress.sittings[0]
         hashes = collect(outcome, staged / READY / name)
         if outcome.failure is not None:
             raise outcome.failure
-        made = len({turn.launch for turn in (outcome.timed or outcome.traced)})
-        words = (
-            f"{made} of {planned} planned launches" if planned else f"{made} launches, before it was chosen how many"
-        )
         manifest.experiments[name] = experiment_record(
-            outcome, unfinished.fingerprints[name], first, hashes, manifest.timing, resumed_notes(progress), 0.0, words
+            outcome,
+            unfinished.fingerprints[name],
+            first,
+            hashes,
+            manifest.timing,
+            resumed_notes(progress),
+            0.0,
+            progress.said(),
         )
         manifest.schedules[first.session] = schedule_record(account, seed, bool(foreign), combined(progress.conditions))
 

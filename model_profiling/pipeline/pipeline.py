@@ -38,6 +38,8 @@ class PipelineResult:
     manifest: Manifest
     ran: list[str]
     kept: list[str]
+    # The label under which the run that was there before is kept; '' if nothing was replaced.
+    archived: str = ""
 
 
 class Pipeline:
@@ -105,7 +107,7 @@ class Pipeline:
         self._place.leave(done=not failures)
         if failures:
             raise self._combined(failures)
-        return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished))
+        return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished), self._standing.archive)
 
     def _begin(self, fresh: Manifest, fingerprints: dict[str, str]) -> Manifest:
         """The manifest of this run: as it was begun by a run that was interrupted, else new."""
@@ -176,6 +178,7 @@ class Pipeline:
     def _take_rounds(self, account: Account, progress: Progress, names: list[str]) -> Conditions:
         """Measure all that is missing; interrupted, say what is kept. Returns what the machine went through."""
         rest = account.restore()
+        progress.save()
         earlier = progress.sittings
         if progress.turns:
             warn(f"note: going on where this run was interrupted: {progress.said()} are there\n")

@@ -3,7 +3,7 @@
 A line costs one write, without waiting for the disk. Whatever ends the kit leaves at most one torn line, the last.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -89,9 +89,8 @@ class Progress:
         if self._path is not None:
             files.append_line(self._path, msgspec.json.encode(entry))
 
-    def keep_only(self, entries: Iterable[Entry]) -> None:
-        """Forget what belongs to nothing complete, and a torn line with it."""
-        self.entries = list(entries)
+    def save(self) -> None:
+        """Write all entries anew: after those that count for nothing are gone, a torn line among them."""
         if self._path is not None:
             files.write_bytes(self._path, b"".join(msgspec.json.encode(entry) + b"\n" for entry in self.entries))
 
@@ -105,7 +104,7 @@ class Progress:
 
     @property
     def turns(self) -> int:
-        return len({(entry.round, entry.step) for entry in self.entries if isinstance(entry, Taken)})
+        return len({entry.turn.turn for entry in self.entries if isinstance(entry, Taken)})
 
     @property
     def launches(self) -> int:
@@ -119,13 +118,9 @@ class Progress:
         return max((launches or 1 for _, launches in plans[-1].lanes), default=1) if plans else None
 
     def said(self) -> str:
-        """How far it is, in words."""
-        planned = self.planned_launches
-        return (
-            f"{self.launches} of {planned} launches"
-            if planned
-            else f"{self.launches} launches (of how many: not chosen yet)"
-        )
+        """How far it is, in words. A launch that was interrupted and its rest are one of those planned."""
+        begun, planned = len({entry.round for entry in self.entries if isinstance(entry, Taken)}), self.planned_launches
+        return f"{begun} of {planned} planned launches" if planned else f"{begun} launches, before more were planned"
 
 
 def _read(path: Path) -> Iterator[Entry]:
