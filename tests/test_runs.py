@@ -19,6 +19,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from model_profiling.analysis.staleness import ages
+from model_profiling.analysis.validation import problems
+from model_profiling.cli.main import main
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Experiment, parse_config
 from model_profiling.pipeline.progress import ALONE, Ended, Entry, Planned, Progress, Sitting, Taken
@@ -46,8 +49,7 @@ class Tiny(torch.nn.Module):
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("tiny")
     (home / "net.py").write_text(_NET)
-    done = kit("export", "net.py:Tiny", "--input-shape", "1,3,16,16", "--dtype", "fp32", "--outdir", home, cwd=home)
-    assert done.returncode == 0, done.stderr
+    assert main(["export", f"{home / 'net.py'}:Tiny", "--input-shape", "1,3,16,16", "--outdir", str(home)]) == 0
     return next(home.glob("*.pte"))
 
 
@@ -343,41 +345,56 @@ def config(home: Path, model: Path, runs: int, launches: int, **more: Any) -> Pa
     return path
 
 
-def test_a_changed_setting_keeps_the_earlier_run_in_full(tiny: Path, tmp_path: Path) -> None:
-    root = tmp_path / "out"
-    assert kit("run", "--config", config(tmp_path, tiny, 12, 6), "--label", "twelve", "--html").returncode == 0
+def here(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """`sme2-kit` in this process: its exit code and what it said."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
+
+
+def test_a_changed_setting_keeps_the_earlier_run_in_full(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, twelve, eighteen = tmp_path / "out", config(tmp_path, tiny, 12, 6), config(tmp_path, tiny, 18, 6)
+    assert here(capsys, "run", "--config", twelve, "--label", "twelve", "--html", "--quiet")[0] == 0
     first = hashes(root)
     assert {"report.md", "report.html", "metrics.json", "derived.json"} <= first.keys()
-    done = kit("run", "--config", config(tmp_path, tiny, 18, 6), "--quiet")
-    assert done.returncode == 0 and f"kept as {root}@twelve" in done.stderr, done.stderr
+    code, _, said = here(capsys, "run", "--config", eighteen, "--quiet")
+    assert code == 0 and f"kept as {root}@twelve" in said, said
     assert hashes(root / "earlier" / "twelve") == first
     second = hashes(root)
     # Measured again as it was: another run, with the earlier ones untouched.
-    assert kit("run", "--config", config(tmp_path, tiny, 18, 6), "--quiet", "--force").returncode == 0
-    assert earlier_labels(root) == ["twelve", *(set(earlier_labels(root)) - {"twelve"})]
-    archived = root / "earlier" / earlier_labels(root)[1]
-    assert hashes(archived) == second and hashes(root) != second
-    refused = kit("run", "--config", config(tmp_path, tiny, 12, 6), "--label", "twelve")
-    assert refused.returncode == 2 and "has a run labelled 'twelve' already" in refused.stderr
-    for place in (root, f"{root}@twelve", archived):
-        assert kit("validate", "--results", place).returncode == 0
+    assert here(capsys, "run", "--config", eighteen, "--quiet", "--force")[0] == 0
+    labels = earlier_labels(root)
+    assert labels[0] == "twelve" and hashes(root / "earlier" / labels[1]) == second != hashes(root)
+    code, _, said = here(capsys, "run", "--config", twelve, "--label", "twelve")
+    assert code == 2 and "has a run labelled 'twelve' already" in said
+    for place in (root, f"{root}@twelve", f"{root}@{labels[1]}"):
+        assert here(capsys, "validate", "--results", place)[0] == 0
 
-    # A zip of it, unpacked elsewhere, answers as it does here.
-    shutil.make_archive(str(tmp_path / "copy"), "zip", root)
-    with zipfile.ZipFile(tmp_path / "copy.zip") as archive:
-        archive.extractall(tmp_path / "elsewhere")
+
+def test_a_zip_of_all_runs_answers_elsewhere_as_it_does_here(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for runs, label in ((12, "twelve"), (18, "eighteen")):
+        path = config(tmp_path, tiny, runs, 6)
+        assert here(capsys, "run", "--config", path, "--quiet", "--label", label)[0] == 0
+    shutil.make_archive(str(tmp_path / "copy"), "zip", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
     there = tmp_path / "elsewhere"
-    rows = json.loads(kit("runs", there, "--json").stdout)
-    assert [row["kind"] for row in rows] == ["latest", "earlier", "earlier"]
-    assert all(set(row["median_ms"]) == {"left", "right"} for row in rows) and rows[-1]["label"] == "twelve"
-    compared = json.loads(kit("compare", f"{there}@twelve", there, "--json").stdout)
+    with zipfile.ZipFile(tmp_path / "copy.zip") as archive:
+        archive.extractall(there)
+    rows = json.loads(here(capsys, "runs", there, "--json")[1])
+    assert [(row["kind"], row["label"]) for row in rows] == [("latest", "eighteen"), ("earlier", "twelve")]
+    assert all(set(row["median_ms"]) == {"left", "right"} for row in rows)
+    compared = json.loads(here(capsys, "compare", f"{there}@twelve", there, "--json")[1])
     assert [entry["latency"]["after"] for entry in compared] == ["B:left", "B:right"]
     assert not any(entry["latency"]["paired"] for entry in compared)
-    assert kit("compare", f"{there}@twelve:left", f"{there}@latest:right").returncode == 0
-    assert kit("analyze", f"{there}@twelve").returncode == 0
-    assert kit("report", f"{there}@twelve", there, "-o", tmp_path / "both.md").returncode == 0
+    assert here(capsys, "compare", f"{there}@twelve:left", f"{there}@latest:right")[0] == 0
+    assert here(capsys, "analyze", f"{there}@twelve")[0] == 0
+    assert here(capsys, "report", f"{there}@twelve", there, "-o", tmp_path / "both.md")[0] == 0
     assert "2 runs side by side" in (tmp_path / "both.md").read_text()
-    assert kit("validate", "--results", there).returncode == 0
+    assert here(capsys, "validate", "--results", there)[0] == 0
 
 
 def start(path: Path, *flags: str) -> "subprocess.Popen[str]":
@@ -411,7 +428,7 @@ def complete(root: Path, runs: int) -> RunDirectory:
     (schedule,) = manifest.schedules.values()
     assert {turn.launch for turn in sides[0].timed} == set(range(schedule.launches))
     assert len(schedule.order) == schedule.turns
-    assert kit("validate", "--results", root).returncode == 0
+    assert not problems(run) and not ages(run).stale
     return run
 
 
@@ -434,29 +451,31 @@ def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Pat
     assert 16 <= schedule.launches <= 16 + 4
 
 
-def test_a_part_can_be_analysed_and_is_called_one_everywhere(tiny: Path, tmp_path: Path) -> None:
+def test_a_part_can_be_analysed_and_is_called_one_everywhere(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, root = config(tmp_path, tiny, 60, 20), tmp_path / "out"
-    assert "nothing was interrupted" in kit("run", "--config", path, "--analyze-partial").stderr
+    assert "nothing was interrupted" in here(capsys, "run", "--config", path, "--analyze-partial")[2]
     said = end_after(start(path), signal.SIGINT, root, lambda text: text.count("ended") >= 9)
     assert "of 20 planned launches are kept" in said and "--analyze-partial" in said
     kept = {p: p.read_bytes() for p in root.glob(".partial/*/*.progress")}
-    done = kit("run", "--config", path, "--analyze-partial", "--html")
-    assert done.returncode == 0, done.stderr
-    assert "PARTIAL RUN" in done.stdout and "of 20 planned launches" in done.stdout
+    code, shown, said = here(capsys, "run", "--config", path, "--analyze-partial", "--html")
+    assert code == 0, said
+    assert "PARTIAL RUN" in shown and "of 20 planned launches" in shown
     run = RunDirectory(root)
     assert run.manifest().status == "partial" and run.manifest().label.endswith("-partial")
     for name in ("report.md", "metrics.json", f"{run.manifest().model.stem}_pipeline_summary.md"):
         assert "of 20 planned launches" in (root / name).read_text()
-    assert kit("validate", "--results", root).returncode == 1
+    assert here(capsys, "validate", "--results", root)[0] == 1
     assert {p: p.read_bytes() for p in kept} == kept
 
     # Other settings get a place of their own; what was interrupted is kept, and said to be.
-    other = kit("run", "--config", config(tmp_path, tiny, 6, 2, output_root=str(root)), "--quiet")
-    assert other.returncode == 0 and "interrupted run with other settings is kept" in other.stderr, other.stderr
+    code, _, said = here(capsys, "run", "--config", config(tmp_path, tiny, 6, 2), "--quiet")
+    assert code == 0 and "interrupted run with other settings is kept" in said, said
     assert {entry.kind for entry in listed(root)} == {"latest", "earlier", "interrupted"}
     assert kit("run", "--config", path, "--quiet").returncode == 0
     complete(root, 60)
-    assert kit("runs", root, "--json").stdout.count('"interrupted"') == 0
+    assert {entry.kind for entry in listed(root)} == {"latest", "earlier"}
 
 
 def test_listing_runs_needs_nothing_heavy(tmp_path: Path) -> None:
