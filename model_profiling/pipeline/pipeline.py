@@ -219,6 +219,8 @@ class Pipeline:
         if self._standing.replaces:
             aside = self._directory.path / FAILED
             error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
+            if self._place.path.exists():
+                error.hint += " What it did finish is not measured again; --analyze-partial shows it."
         return error if isinstance(error, KitError) else RunError(str(error))
 
     def _new_manifest(self, export: ExportRecord | None) -> Manifest:
