@@ -6,7 +6,7 @@ import torch
 
 from model_profiling.analysis.latency import Comparison, compare
 from model_profiling.models.toy_cnn.model import ToyCNN, ToyCNNModel
-from model_profiling.pipeline.execution import Program
+from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.local import LocalPlatform

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import networks
 from model_profiling.analysis.latency import Comparison, compare, preempted_share
-from model_profiling.pipeline.execution import Program
+from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.local import LocalPlatform

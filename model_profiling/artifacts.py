@@ -17,6 +17,9 @@ KERNELS = "kernels.json"
 KERNEL_VIEW = "kernel_view.md"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
+# Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.
+EARLIER = "earlier"
+PARTIAL = ".partial"
 
 
 class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

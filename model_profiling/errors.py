@@ -52,6 +52,12 @@ class SetupError(KitError):
     exit_code = 3
 
 
+class InterruptionError(KitError):
+    """The user, or the system, ended a command early; as shells report it."""
+
+    exit_code = 130
+
+
 class RunError(KitError):
     """A model was run and the run failed."""
 

@@ -1,6 +1,7 @@
 """The one place that writes files: whole or not at all, whatever interrupts us."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -167,8 +168,25 @@ def locked(directory: Path, who: str) -> Iterator[None]:
         yield
 
 
+def append_line(path: Path, data: bytes) -> None:
+    """Add a line in one write. Whatever kills us later leaves it; a reader has to expect that the last one is torn."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            if file.write(data + b"\n") != len(data) + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise SetupError(
+            f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
+        ) from None
+
+
 def remove_directory(path: Path) -> None:
-    shutil.rmtree(path)
+    """Remove it in one step for whoever looks at its name; what a kill leaves has a hidden name."""
+    gone = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone)
 
 
 def replace_directory(new: Path, home: Path) -> None:
@@ -176,7 +194,32 @@ def replace_directory(new: Path, home: Path) -> None:
     home.parent.mkdir(parents=True, exist_ok=True)
     old = home.with_name(f".{home.name}.old")
     shutil.rmtree(old, ignore_errors=True)
-    if home.exists():
+    if os.path.lexists(home):
         home.rename(old)
     new.rename(home)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def copy_tree(source: Path, target: Path, link: bool = False) -> None:
+    """Copy a directory's files, or give them a second name where the file system can; links are left out."""
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in sorted(source.iterdir()):
+        if entry.is_symlink() or entry.name.endswith(_TEMPORARY):
+            continue
+        if entry.is_dir():
+            copy_tree(entry, target / entry.name, link)
+        elif entry.is_file():
+            copy_file(entry, target / entry.name, link)
+
+
+def copy_file(source: Path, target: Path, link: bool = False) -> None:
+    try:
+        if link:
+            with contextlib.suppress(OSError):  # another file system, or one without hard links
+                os.link(source, target)
+                return
+        shutil.copy2(source, target)
+    except OSError as error:
+        raise SetupError(
+            f"{target} cannot be written: {error.strerror}", "Check free space and permissions there."
+        ) from None

@@ -4,6 +4,8 @@
 <output_root>/metrics.json         the numbers a person asks for first
 <output_root>/derived.json         what metrics, summaries and reports were made from
 <output_root>/<experiment>/…       ETDump, log, samples and outputs of one experiment
+<output_root>/earlier/<label>/…    an earlier run, whole (runs.py)
+<output_root>/.partial/…           what interrupted runs have measured so far
 """
 
 import re
@@ -90,6 +92,8 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str] = {}
     notes: list[str] = []
     failure: str = ""
+    # Not empty: only a part of what was planned has been measured; how much, in words.
+    partial: str = ""
 
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -160,6 +164,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     schedules: dict[str, ScheduleRecord] = {}
     # "measured", or "emulated": then no time in this directory is a latency, and nobody may show it as one.
     timing: str = "measured"
+    # What the run is called among those of its directory; '' in manifests of kits that had no labels.
+    label: str = ""
     schema: int = SCHEMA
 
 

@@ -71,7 +71,7 @@ class Bench:
             time.sleep(0.1)
         assert not self.device.processes
 
-    def first_is_kept_and_the_rest_continues(self) -> None:
+    def first_is_kept_and_the_rest_continues(self) -> Finished:
         """The same command again finishes what is missing, and only that."""
         manifest = RunDirectory(self.root).manifest()
         assert manifest.experiments["first"].status == "ok"
@@ -82,6 +82,7 @@ class Bench:
         assert "kept: first" in again.stderr
         assert RunDirectory(self.root).manifest().status == "complete"
         self.restored()
+        return again
 
 
 @pytest.fixture
@@ -213,9 +214,17 @@ def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> Non
     assert time.monotonic() - start < LONGEST_S
     if how is signal.SIGINT:
         assert started[0].returncode == 130
-        assert "starts again with the same command" in stderr
+        assert "planned launches are kept" in stderr and "The same command goes on from there" in stderr
         bench.restored()
     else:
         assert bench.device.phone.settings() != bench.settings
-    bench.first_is_kept_and_the_rest_continues()
+    again = bench.first_is_kept_and_the_rest_continues()
+    assert "going on where this run was interrupted" in again.stderr
+    run = RunDirectory(bench.root)
+    records = run.manifest().experiments
+    for name in records:
+        # What was measured before the interruption counts, and nothing is measured twice.
+        samples = run.samples(run.manifest(), name)
+        assert sum(len(turn.ns) for turn in samples.timed) == 6 and len(samples.traced_launches) == 2
+    assert sum("interrupted after" in " ".join(record.notes) for record in records.values()) == 1
     bench.nothing_runs()

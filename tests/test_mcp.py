@@ -16,7 +16,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-TOOLS = {"doctor", "models", "export", "run", "analyze", "compare", "kernels", "report", "what_if", "forecast"}
+TOOLS = {"doctor", "models", "export", "run", "runs", "analyze", "compare", "kernels", "report", "what_if", "forecast"}
 
 
 def drive(workspace: Path, conversation: Callable[[Client], Awaitable[None]]) -> None:

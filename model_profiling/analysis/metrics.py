@@ -8,6 +8,8 @@ from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
 from model_profiling.run_directory import NOT_RANDOMISED, ExperimentRecord, Manifest, RunDirectory, Samples
 
+PARTIAL_STATUS = "partial"
+
 
 class ExperimentMetrics(msgspec.Struct, frozen=True):
     """One experiment's latency; None where it gave none. Overhead is how much slower the tracer made it.
@@ -53,7 +55,13 @@ def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
 def caveats_of(manifest: Manifest, name: str) -> list[str]:
     """What a verdict on an experiment has to be read with, in words."""
     heat = _heat(manifest, manifest.experiments[name])
-    return [*([heat] if heat else []), *layout_caveats(manifest.environment)]
+    partial = partial_note(manifest.experiments[name])
+    return [*([partial] if partial else []), *([heat] if heat else []), *layout_caveats(manifest.environment)]
+
+
+def partial_note(record: ExperimentRecord) -> str:
+    """Say so where only a part of what was planned has been measured."""
+    return f"partial run: {record.partial}" if record.partial else ""
 
 
 def layout_caveats(environment: Mapping[str, object]) -> list[str]:
@@ -71,14 +79,15 @@ def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
 def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) -> ExperimentMetrics:
     turns = latency_turns(record, samples) if samples else []
     latency = summarise(turns) if turns else None
-    if latency is not None and heat:
-        latency = msgspec.structs.replace(latency, warnings=[heat, *latency.warnings])
+    said = [words for words in (partial_note(record), heat) if words]
+    if latency is not None and said:
+        latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None
     # A cost that cannot be told from none has no number.
     if tracer is not None and tracer.verdict == "slower":
         overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
     return ExperimentMetrics(
-        status=record.status,
+        status=PARTIAL_STATUS if record.partial else record.status,
         latency=latency,
         latency_source=record.latency_source,
         tracer_overhead_percent=overhead,

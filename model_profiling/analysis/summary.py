@@ -13,7 +13,7 @@ from model_profiling.analysis.comparison import ProfileComparison, compare_profi
 from model_profiling.analysis.coverage import Coverage, coverage
 from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
-from model_profiling.analysis.metrics import Metrics, measure
+from model_profiling.analysis.metrics import Metrics, measure, partial_note
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.analysis.sources import read_sources
@@ -110,6 +110,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         notes=[
             *([sources.note] if sources.note else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),
+            *(f"{name}: {partial_note(r)}" for name, r in manifest.experiments.items() if r.partial),
             *failed,
         ],
         timing=manifest.timing,

@@ -8,7 +8,11 @@ HELP = "tell where the time goes, what changed and what to do next"
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="PATH", help="a run directory, or .etdump files from anywhere"
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="a run directory (DIR@LABEL: an earlier run), or .etdump files",
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the same as a run directory as PATH")
     parser.add_argument(
@@ -27,8 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report import terminal
     from model_profiling.report.printing import print_json, show_run
     from model_profiling.run_directory import RunDirectory
+    from model_profiling.runs import resolve
 
-    paths = [*([args.run_dir] if args.run_dir else []), *args.paths]
+    paths = [resolve(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
     for path in paths:

@@ -19,7 +19,7 @@ HELP = "compare two experiments, runs or dumps; can fail when the second is slow
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    where = "run directory, DIR:EXPERIMENT, DIR/EXPERIMENT, .etdump, or .pte to be measured now"
+    where = "run directory or DIR@LABEL, either with :EXPERIMENT or /EXPERIMENT, .etdump, or .pte to be measured now"
     parser.add_argument("before", metavar="A", help=where)
     parser.add_argument(
         "after", metavar="B", help=f"{where}; of two whole runs, experiments of equal name are compared"
@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report import terminal
     from model_profiling.report.printing import print_json
     from model_profiling.report.words import comparison_sentence
+    from model_profiling.runs import resolve
 
+    args.before, args.after = str(resolve(args.before)), str(resolve(args.after))
     gated = args.fail_if_slower is not None
     if gated:
         refuse_wrong_baseline(args.before, args.after, args.any_baseline)
@@ -141,7 +143,7 @@ def _in_turns(args: argparse.Namespace, scratch: Path) -> "tuple[Chosen, Chosen]
     from model_profiling.analysis.selection import Chosen
     from model_profiling.artifacts import ExportPaths
     from model_profiling.errors import InputError
-    from model_profiling.pipeline.execution import Program
+    from model_profiling.pipeline.account import Program
     from model_profiling.pipeline.pipeline import export_record, sample_inputs
     from model_profiling.pipeline.side_by_side import measure
     from model_profiling.platforms.local import LocalPlatform

@@ -23,9 +23,10 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.analysis.forecast import ASSUMED, forecasts, read_side
     from model_profiling.report.forecast import show_forecasts
     from model_profiling.report.printing import print_json
+    from model_profiling.runs import resolve
 
-    measured = read_side(args.measured)
-    found = forecasts(measured, read_side(args.emulated), tuple(args.speedup or ASSUMED))
+    measured = read_side(resolve(args.measured))
+    found = forecasts(measured, read_side(resolve(args.emulated)), tuple(args.speedup or ASSUMED))
     if args.json:
         print_json(found)
     else:

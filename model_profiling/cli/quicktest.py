@@ -15,6 +15,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
+    parser.add_argument("--label", metavar="NAME", help="what to call the run (default: when it was made)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,10 +28,11 @@ def run(args: argparse.Namespace) -> int:
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()
+    label = ["--label", args.label] if args.label is not None else []
     commands = (
         ["doctor", "--essentials"],
         ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],
-        ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs), "--quiet"],
+        ["run", str(artifacts / f"toy_cnn_xnnpack_{args.dtype}.pte"), "--output-root", str(runs), "--quiet", *label],
         ["validate", "--results", str(runs)],
         ["report", str(runs), "--html"],
     )

@@ -17,7 +17,11 @@ _PICTURES = ("shift", "latency", "operators")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="*", type=Path, metavar="DIR", help="a run directory; several are put side by side"
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="DIR",
+        help="a run directory (DIR@LABEL: an earlier run); several are side by side",
     )
     parser.add_argument(
         "--run-dir", action="append", type=Path, default=[], metavar="DIR", help="the same as DIR; may be repeated"
@@ -43,8 +47,10 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import InputError
     from model_profiling.report.drawing import Artist
     from model_profiling.report.printing import print_notes
+    from model_profiling.runs import resolve
 
-    paths = [*args.run_dir, *args.paths]
+    paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
+    args.forecast = resolve(args.forecast) if args.forecast else None
     if not paths:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:

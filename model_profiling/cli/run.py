@@ -40,7 +40,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
     count_flags.prepare_parser(parser, "per experiment")
-    parser.add_argument("--force", action="store_true", help="measure again what is already there")
+    parser.add_argument(
+        "--label", metavar="NAME", help="what to call this run; commands take DIR@NAME (default: when it was made)"
+    )
+    parser.add_argument("--force", action="store_true", help="measure again what is already there; that is kept, too")
+    parser.add_argument(
+        "--analyze-partial",
+        action="store_true",
+        help="measure nothing; analyse what an interrupted run has measured so far, labelled as partial",
+    )
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
     parser.add_argument("--json", action="store_true", help="print the analysis, with its metrics, as JSON")
@@ -67,6 +75,8 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
     from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
 
+    if args.analyze_partial:
+        return _analyze_partial(args, tell)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         config, remark = _config(args, platform)
         directory = RunDirectory(Path(config.output_root))
@@ -79,6 +89,8 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
                 # What did finish is worth its numbers even if another experiment failed.
                 results.refresh(directory, tell=tell)
             remark = remark or _kept(result)
+            if result.archived:
+                warn(f"note: the run before this one is kept as {directory.path}@{result.archived}\n")
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
                 warn(f"ran: {ran}; kept: {kept}\n")
@@ -92,6 +104,31 @@ def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
         _write_report(directory.path, sys.stderr if args.json else sys.stdout)
     if any(record.mode == "trace" for record in directory.manifest().experiments.values()):
         verify_kernels(results.refreshed(directory).summary)
+    return 0
+
+
+def _analyze_partial(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
+    """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
+    from model_profiling.errors import InputError
+    from model_profiling.pipeline.config import load_config
+    from model_profiling.pipeline.defaults import output_root_of
+    from model_profiling.pipeline.partial import put_in_place
+    from model_profiling.platforms.local import local_name
+    from model_profiling.report import results
+    from model_profiling.report.printing import show_run
+
+    if (args.model is None) == (args.config is None):
+        raise InputError("give the .pte or --config of the run that was interrupted", "For example as it was typed.")
+    config = load_config(args.config) if args.config is not None else None
+    label = args.label or (config.label if config else None)
+    root = Path(config.output_root) if config else args.output_root
+    directory = put_in_place(root or output_root_of(args.model, args.platform or local_name()), label, sys.argv)
+    results.refreshed(directory, tell=tell)
+    warn(f"note: a partial run, put in {directory.path}; the same command without --analyze-partial goes on\n")
+    if not args.quiet:
+        show_run(directory, as_json=args.json)
+    if args.html:
+        _write_report(directory.path, sys.stderr if args.json else sys.stdout)
     return 0
 
 
@@ -130,6 +167,15 @@ def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", s
         if args.output_root or args.inputs or count_flags.given(args):
             flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
             raise InputError(f"{flags} go with a .pte", "Set them in the config.")
-        return load_config(args.config), ""
+        return _labelled(load_config(args.config), args.label), ""
     counts = count_flags.counts(args)
-    return default_config(args.model, platform, args.output_root, counts, args.threads, inputs=args.inputs)
+    config, remark = default_config(args.model, platform, args.output_root, counts, args.threads, inputs=args.inputs)
+    return _labelled(config, args.label), remark
+
+
+def _labelled(config: "Config", label: str | None) -> "Config":
+    import msgspec
+
+    from model_profiling.runs import checked_label
+
+    return config if label is None else msgspec.structs.replace(config, label=checked_label(label))

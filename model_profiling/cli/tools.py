@@ -137,8 +137,9 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
     """Write robust latency statistics of each experiment, as JSON."""
     from model_profiling.analysis.latency import summarise
     from model_profiling.analysis.selection import choose
+    from model_profiling.runs import resolve
 
-    chosen = choose(str(_given(args.path, args.run_dir, "a run directory or an .etdump")))
+    chosen = choose(str(resolve(str(_given(args.path, args.run_dir, "a run directory or an .etdump")))))
     stats = {
         name: {"latency_source": side.latency_source, "latency": summarise(side.turns)}
         for name, side in chosen.items()
@@ -196,11 +197,13 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
     from model_profiling.report import results
     from model_profiling.report.kernel_view import kernel_view, log_view
     from model_profiling.run_directory import RunDirectory
+    from model_profiling.runs import resolve
 
-    if len(args.sources) == 1 and args.sources[0].is_dir():
-        summary = results.refreshed(RunDirectory(args.sources[0])).summary
+    only = resolve(args.sources[0]) if len(args.sources) == 1 else None
+    if only is not None and only.is_dir():
+        summary = results.refreshed(RunDirectory(only)).summary
         if not any(experiment.coverage for experiment in summary.experiments.values()):
-            raise InputError(f"{args.sources[0]} has no trace run", "Run an experiment with `mode: trace`.")
+            raise InputError(f"{only} has no trace run", "Run an experiment with `mode: trace`.")
         written = _write(args.output, kernel_view(summary))
         verify_kernels(summary)
         return written

@@ -9,7 +9,7 @@ HELP = "check that a run directory is complete and consistent, and that nothing 
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="the run directory")
+    parser.add_argument("--results", type=Path, required=True, metavar="DIR", help="the run directory, or DIR@LABEL")
     parser.add_argument(
         "files", nargs="*", type=Path, metavar="FILE", help="reports or pictures elsewhere that should be of this run"
     )
@@ -17,12 +17,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-
     from model_profiling.analysis.staleness import Ages, ages, copy_problem
     from model_profiling.analysis.validation import problems
     from model_profiling.run_directory import RunDirectory
+    from model_profiling.runs import resolve
 
-    directory = RunDirectory(args.results)
+    directory = RunDirectory(resolve(args.results))
     found, derived = problems(directory), Ages()
     if directory.manifest_path.is_file():
         derived = ages(directory)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from model_profiling.errors import InputError
+from model_profiling.runs import resolve
 
 
 class Workspace:
@@ -20,6 +21,10 @@ class Workspace:
         if path != self.root and self.root not in path.parents:
             raise InputError(f"{text} is outside the workspace", "Give a path inside the directory the server serves.")
         return path
+
+    def run(self, text: str) -> Path:
+        """The run directory that `DIR` or `DIR@LABEL` means, or a file in one; inside, whatever a label leads to."""
+        return self.inside(str(resolve(self.inside(text))))
 
     def relative(self, path: Path | str) -> str:
         """How to name a path to the assistant: relative to the workspace where it is inside."""

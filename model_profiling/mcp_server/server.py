@@ -91,16 +91,27 @@ class Tools:
         runs: int | None = None,
         threads: int = 1,
         output_root: str | None = None,
+        label: str | None = None,
     ) -> Answer:
         """Measure a .pte on this machine with its accelerator on and off, side by side. What is finished is not run
-        again; without `runs` there are as many as fit 30 s. Answers with latencies, the comparison with its 95 %
-        interval, and output agreement."""
+        again; without `runs` there are as many as fit 30 s. A run that other settings replace is kept: `runs` lists
+        all, and every tool takes DIR@LABEL. Answers with latencies, the comparison with its 95 % interval, and output
+        agreement."""
         path = self._workspace.inside(model)
         place = self._output(path, output_root, local_name())
         flags = [str(path), "--threads", str(threads), "--output-root", str(place)]
         flags += ["--runs", str(runs)] if runs is not None else []
+        flags += [f"--label={label}"] if label is not None else []
         summary = (await self._kit(context, "run", "--json", *flags)).data()
         return {"run_dir": self._workspace.relative(place), **results.measured(summary)}
+
+    @kit_errors
+    async def runs(self, context: Context, run_dir: str) -> Answer:
+        """The runs of a run directory: the latest, earlier ones by label, and interrupted ones, with their medians."""
+        path = self._workspace.run(run_dir)
+        found = (await self._kit(context, "runs", str(path), "--json")).data()
+        named = [{**entry, "directory": self._workspace.relative(entry["directory"])} for entry in found]
+        return {"runs": [{**e, "path": e["path"] and self._workspace.relative(e["path"])} for e in named]}
 
     @kit_errors
     async def kernels(self, context: Context, model: str, output_root: str | None = None) -> Answer:
@@ -117,14 +128,14 @@ class Tools:
     async def analyze(self, context: Context, run_dir: str, detail: bool = False) -> Answer:
         """Where the time goes in a run directory or an .etdump: categories, top operators, bottleneck shift, advice.
         `detail` answers with the whole analysis, which is long."""
-        path = self._workspace.inside(run_dir)
+        path = self._workspace.run(run_dir)
         summary: Answer = (await self._kit(context, "analyze", str(path), "--json")).data()
         return summary if detail else results.analysis(summary)
 
     @kit_errors
     async def what_if(self, context: Context, run_dir: str, speedups: dict[str, float]) -> Answer:
         """Predict latency and next bottleneck if categories or operators became faster: {"CONV": 3}."""
-        path = self._workspace.inside(run_dir)
+        path = self._workspace.run(run_dir)
         flags = [f"--what-if={name}={value}" for name, value in speedups.items()]
         return {"predictions": (await self._kit(context, "analyze", str(path), "--json", *flags)).data()}
 
@@ -134,7 +145,7 @@ class Tools:
     ) -> Answer:
         """Predict what SME2 would change in a run measured without it, from the run directory that `kernels` made of
         the same model; `speedups` are what to assume of SME2's operators (3, 8 and 15)."""
-        sides = [str(self._workspace.inside(path)) for path in (run_dir, emulated_dir)]
+        sides = [str(self._workspace.run(path)) for path in (run_dir, emulated_dir)]
         flags = [f"--speedup={value}" for value in speedups or []]
         found = (await self._kit(context, "forecast", *sides, "--json", *flags)).data()
         return {"forecasts": [results.forecast(entry) for entry in found]}
@@ -160,7 +171,7 @@ class Tools:
     @kit_errors
     async def report(self, context: Context, run_dir: str, html: bool = True) -> Answer:
         """Write the report of a run directory: Markdown with pictures and, if asked for, a self-contained page."""
-        path = self._workspace.inside(run_dir)
+        path = self._workspace.run(run_dir)
         ended = await self._kit(context, "report", str(path), *(["--html"] if html else []))
         return {"files": [self._workspace.relative(line) for line in ended.stdout.splitlines() if line]}
 
@@ -170,10 +181,10 @@ class Tools:
         return self._workspace.inside(place)
 
     def _side(self, path: str, experiment: str | None) -> str:
-        real = self._workspace.inside(path)
+        real = self._workspace.run(path)
         if experiment is None:
             return str(real)
-        self._workspace.inside(f"{path}/{experiment}")
+        self._workspace.inside(f"{real}/{experiment}")
         return f"{real}:{experiment}"
 
 
@@ -188,7 +199,7 @@ def build_server(root: Path) -> MCPServer[Any]:
     """A server whose tools work in `root` and nowhere else."""
     server: MCPServer[Any] = MCPServer("sme2-kit", instructions=INSTRUCTIONS, version=__version__)
     tools = Tools(Workspace(root))
-    for reads in (tools.doctor, tools.models, tools.what_if, tools.forecast, tools.compare):
+    for reads in (tools.doctor, tools.models, tools.runs, tools.what_if, tools.forecast, tools.compare):
         server.add_tool(reads, annotations=_READS)
     for writes in (tools.export, tools.run, tools.kernels, tools.analyze, tools.report):
         server.add_tool(writes, annotations=_WRITES)

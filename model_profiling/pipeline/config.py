@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import FAILED
+from model_profiling.artifacts import EARLIER, FAILED
 from model_profiling.errors import InputError
+from model_profiling.runs import checked_label
 from model_profiling.saying import say
 
 # What may become a folder name and part of a file name on any device.
@@ -21,7 +22,7 @@ ACCELERATOR = "{accelerator}"
 MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 # Names that belong to what else lies in a run directory.
 _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
-_FOLDERS = ("report_charts", FAILED)
+_FOLDERS = ("report_charts", FAILED, EARLIER)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
 MOST_LAUNCHES = 1000
@@ -64,6 +65,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 600.0
     # Seconds that experiments which are compared may take together; what is not numbered is chosen to fit.
     budget_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    # What this run is called among those of its output_root; without one, when it was made.
+    label: str | None = None
     comment: str = ""
 
 
@@ -180,6 +183,8 @@ def _checked(config: Config, where: str) -> Config:
             f"config {where}: model '{config.model}' does not exist",
             "Export it first (sme2-kit export), or correct `model`.",
         )
+    if config.label is not None:
+        checked_label(config.label)
     for file in config.inputs:
         if not Path(file).is_file():
             raise InputError(

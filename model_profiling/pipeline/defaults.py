@@ -82,6 +82,12 @@ def _is_program(model: Path) -> bool:
         return file.read(8)[4:6] == b"ET"
 
 
+def output_root_of(model: Path, platform: str) -> Path:
+    """Where a run of `model` goes if nobody says where."""
+    paths = ExportPaths(model.resolve())
+    return default_output_root(paths, platform, model_dtype(paths, export_record(paths)))
+
+
 def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
     """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files.
 

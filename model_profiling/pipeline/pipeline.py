@@ -1,32 +1,34 @@
 """The pipeline: what is finished is kept, what is missing is run, and the manifest says all of it."""
 
-import datetime
+import contextlib
 import hashlib
+import shlex
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files
+from model_profiling import __version__, files, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.errors import InputError, KitError
+from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.pipeline.accelerator import fill_in
+from model_profiling.pipeline.account import Account, Outcome, Program
+from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
-from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch, keep
-from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
+from model_profiling.pipeline.execution import GroupRun, Report
+from model_profiling.pipeline.naming import Asked, standing
+from model_profiling.pipeline.place import GroupRecord, Place, sweep
+from model_profiling.pipeline.progress import Progress, Sitting, Weathered, combined
+from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
 from model_profiling.pipeline.schedule import groups, lanes_of
-from model_profiling.platforms.base import Platform, Probe
-from model_profiling.run_directory import (
-    Conditions,
-    ExperimentRecord,
-    Manifest,
-    ModelRecord,
-    RunDirectory,
-    RunnerRecord,
-    ScheduleRecord,
-)
+from model_profiling.platforms.base import Platform
+from model_profiling.publication import Publication
+from model_profiling.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
 from model_profiling.runner.kernel_trace import generate_shim
+from model_profiling.runs import Unfinished, interrupted
+from model_profiling.saying import warn
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class PipelineResult:
     manifest: Manifest
     ran: list[str]
     kept: list[str]
+    # The label under which the run that was there before is kept; '' if nothing was replaced.
+    archived: str = ""
 
 
 class Pipeline:
@@ -58,11 +62,7 @@ class Pipeline:
         self._force = force
         self._command = command
         self._directory = RunDirectory(Path(config.output_root))
-        self._scratch = self._directory.path / ".partial"
         self._runners: dict[str | None, RunnerRecord] = {}
-        # Experiments whose earlier results were kept because the new run failed.
-        self._put_aside: set[str] = set()
-        self._earlier: Manifest | None = None
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -70,68 +70,152 @@ class Pipeline:
             return self._run_locked()
 
     def _run_locked(self) -> PipelineResult:
-        clear_scratch(self._scratch)
+        root = self._directory.path
+        publication.recover(root)
+        sweep(root)
         self._report("preparing", 0, 1)
-        probe = self._platform.probe()
+        self._probe = self._platform.probe()
         export = export_record(self._paths)
-        inputs = self._inputs(export)
-        manifest = self._start_manifest(probe, export)
-        fingerprints = {e.name: self._fingerprint(e, manifest.model, inputs) for e in self._config.experiments}
+        self._inputs = self._input_files(export)
+        fresh = self._new_manifest(export)
+        fingerprints = {e.name: self._fingerprint(e, fresh.model) for e in self._config.experiments}
+        found = self._directory.manifest() if self._directory.manifest_path.exists() else None
         wanted = [e for e in self._config.experiments if e.name in self._only]
-        finished = {e.name for e in wanted if self._is_finished(manifest, e.name, fingerprints[e.name])}
+        self._place = Place(root, self._key(fingerprints))
+        asked = Asked(self._config.label, self._force, wanted, fingerprints, self._place.path)
+        self._standing = standing(root, found, fresh, asked)
+        if not self._standing.todo:
+            fresh.status = "complete"
+            _write(self._directory, self._standing.taken_over(fresh))
+            return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
+        return self._measure(fresh, fingerprints)
+
+    def _measure(self, fresh: Manifest, fingerprints: dict[str, str]) -> PipelineResult:
+        """Measure what is to be done and put it in place: at once where nothing good is replaced, else at the end."""
+        manifest = self._begin(fresh, fingerprints)
         failures: list[tuple[str, KitError]] = []
         ran: list[str] = []
+        ready: list[str] = []
         for group in groups(self._config):
-            todo = [e for e in group if e.name in self._only and e.name not in finished]
+            todo = [e for e in group if e.name in self._standing.todo]
             if todo:
-                failures += self._run_group(todo, manifest, fingerprints, inputs)
+                failed, complete = self._run_group(todo, manifest, fingerprints)
+                failures += failed
+                ready += complete
                 ran += [e.name for e in todo]
-        clear_scratch(self._scratch)
+                if ready and not self._standing.replaces:
+                    self._publish(manifest, ready)
+                    ready = []
         manifest.status = "failed" if failures else "complete"
-        if not ran or set(ran) - self._put_aside:
-            self._write(manifest)
+        if ready and not failures:
+            self._publish(manifest, ready)
+        elif not self._standing.replaces:
+            _write(self._directory, manifest)
+        self._place.leave(done=not failures)
         if failures:
             raise self._combined(failures)
-        return PipelineResult(self._directory, manifest, ran, sorted(finished))
+        return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished), self._standing.archive)
+
+    def _begin(self, fresh: Manifest, fingerprints: dict[str, str]) -> Manifest:
+        """The manifest of this run: as it was begun by a run that was interrupted, else new."""
+        manifest = self._standing.taken_over(fresh)
+        runners = {e.name: self._runner(e) for e in self._config.experiments}
+        threads = sorted({e.num_threads for e in self._config.experiments})
+        mine = {name: fingerprints[name] for name in self._standing.todo}
+        begun = self._place.begin(Unfinished(manifest, mine, runners, threads)).manifest
+        manifest.label, manifest.created = begun.label, begun.created
+        for place, other in interrupted(self._directory.path):
+            if place != self._place.path:
+                command = shlex.quote(str(self._directory.path))
+                warn(
+                    f"note: an interrupted run with other settings is kept as {other.label}: the command that began it "
+                    f"goes on with it, `sme2-kit runs {command} --remove {other.label}` removes it\n"
+                )
+        return manifest
 
     def _run_group(
-        self, todo: list[Experiment], manifest: Manifest, fingerprints: dict[str, str], inputs: tuple[Path, ...]
-    ) -> list[tuple[str, KitError]]:
-        """Run a group side by side, put each finished experiment in place, then say so in the manifest."""
-        session, started, load_before = uuid.uuid4().hex[:12], _now(), self._platform.load()
-        program = Program(self._paths.pte, self._paths.stem, inputs)
-        outcomes = {e.name: Outcome(program, e, self._runner(e), self._scratch / e.name) for e in todo}
+        self, todo: list[Experiment], manifest: Manifest, fingerprints: dict[str, str]
+    ) -> tuple[list[tuple[str, KitError]], list[str]]:
+        """Measure a group side by side; what failed and why, and which experiments are ready to be put in place."""
+        names = [e.name for e in todo]
+        record = self._place.record(names)
+        if record is None:
+            outcomes, record = self._measure_group(todo, fingerprints)
+            failures = [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
+            if failures:
+                # Where all of them failed, the device or the machine did: what they measured before is worth keeping.
+                if len(failures) < len(names) or not self._place.progress(names).launches:
+                    self._place.forget(names)
+                if self._standing.replaces:
+                    # A failure never replaces a success, its own or that of an experiment it is compared with.
+                    for name in names:
+                        files.replace_directory(self._place.ready(name), self._directory.path / FAILED / name)
+                    return failures, []
+            else:
+                self._place.complete(names, record)
+        else:
+            failures = []
+        manifest.schedules[record.session] = record.schedule
+        manifest.experiments.update(record.experiments)
+        return failures, names
+
+    def _measure_group(
+        self, todo: list[Experiment], fingerprints: dict[str, str]
+    ) -> tuple[dict[str, Outcome], GroupRecord]:
+        program = Program(self._paths.pte, self._paths.stem, self._inputs)
+        outcomes = {e.name: Outcome(program, e, self._runner(e), self._place.scratch(e.name)) for e in todo}
         for outcome in outcomes.values():
-            outcome.scratch.mkdir(parents=True)
+            outcome.scratch.mkdir(parents=True, exist_ok=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
         lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
-        settings = (self._config.timeout_s, self._config.seed, self._config.budget_s)
-        group_run = GroupRun(self._platform, lanes, outcomes, self._report, *settings)
-        group_run.run()
-        manifest.schedules[session] = _schedule_record(
-            group_run, self._config.seed, bool(foreign), self._platform.conditions()
-        )
-        failures = [(name, outcome.failure) for name, outcome in outcomes.items() if outcome.failure is not None]
+        progress = self._place.progress([e.name for e in todo])
+        account = Account(lanes, outcomes, self._config.seed, progress)
+        conditions = self._take_rounds(account, progress, list(outcomes))
+        notes, load = resumed_notes(progress), self._platform.load()
+        records = {}
         for name, outcome in outcomes.items():
-            if failures and self._succeeded_before(name):
-                # A failure never replaces a success, its own or that of an experiment it is compared with.
-                keep(outcome, self._directory.path / FAILED / name)
-                self._put_aside.add(name)
-                continue
-            clear_scratch(self._directory.path / FAILED / name)
-            hashes = keep(outcome, self._directory.experiment(name))
-            manifest.experiments[name] = _record(
-                outcome, self._platform, fingerprints[name], session, started, hashes, load_before
-            )
-        if set(outcomes) - self._put_aside:
-            self._write(manifest)
-        return failures
+            hashes = collect(outcome, self._place.ready(name))
+            first, timing = progress.sittings[0], self._platform.timing
+            said = [*self._trace_note(outcome), *notes]
+            records[name] = experiment_record(outcome, fingerprints[name], first, hashes, timing, said, load)
+        schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
+        return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
 
-    def _succeeded_before(self, name: str) -> bool:
-        """Whether the run directory as it was found has a good result of that name."""
-        record = self._earlier.experiments.get(name) if self._earlier else None
-        return record is not None and record.status == "ok"
+    def _take_rounds(self, account: Account, progress: Progress, names: list[str]) -> Conditions:
+        """Measure all that is missing; interrupted, say what is kept. Returns what the machine went through."""
+        rest = account.restore()
+        progress.save()
+        earlier = progress.sittings
+        if progress.turns:
+            warn(f"note: going on where this run was interrupted: {progress.said()} are there\n")
+        session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
+        here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
+        progress.add(Sitting(session, names, now(), time.time(), *here))
+        try:
+            GroupRun(self._platform, account, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
+        except KeyboardInterrupt:
+            with contextlib.suppress(KitError):
+                progress.add(Weathered(self._platform.conditions()))
+            kept = f"{progress.said()} are kept" if progress.turns else "nothing was complete yet"
+            raise InterruptionError(
+                f"interrupted: {kept}",
+                "The same command goes on from there; with --analyze-partial it analyses what there is.",
+            ) from None
+        return combined([*progress.conditions, self._platform.conditions()])
+
+    def _publish(self, manifest: Manifest, names: list[str]) -> None:
+        """Put complete experiments in place. A run whose results they replace becomes an earlier one first."""
+        _forget_unused(manifest)
+        manifest.updated = now()
+        dropped = self._standing.dropped(manifest)
+        publication.publish(
+            self._directory.path, self._place.path, Publication(manifest, names, dropped, self._standing.archive)
+        )
+        for name in names:
+            clear_directory(self._directory.path / FAILED / name)
+        with contextlib.suppress(OSError):  # others failed
+            (self._directory.path / FAILED).rmdir()
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         """One error for all failed experiments, with the kind of the first."""
@@ -139,14 +223,15 @@ class Pipeline:
         error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
             error.message += f" (and {len(failures) - 1} more)"
-        if self._put_aside:
+        if self._standing.replaces:
             aside = self._directory.path / FAILED
             error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
+            if self._place.path.exists():
+                error.hint += " What it did finish is not measured again; --analyze-partial shows it."
         return error
 
-    def _start_manifest(self, probe: Probe, export: ExportRecord | None) -> Manifest:
-        """A new manifest that takes over what an earlier one knows of the same model."""
-        pte = self._paths.pte
+    def _new_manifest(self, export: ExportRecord | None) -> Manifest:
+        pte, probe = self._paths.pte, self._probe
         model = ModelRecord(
             str(pte), self._paths.stem, files.sha256(pte), pte.stat().st_size, model_dtype(self._paths, export), export
         )
@@ -157,45 +242,26 @@ class Pipeline:
         }
         config: dict[str, object] = msgspec.to_builtins(self._config)
         config |= {"command": self._command, "directory": str(Path.cwd())}
-        manifest = Manifest(
+        return Manifest(
             kit_version=__version__,
             platform=self._platform.name,
-            created=_now(),
-            updated=_now(),
+            created=now(),
+            updated=now(),
             config=config,
             model=model,
             environment=environment | probe.environment,
             compare_pairs=compare_pairs(self._config),
             timing=self._platform.timing,
         )
-        if self._directory.manifest_path.exists():
-            self._earlier = self._directory.manifest()
-            self._take_over(manifest, self._earlier)
-        return manifest
 
-    def _take_over(self, manifest: Manifest, earlier: Manifest) -> None:
-        if earlier.model.stem != manifest.model.stem:
-            root = self._directory.path
-            raise InputError(
-                f"{root} holds a run of {earlier.model.stem}, not of {manifest.model.stem}",
-                f"Give another one, for example --output-root {root}-{manifest.model.dtype}, or remove it.",
-            )
-        if earlier.model.sha256 == manifest.model.sha256:
-            manifest.created = earlier.created
-            manifest.experiments = dict(earlier.experiments)
-            manifest.schedules = dict(earlier.schedules)
+    def _key(self, fingerprints: dict[str, str]) -> str:
+        """What tells this run from others that may be interrupted here: how it is asked for, and on which machine."""
+        facts = self._probe.environment
+        machine = [self._probe.arch, sorted(self._probe.features), facts.get("cpu"), facts.get("cores")]
+        asked = [self._force, self._config.label, sorted(self._only), sorted(fingerprints.items())]
+        return hashlib.sha256(msgspec.json.encode([__version__, asked, machine])).hexdigest()[:12]
 
-    def _is_finished(self, manifest: Manifest, name: str, fingerprint: str) -> bool:
-        """Whether an experiment was run as it would be now and its files are all still what they were."""
-        record = manifest.experiments.get(name)
-        if self._force or record is None or record.status != "ok" or record.fingerprint != fingerprint:
-            return False
-        home = self._directory.experiment(name)
-        return all(
-            (home / file).is_file() and files.sha256(home / file) == digest for file, digest in record.files.items()
-        )
-
-    def _fingerprint(self, experiment: Experiment, model: ModelRecord, inputs: tuple[Path, ...]) -> str:
+    def _fingerprint(self, experiment: Experiment, model: ModelRecord) -> str:
         """A hash of everything that decides what an experiment measures."""
         digest = hashlib.sha256(msgspec.json.encode(experiment))
         runner = self._runner(experiment)
@@ -204,7 +270,7 @@ class Pipeline:
         budget = "" if experiment.num_runs and experiment.launches else str(self._config.budget_s)
         for part in (model.sha256, runner.sha256, *platform, str(self._config.seed), budget):
             digest.update(part.encode() + b"\0")
-        for path in inputs:
+        for path in self._inputs:
             digest.update(files.sha256(path).encode())
         if MODES[experiment.mode] == "trace":
             digest.update(generate_shim([]).encode())
@@ -215,17 +281,27 @@ class Pipeline:
             self._runners[experiment.runner_path] = self._platform.runner(experiment.runner_path)
         return self._runners[experiment.runner_path]
 
-    def _inputs(self, export: ExportRecord | None) -> tuple[Path, ...]:
+    def _input_files(self, export: ExportRecord | None) -> tuple[Path, ...]:
         """The config's inputs, else the samples saved beside the .pte."""
         if self._config.inputs:
             return tuple(Path(file).resolve() for file in self._config.inputs)
         return sample_inputs(self._paths, export)
 
-    def _write(self, manifest: Manifest) -> None:
-        used = {record.session for record in manifest.experiments.values()}
-        manifest.schedules = {session: value for session, value in manifest.schedules.items() if session in used}
-        manifest.updated = _now()
-        files.write_json(self._directory.manifest_path, manifest)
+    def _trace_note(self, outcome: Outcome) -> list[str]:
+        evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"
+        return [self._platform.trace_note] if evidence and self._platform.trace_note else []
+
+
+def _write(directory: RunDirectory, manifest: Manifest) -> None:
+    _forget_unused(manifest)
+    manifest.updated = now()
+    files.write_json(directory.manifest_path, manifest)
+
+
+def _forget_unused(manifest: Manifest) -> None:
+    """Leave out schedules of which no experiment is left."""
+    used = {record.session for record in manifest.experiments.values()}
+    manifest.schedules = {session: value for session, value in manifest.schedules.items() if session in used}
 
 
 def export_record(paths: ExportPaths) -> ExportRecord | None:
@@ -275,63 +351,3 @@ def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
                 f"experiment '{experiment.name}' disables features, which only the kit's runner can do",
                 "Leave runner_path out, or give a runner that was built without them.",
             )
-
-
-def _schedule_record(group_run: GroupRun, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
-    return ScheduleRecord(
-        seed,
-        "alternating launches" if foreign else "alternating launches, interleaved turns",
-        len(group_run.order),
-        group_run.settle_runs or 0,
-        group_run.order,
-        conditions,
-        group_run.launches,
-        group_run.plan,
-    )
-
-
-def _record(
-    outcome: Outcome,
-    platform: Platform,
-    fingerprint: str,
-    session: str,
-    started: str,
-    hashes: dict[str, str],
-    load_before: float,
-) -> ExperimentRecord:
-    experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
-    foreign = outcome.runner.kind == "foreign"
-    notes = [FOREIGN_NOTE] if foreign else []
-    mode = MODES[experiment.mode] if platform.timing == "measured" else "trace"
-    if mode == "trace" and platform.trace_note:
-        notes.append(platform.trace_note)
-    if outcome.features is not None:
-        notes += [f"this CPU does not have '{name}'; nothing was disabled for it" for name in outcome.features.absent]
-    return ExperimentRecord(
-        name=experiment.name,
-        status="ok" if failure is None else "failed",
-        fingerprint=fingerprint,
-        session=session,
-        mode=mode,
-        threads=experiment.num_threads,
-        disable_features=experiment.disable_features,
-        runner=outcome.runner,
-        started=started,
-        finished=_now(),
-        features=outcome.features,
-        load_ns=ready.load_ns if ready else 0,
-        warmup_ns=ready.warmup_ns if ready else [],
-        backends=ready.backends if ready else [],
-        inputs=ready.inputs if ready else [],
-        outputs=outcome.done.outputs if outcome.done else [],
-        latency_source="none" if mode == "trace" else "traced executions" if foreign else "untraced executions",
-        load_before=round(load_before, 2),
-        load_after=round(platform.load(), 2),
-        files=hashes,
-        notes=notes,
-        failure=failure.message if failure else "",
-    )
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

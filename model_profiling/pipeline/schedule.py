@@ -93,12 +93,14 @@ class Cost:
 class Round:
     """One launch of several lanes: those in `turns` side by side, then those `alone` one after the other.
 
-    `turns[n]` is the order in which lanes take turn n and how often each executes in it; so is `alone`.
+    `turns[n]` is the order in which lanes take turn n and how often each executes in it; so is `alone`. Of a round that
+    was interrupted it is what is left: `taken` turns came before.
     """
 
     launch: int
     turns: tuple[tuple[tuple[int, int], ...], ...]
     alone: tuple[tuple[int, int], ...]
+    taken: int = 0
 
     @property
     def together(self) -> tuple[int, ...]:

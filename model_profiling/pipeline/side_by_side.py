@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from model_profiling.pipeline.account import Account, Outcome, Program
+from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Experiment
-from model_profiling.pipeline.execution import GroupRun, Outcome, Program, Report, clear_scratch
+from model_profiling.pipeline.execution import GroupRun, Report
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
 
@@ -24,12 +26,13 @@ def measure(
     outcomes = {}
     for name, program in programs.items():
         experiment = Experiment(name, num_runs=counts.runs, num_threads=threads, launches=counts.launches)
-        clear_scratch(home / name)
+        clear_directory(home / name)
         (home / name).mkdir(parents=True)
         outcomes[name] = Outcome(program, experiment, runner, home / name)
     lanes = lanes_of([outcome.experiment for outcome in outcomes.values()], set(), traced=traced)
-    GroupRun(platform, lanes, outcomes, report, _TIMEOUT_S, budget_s=counts.budget_s).run()
+    GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():
+        collect(outcome, outcome.scratch)
         if outcome.failure is not None:
             raise outcome.failure
     return outcomes

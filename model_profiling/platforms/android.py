@@ -121,7 +121,7 @@ class AndroidPlatform:
 
     def probe(self) -> Probe:
         facts = self._device().facts
-        return Probe(facts.arch, facts.features, "/proc/cpuinfo of the device", facts.environment)
+        return Probe(facts.arch, facts.features, "/proc/cpuinfo of the device", facts.environment, facts.boot_id)
 
     def runner(self, runner_path: str | None) -> RunnerRecord:
         if runner_path is None:

@@ -77,6 +77,8 @@ class Probe:
     features: tuple[str, ...]
     proof: str
     environment: dict[str, object] = field(default_factory=dict)
+    # Differs after every restart of the machine; '' where that is not known.
+    boot: str = ""
 
 
 class Platform(Protocol):

@@ -10,7 +10,7 @@ from pathlib import Path
 from model_profiling.errors import SetupError
 from model_profiling.installation import PACKAGE, shown
 from model_profiling.platforms.base import Probe
-from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.process import ProcessPlatform, list_features
 from model_profiling.runner.build import build_runner, host_target
 
@@ -69,7 +69,7 @@ class EmulatorPlatform(ProcessPlatform):
         environment = {"cpu": "this machine's own", "shows": shows(set(features.present)), **describe_host()}
         if self.timing == "emulated":
             environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
-        return Probe(features.arch, tuple(features.present), features.proof, environment)
+        return Probe(features.arch, tuple(features.present), features.proof, environment, boot_id())
 
 
 def shows(present: set[str]) -> str:

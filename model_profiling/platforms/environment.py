@@ -38,6 +38,11 @@ def describe_host() -> dict[str, object]:
     return {key: value for key, value in facts.items() if value not in (None, "", [])}
 
 
+def boot_id() -> str:
+    """What differs after every restart of this machine."""
+    return _sysctl("kern.boottime") if sys.platform == "darwin" else _read(Path("/proc/sys/kernel/random/boot_id"))
+
+
 def _linux_facts() -> dict[str, object]:
     cpus = Path("/sys/devices/system/cpu")
     return {

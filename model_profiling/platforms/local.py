@@ -5,7 +5,7 @@ import sys
 
 from model_profiling.errors import SetupError
 from model_profiling.platforms.base import Probe
-from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.process import ProcessPlatform
 from model_profiling.runner.build import build_runner
 
@@ -31,4 +31,4 @@ class LocalPlatform(ProcessPlatform):
 
     def probe(self) -> Probe:
         features = self.features()
-        return Probe(features.arch, tuple(features.present), features.proof, describe_host())
+        return Probe(features.arch, tuple(features.present), features.proof, describe_host(), boot_id())

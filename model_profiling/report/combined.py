@@ -6,7 +6,7 @@ from model_profiling import files
 from model_profiling.derived import stamped
 from model_profiling.report import charts, markdown_report, numbers, writing
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
-from model_profiling.report.content.headline import cpu
+from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing import Artist
 from model_profiling.report.run import Run
 from model_profiling.report.theme import LIGHT, Theme
@@ -38,7 +38,7 @@ def report(runs: list[Run], title: str = "") -> Report:
 
 def names(runs: list[Run]) -> list[str]:
     """What to call each run: model and platform, and its directory where these do not tell runs apart."""
-    short = [f"{run.summary.model} on {run.summary.platform}" for run in runs]
+    short = [title(run) for run in runs]
     longer = [f"{name}, {cpu(run)}" if short.count(name) > 1 else name for name, run in zip(short, runs, strict=True)]
     return [
         f"{name} ({run.directory})" if longer.count(name) > 1 else name for name, run in zip(longer, runs, strict=True)

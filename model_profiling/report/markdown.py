@@ -11,7 +11,8 @@ def pipeline_summary(manifest: Manifest, summary: AnalysisSummary) -> str:
     """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
     metrics = summary.metrics
     assert metrics is not None
-    lines = [f"# {text(summary.model)} on {text(summary.platform)}", ""]
+    partial = ", partial run" if any(record.partial for record in manifest.experiments.values()) else ""
+    lines = [f"# {text(summary.model)} on {text(summary.platform)}{partial}", ""]
     lines += [f"- {text(comparison_sentence(comparison))}" for comparison in metrics.comparisons]
     lines += [f"- {text(comparison.shift.sentence)}" for comparison in summary.comparisons]
     lines += [f"- outputs: {text(agreement_sentence(agreement))}" for agreement in metrics.agreements]

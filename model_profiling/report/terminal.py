@@ -71,7 +71,8 @@ def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSum
     metrics = summary.metrics
     assert metrics is not None
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
-    lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu})", ""]
+    partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
+    lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(directory, manifest, summary, style)]) + "\n"
     lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)

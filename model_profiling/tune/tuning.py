@@ -16,8 +16,8 @@ from model_profiling.analysis.summary import ExperimentAnalysis
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.config import parse_config
-from model_profiling.pipeline.execution import Program
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure

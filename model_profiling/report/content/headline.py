@@ -6,7 +6,8 @@ from model_profiling.report.words import comparison_sentence, forecast_sentence
 
 
 def title(run: Run) -> str:
-    return f"{run.summary.model} on {run.summary.platform}"
+    partial = ", partial run" if any(record.partial for record in run.manifest.experiments.values()) else ""
+    return f"{run.summary.model} on {run.summary.platform}{partial}"
 
 
 def cpu(run: Run) -> str:
@@ -24,6 +25,7 @@ def sentences(run: Run) -> list[str]:
     """At most a handful; what failed or is missing comes before what was found."""
     failed = [name for name, record in run.manifest.experiments.items() if record.status != "ok"]
     found = [f"{name} failed, so nothing is said of it." for name in failed]
+    found += [f"Partial: {n} has {r.partial}." for n, r in run.manifest.experiments.items() if r.partial]
     if not run.measured:
         return [*found, *_emulated(run)]
     if not run.shown:

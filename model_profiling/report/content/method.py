@@ -70,7 +70,8 @@ def _experiments(run: Run) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, record in run.manifest.experiments.items():
         off = ", ".join(record.features.disabled) if record.features else ", ".join(record.disable_features)
-        rows.append((name, record.status, record.mode, str(record.threads), off or "nothing", _runner(record)))
+        status = "partial" if record.partial else record.status
+        rows.append((name, status, record.mode, str(record.threads), off or "nothing", _runner(record)))
     return Table("experiments", ("experiment", "status", "mode", "threads", "switched off", "runner"), rows)
 
 

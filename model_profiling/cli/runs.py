@@ -1,0 +1,109 @@
+"""`sme2-kit runs`: which runs a directory holds, the latest and the earlier ones, and how fast each was."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.saying import say, say_json
+
+if TYPE_CHECKING:
+    from model_profiling.runs import Listed
+
+HELP = "list the runs of a directory: the latest, earlier ones by label, and interrupted ones"
+_HEADER = ("label", "", "made (UTC)", "model", "dtype", "threads", "experiments", "status", "median latency")
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "directory", nargs="?", type=Path, metavar="DIR", help="default: all below out_*/runs of the working directory"
+    )
+    parser.add_argument(
+        "--remove", metavar="LABEL", help="remove this run; an earlier or interrupted one, never the latest"
+    )
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling import runs
+    from model_profiling.errors import InputError
+
+    if args.directory is not None and not args.directory.is_dir():
+        raise InputError(f"run directory {args.directory} does not exist", "Give the directory a pipeline wrote to.")
+    if args.remove is not None:
+        if args.directory is None:
+            raise InputError("--remove does not say where", "Give the run directory, too.")
+        say(f"removed {runs.remove(args.directory, args.remove)}\n")
+        return 0
+    roots = [args.directory] if args.directory is not None else runs.found_below(Path())
+    found = {str(root): runs.listed(root) for root in roots}
+    if args.json:
+        say_json([_as_data(root, entry) for root, entries in found.items() for entry in entries])
+    elif not any(found.values()):
+        say("no runs here: measure one with sme2-kit run, or give the directory of one\n")
+    else:
+        for root, entries in found.items():
+            say(_as_text(root, entries))
+    return 0
+
+
+def _as_data(root: str, entry: "Listed") -> dict[str, object]:
+    return {
+        "directory": root,
+        "label": entry.label,
+        "kind": entry.kind,
+        "created": entry.created,
+        "model": entry.model,
+        "dtype": entry.dtype,
+        "threads": entry.threads,
+        "experiments": entry.experiments,
+        "status": entry.status,
+        "path": str(entry.path) if entry.path else None,
+        "median_ms": _medians(entry),
+    }
+
+
+def _as_text(root: str, entries: "list[Listed]") -> str:
+    rows = [_HEADER] + [_row(entry) for entry in entries]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([root, *(f"  {line}" for line in lines), ""]) + "\n"
+
+
+def _row(entry: "Listed") -> tuple[str, ...]:
+    medians = _medians(entry)
+    speeds = "not analysed" if medians is None else ", ".join(f"{ms:.3f} ms {name}" for name, ms in medians.items())
+    return (
+        entry.label,
+        entry.kind,
+        entry.created[:19].replace("T", " "),
+        entry.model,
+        entry.dtype,
+        ", ".join(map(str, entry.threads)),
+        str(len(entry.experiments)),
+        entry.status,
+        (speeds or "none") if entry.path else "-",
+    )
+
+
+def _medians(entry: "Listed") -> dict[str, float] | None:
+    """Each experiment's median from metrics.json; None if there is none, or it is not of the run as it is now."""
+    from typing import Any
+
+    from model_profiling import files
+    from model_profiling.derived import fingerprint, read_index
+    from model_profiling.errors import KitError
+    from model_profiling.run_directory import RunDirectory
+
+    if entry.path is None:
+        return None
+    directory = RunDirectory(entry.path)
+    try:
+        metrics = files.read_json(directory.metrics_path, dict[str, Any], "metrics")
+        index = read_index(directory)
+        current = fingerprint(directory, index.kit, index.categories) if index else fingerprint(directory)
+        if metrics.get("sources") != current:
+            return None
+        medians = {n: e["latency"]["median_ms"] for n, e in metrics["experiments"].items() if e["latency"]}
+        return {str(name): float(ms) for name, ms in medians.items()}
+    except (KitError, KeyError, TypeError, ValueError, AttributeError):
+        return None

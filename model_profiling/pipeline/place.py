@@ -1,0 +1,104 @@
+"""Where a run measures until it is complete: a folder below .partial that the same command finds again."""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.artifacts import PARTIAL
+from model_profiling.errors import KitError
+from model_profiling.pipeline.collecting import clear_directory
+from model_profiling.pipeline.progress import Progress
+from model_profiling.publication import READY
+from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
+from model_profiling.runs import UNFINISHED, Unfinished
+
+
+class GroupRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest will say of a group that is complete; its experiments lie in the ready folder."""
+
+    session: str
+    schedule: ScheduleRecord
+    experiments: dict[str, ExperimentRecord]
+
+
+class Place:
+    """Names and keeps what lies there:
+
+    run.json               the run as it began
+    <experiment>.progress  what a group has measured so far, named after its first experiment
+    measuring/<experiment> files of its launches
+    ready/<experiment>     files of a complete experiment; ready/<experiment>.json is the record of its group
+    """
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.path = files.inside(root, root / PARTIAL / name)
+
+    def begin(self, unfinished: Unfinished) -> Unfinished:
+        """What was begun here before, else `unfinished`, which then is."""
+        path = self.path / UNFINISHED
+        with contextlib.suppress(KitError):
+            if path.is_file():
+                return files.read_json(path, Unfinished, "interrupted run")
+        clear_directory(self.path)
+        files.write_json(path, unfinished)
+        return unfinished
+
+    def scratch(self, name: str) -> Path:
+        return self.path / "measuring" / name
+
+    def ready(self, name: str) -> Path:
+        return self.path / READY / name
+
+    def progress(self, names: Sequence[str]) -> Progress:
+        """What a group has measured so far; nothing if that was a group of other experiments."""
+        progress = Progress(self._progress(names))
+        if progress.entries and not (progress.sittings and progress.sittings[0].experiments == list(names)):
+            self.forget(names)
+            progress = Progress(self._progress(names))
+        return progress
+
+    def record(self, names: Sequence[str]) -> GroupRecord | None:
+        """The record of a group that is complete; None if it is not."""
+        path = self.ready(f"{names[0]}.json")
+        with contextlib.suppress(KitError):
+            if path.is_file():
+                found = files.read_json(path, GroupRecord, "record of finished experiments")
+                if list(found.experiments) == list(names) and all(map(self._is_whole, found.experiments.values())):
+                    return found
+        return None
+
+    def complete(self, names: Sequence[str], record: GroupRecord) -> None:
+        """From here on the group is not measured again."""
+        files.write_json(self.ready(f"{names[0]}.json"), record)
+        self.forget(names)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove what the launches of a group have left."""
+        self._progress(names).unlink(missing_ok=True)
+        for name in names:
+            clear_directory(self.scratch(name))
+
+    def leave(self, done: bool) -> None:
+        """Remove it, if the run is done or there is nothing in it to go on with."""
+        if done or not [*self.path.glob("*.progress"), *self.path.glob(f"{READY}/*.json")]:
+            clear_directory(self.path)
+            with contextlib.suppress(OSError):  # others measure there
+                self.path.parent.rmdir()
+
+    def _progress(self, names: Sequence[str]) -> Path:
+        return self.path / f"{names[0]}.progress"
+
+    def _is_whole(self, record: ExperimentRecord) -> bool:
+        home = self.ready(record.name)
+        return all((home / f).is_file() and files.sha256(home / f) == digest for f, digest in record.files.items())
+
+
+def sweep(root: Path) -> None:
+    """Remove what is in .partial and belongs to no run: half-removed places, and those of older kits."""
+    for path in (root / PARTIAL).glob("*"):
+        if not (path / UNFINISHED).is_file():
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,149 @@
+"""What a group of experiments has measured so far, on disk: one line for each step, so that the next run goes on there.
+
+A line costs one write, without waiting for the disk. Whatever ends the kit leaves at most one torn line, the last.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.run_directory import Conditions, Turn
+from model_profiling.runner.protocol import Done, Features, Ready
+
+
+class Sitting(msgspec.Struct, frozen=True, tag="sitting"):
+    """A process of the kit took over: the first one, or one that goes on. `wall_s` is the time of day."""
+
+    session: str
+    experiments: list[str]
+    started: str
+    wall_s: float
+    load: float
+    boot: str
+    environment: dict[str, object]
+    # What it found there.
+    launches: int = 0
+    turns: int = 0
+
+
+class Opened(msgspec.Struct, frozen=True, tag="opened"):
+    """What the first process of an experiment said of itself."""
+
+    experiment: str
+    features: Features
+    ready: Ready
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    settle_runs: int
+
+
+class Taken(msgspec.Struct, frozen=True, tag="taken"):
+    """One lane's part of a turn. `step` is which turn of the round; lanes without turns have ALONE."""
+
+    round: int
+    step: int
+    lane: str
+    turn: Turn
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """A process ended in order: its files are complete. `done` is given once for each experiment."""
+
+    round: int
+    lane: str
+    launch: int
+    launch_s: float | None
+    done: Done | None = None
+
+
+class Planned(msgspec.Struct, frozen=True, tag="planned"):
+    """What was chosen after the first round: runs and launches of each lane, and why."""
+
+    lanes: list[tuple[int | None, int | None]]
+    reason: str
+
+
+class Weathered(msgspec.Struct, frozen=True, tag="conditions"):
+    """What the machine went through in a sitting that was interrupted in order."""
+
+    conditions: Conditions
+
+
+Entry = Sitting | Opened | Settled | Taken | Ended | Planned | Weathered
+ALONE = -1
+_decoder = msgspec.json.Decoder(Entry)
+
+
+class Progress:
+    """The entries of one group. Without a file, nothing outlasts this process."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.entries: list[Entry] = list(_read(path)) if path is not None else []
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if self._path is not None:
+            files.append_line(self._path, msgspec.json.encode(entry))
+
+    def save(self) -> None:
+        """Write all entries anew: after those that count for nothing are gone, a torn line among them."""
+        if self._path is not None:
+            files.write_bytes(self._path, b"".join(msgspec.json.encode(entry) + b"\n" for entry in self.entries))
+
+    @property
+    def sittings(self) -> list[Sitting]:
+        return [entry for entry in self.entries if isinstance(entry, Sitting)]
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        return [entry.conditions for entry in self.entries if isinstance(entry, Weathered)]
+
+    @property
+    def turns(self) -> int:
+        return len({entry.turn.turn for entry in self.entries if isinstance(entry, Taken)})
+
+    @property
+    def launches(self) -> int:
+        """Launches of which at least one turn is there."""
+        return len({entry.turn.launch for entry in self.entries if isinstance(entry, Taken)})
+
+    @property
+    def planned_launches(self) -> int | None:
+        """How many launches there are to be in all; None before that was chosen."""
+        plans = [entry for entry in self.entries if isinstance(entry, Planned)]
+        return max((launches or 1 for _, launches in plans[-1].lanes), default=1) if plans else None
+
+    def said(self) -> str:
+        """How far it is, in words. A launch that was interrupted and its rest are one of those planned."""
+        begun, planned = len({entry.round for entry in self.entries if isinstance(entry, Taken)}), self.planned_launches
+        return f"{begun} of {planned} planned launches" if planned else f"{begun} launches, before more were planned"
+
+
+def _read(path: Path) -> Iterator[Entry]:
+    """The entries up to the first line that is none: nothing after a torn line can be trusted."""
+    if not path.is_file():
+        return
+    for line in files.read_bytes(path, "progress").split(b"\n"):
+        try:
+            yield _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeError):
+            return
+
+
+def combined(conditions: list[Conditions]) -> Conditions:
+    """What a machine went through over several sittings; what the way to it cost is of the last one."""
+    if not conditions:
+        return Conditions()
+    last = conditions[-1]
+    throttled = dict.fromkeys(each.throttled for each in conditions if each.throttled)
+    return Conditions(
+        last.power,
+        [sample for each in conditions for sample in each.heat],
+        "; ".join(throttled),
+        round(sum(each.cooled_down_s for each in conditions), 3),
+        last.transport,
+    )
