@@ -100,15 +100,18 @@ class CategoryTable:
 
     def classify(self, name: str, delegated: bool) -> OperatorClass:
         """The class of `name` as an ETDump has it, `delegated` if XNNPACK (or another delegate) reported it."""
-        found = self._remembered.get((name, delegated))
+        return self.classify_operator(strip_instance(name), delegated)
+
+    def classify_operator(self, operator: str, delegated: bool) -> OperatorClass:
+        """The same of an operator without its number: a model may have a hundred thousand instances of a few."""
+        found = self._remembered.get((operator, delegated))
         if found is None:
-            operator = strip_instance(name)
             found = _classify_delegated(operator) if delegated else _classify_portable(operator)
             override = self._override(operator, delegated, found.known)
             if override is not None:
                 kind = override.kind or (found.kind if found.known else "custom")
                 found = replace(found, category=override.category, kind=kind)
-            self._remembered[name, delegated] = found
+            self._remembered[operator, delegated] = found
         return found
 
     def _override(self, operator: str, delegated: bool, known: bool) -> Override | None:
