@@ -2,10 +2,7 @@
 
 import contextlib
 import fcntl
-import hashlib
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +21,8 @@ _LEFT_BEHIND_S = 600
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
+    import tempfile
+
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +98,8 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
 
 
 def sha256(path: Path) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -128,11 +129,15 @@ def locked(directory: Path, who: str) -> Iterator[None]:
 
 
 def remove_directory(path: Path) -> None:
+    import shutil
+
     shutil.rmtree(path)
 
 
 def replace_directory(new: Path, home: Path) -> None:
     """Move `new` to `home`. What was at `home` is moved away first and removed last."""
+    import shutil
+
     home.parent.mkdir(parents=True, exist_ok=True)
     old = home.with_name(f".{home.name}.old")
     shutil.rmtree(old, ignore_errors=True)

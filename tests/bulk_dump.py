@@ -125,11 +125,9 @@ class _Layout:
         self.start = vector + executions + executions % 2
         blocks = self.start + np.add.outer(np.arange(rounds) * len(self.words), np.array(self.blocks)).reshape(-1)
         entries = 4 * (blocks[:executions] - (vector + np.arange(executions)))
-        return (bytes(data) + entries.astype("<u4").tobytes()).ljust(4 * self.start, b"\0")
+        return (bytes(data) + bytes(entries.astype("<u4").tobytes())).ljust(4 * self.start, b"\0")
 
-    def copies(
-        self, rounds: int, generator: np.random.Generator
-    ) -> Iterator[tuple[Words, npt.NDArray[np.int64]]]:
+    def copies(self, rounds: int, generator: np.random.Generator) -> Iterator[tuple[Words, npt.NDArray[np.int64]]]:
         """The rounds, some at a time, with how long each execution took."""
         template = np.array(self.words, np.uint32)
         at, vtable = (np.array(column) for column in zip(*self.distances, strict=True))

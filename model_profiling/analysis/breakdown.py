@@ -132,7 +132,9 @@ def _operators(
         rows.setdefault((instance.operator, instance.where), []).append(row)
     # The spreads of all sums at once; one by one they would take longer than all else where names are many.
     several = [members for members in rows.values() if len(members) > 1]
-    sums = np.array([profile.times[members].sum(axis=0) for members in several]).reshape(len(several), profile.executions)
+    sums = np.array([profile.times[members].sum(axis=0) for members in several]).reshape(
+        len(several), profile.executions
+    )
     spread_of = {members[0]: spread for members, spread in zip(several, _spreads(sums), strict=True)}
     ms, found = times.tolist(), []
     for (operator, where), members in rows.items():

@@ -1,8 +1,6 @@
 """What kind of work an operator is, told by its name. The table itself is in `category_table.py`."""
 
 import fnmatch
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -88,7 +86,7 @@ class CategoryTable:
     def __init__(self, overrides: Mapping[str, Override] | None = None, origin: str = "") -> None:
         self.origin = origin
         # What tells this table's answers from the built-in table's ("").
-        self.identity = hashlib.sha256(repr(overrides).encode()).hexdigest() if overrides else ""
+        self.identity = _identity(overrides) if overrides else ""
         by_name = {_key(name): override for name, override in (overrides or {}).items()}
         self._exact = {name: override for name, override in by_name.items() if not _is_pattern(name)}
         # A dump may have left out the namespace of a user's own operators, too.
@@ -124,6 +122,12 @@ class CategoryTable:
         return next(
             (override for pattern, override in self._patterns if any(pattern.match(each) for each in spellings)), None
         )
+
+
+def _identity(overrides: Mapping[str, Override]) -> str:
+    import hashlib
+
+    return hashlib.sha256(repr(overrides).encode()).hexdigest()
 
 
 def _classify_delegated(operator: str) -> OperatorClass:
@@ -221,6 +225,8 @@ _EXAMPLE = 'Write it like {"operators": {"my_op.out": "CONV", "Transpose*": {"ca
 
 
 def _read_overrides(path: Path) -> dict[str, Override]:
+    import json
+
     what = f"operator categories {path}"
     try:
         # Not msgspec: it keeps the last of two equal keys, and one of the two is a mistake.
@@ -279,5 +285,7 @@ def _quoted(value: object) -> str:
     """`value` as JSON, so that control characters cannot reach a terminal, and short."""
     if isinstance(value, dict | list):  # its contents say nothing, and may be nested too deeply to print
         return "{...}" if isinstance(value, dict) else "[...]"
+    import json
+
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -107,9 +107,7 @@ class Profile:
         return Profile(self.instances, self.times[:, kept], self.starts[:, kept], self.execute[kept], launch[kept])
 
 
-def profiles(
-    dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None
-) -> list[Profile]:
+def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
     """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""
     nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
@@ -143,11 +141,15 @@ def _rows(dump: etdump.Etdump, nesting: etdump.Nesting) -> _Rows:
     parent = nesting.executions[nesting.execution[top]]
     own -= np.bincount(parent, weights=duration[top], minlength=len(own))
     event = np.flatnonzero(inside)
-    key = (events.label[event].astype(np.int64) << 32) | events.instruction[event].astype(np.uint32)
-    chain = events.chain[event]
-    if (chain != chain[0]).any():
-        chains = np.unique(chain)
-        key = np.unique(key, return_inverse=True)[1] * len(chains) + np.searchsorted(chains, chain)
+    label, chain = events.label[event].astype(np.int64), events.chain[event].astype(np.int64)
+    least = int(chain.min())
+    chains = int(chain.max()) - least + 1
+    if len(dump.strings) * chains < 1 << 31:
+        label = label * chains + (chain - least)
+    else:
+        # Chains are numbered from 0; a file that says otherwise is damaged, and is read all the same.
+        _, label = np.unique((label << 32) | chain.astype(np.uint32), return_inverse=True)
+    key = (label << 32) | events.instruction[event].astype(np.uint32)
     counts = np.bincount(nesting.execution[event], minlength=len(nesting))
     return _Rows(event, np.concatenate(([0], np.cumsum(counts))), key, own[event])
 

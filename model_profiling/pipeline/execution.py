@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling import etdump, files
+from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError, RunError
 from model_profiling.pipeline.config import MODES, Experiment
 from model_profiling.pipeline.foreign import LaunchedSession
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds, plan
 from model_profiling.platforms.base import Platform, Request, Session
-from model_profiling.run_directory import KERNEL_TRACE, RunnerRecord, Samples, Turn, experiment_file
+from model_profiling.run_directory import RunnerRecord, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Done, Features, Ready
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
