@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli.numpy_start import start_numpy
+
 HELP = "tell where the time goes, what changed and what to do next"
 
 
@@ -33,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(
                 f"there is no run directory or .etdump at {path}", "Check the path; `sme2-kit run` prints it."
             )
+    start_numpy()
     table = load_table(args.categories)
     if args.what_if:
         return _what_if(paths, args)

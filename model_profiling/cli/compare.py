@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.saying import say, warn
 
@@ -50,6 +51,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    start_numpy()
     import msgspec
 
     from model_profiling.analysis.breakdown import break_down
