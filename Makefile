@@ -18,7 +18,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
-	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   long fuzzing of the reader"
+	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   read a million damaged files"
 	@echo "make clean   remove what make made (not your results)"
 
 $(BIN)/python:
@@ -78,7 +78,7 @@ bench: $(VENV)/.setup-dev
 	$(BIN)/python -m benchmarks.run
 
 fuzz: $(VENV)/.setup-dev
-	$(BIN)/python -m tests.etdump_fuzz --iterations $(or $(ITERATIONS),500000)
+	$(BIN)/python -m tests.fuzz --iterations $(or $(ITERATIONS),1000000)
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json

@@ -5,6 +5,7 @@ reader's time and memory grow, on dumps made of copies of the real one.
 """
 
 import json
+import os
 import statistics
 import struct
 import subprocess
@@ -94,6 +95,21 @@ def measure(script: str, dump: Path, repeats: int) -> dict[str, Any]:
     return results[0] | spread
 
 
+def measure_command(dump: Path, repeats: int) -> dict[str, float]:
+    """The wall time and the peak memory of `sme2-kit analyze DUMP` as a user starts it, medians of fresh processes."""
+    wall, rss = [], []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "model_profiling", "analyze", str(dump)], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0
+        wall.append(time.perf_counter() - began)
+        rss.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    return {"wall": statistics.median(wall), "rss": statistics.median(rss)}
+
+
 def grow(dump: Path, events_per_copy: int, events: int, target: Path) -> None:
     """Write a dump with about that many events: copies of the whole file, and a vector of runs that names them all."""
     body = dump.read_bytes()[4:]
@@ -133,6 +149,12 @@ def compare(dump: Path, repeats: int) -> int:
         print(
             f"{label:28}{theirs[name] * scale:>9.2f} {unit:2}{ours[name] * scale:>9.2f} {unit:2}"
             f"{theirs[name] / ours[name]:>8.1f}x"
+        )
+    command = measure_command(dump, repeats)
+    for label, name, unit, scale in (("analyze DUMP, as a command", "wall", "s", 1.0), ("", "rss", "MB", 1e-6)):
+        print(
+            f"{label:28}{theirs[name] * scale:>9.2f} {unit:2}{command[name] * scale:>9.2f} {unit:2}"
+            f"{theirs[name] / command[name]:>8.1f}x"
         )
     return int(ours["events"])
 

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import report, runner, verdicts
+from benchmarks import growth, report, runner, verdicts
 from model_profiling.runner.build import build_runner
 
 
@@ -22,6 +22,8 @@ def main() -> None:
         # In a process of its own: a child's peak memory counts from its parent's, and torch is loaded here by now.
         reader = [sys.executable, "-m", "benchmarks.etdump_vs_inspector", str(build_runner().path), str(model)]
         subprocess.run(reader, check=True)
+    print("\nhow work grows\n", flush=True)
+    growth.report()
     print("\nthe verdict, for about 40 minutes\n", flush=True)
     verdicts.report()
 

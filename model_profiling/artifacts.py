@@ -14,6 +14,8 @@ REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"
 KERNELS = "kernels.json"
+# The end of the name of the file in which a trace run leaves its kernel calls.
+KERNEL_TRACE = "_kernel_trace.txt"
 KERNEL_VIEW = "kernel_view.md"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"

@@ -194,7 +194,11 @@ def command(renew: str, directory: RunDirectory) -> str:
 def inside(directory: RunDirectory, name: str) -> Path | None:
     """The file the index means; None for a name that leads out of the directory, whoever wrote it there."""
     path = directory.path / name
-    return path if path.resolve().is_relative_to(directory.path.resolve()) else None
+    try:
+        path.exists()
+        return path if path.resolve().is_relative_to(directory.path.resolve()) else None
+    except (ValueError, OSError):  # no name that a file can have
+        return None
 
 
 def _readable_index(directory: RunDirectory) -> DerivedIndex | None:

@@ -3,10 +3,7 @@
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +24,8 @@ _LEFT_BEHIND_S = 600
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
+    import tempfile
+
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +139,8 @@ def _refuse_newer(data: bytes, type_: type[Any], what: str) -> None:
 
 
 def sha256(path: Path) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -183,6 +184,8 @@ def append_line(path: Path, data: bytes) -> None:
 
 def remove_directory(path: Path) -> None:
     """Remove it in one step for whoever looks at its name; what a kill leaves has a hidden name."""
+    import shutil
+
     gone = path.with_name(f".{path.name}.removed")
     shutil.rmtree(gone, ignore_errors=True)
     path.rename(gone)
@@ -191,6 +194,8 @@ def remove_directory(path: Path) -> None:
 
 def replace_directory(new: Path, home: Path) -> None:
     """Move `new` to `home`. What was at `home` is moved away first and removed last."""
+    import shutil
+
     home.parent.mkdir(parents=True, exist_ok=True)
     old = home.with_name(f".{home.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -218,6 +223,8 @@ def copy_file(source: Path, target: Path, link: bool = False) -> None:
             with contextlib.suppress(OSError):  # another file system, or one without hard links
                 os.link(source, target)
                 return
+        import shutil
+
         shutil.copy2(source, target)
     except OSError as error:
         raise SetupError(

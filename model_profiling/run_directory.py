@@ -25,8 +25,6 @@ _LONGEST_NS = 365 * 24 * 3600 * 10**9
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
 _FILE_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,120}")
-# The end of the name of the file in which a trace run leaves its kernel calls.
-KERNEL_TRACE = "_kernel_trace.txt"
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,13 +4,13 @@ Text may hold colours of our own, made by `paint`; every other control character
 change the direction of what follows.
 """
 
+import os
 import re
-import secrets
 import sys
 from typing import Any
 
 # Nobody else can write our colours: the mark is drawn anew in every process.
-_MARK = secrets.token_hex(8)
+_MARK = os.urandom(8).hex()
 _OURS = re.compile(f"\ue000{_MARK}([0-9]{{1,2}})\ue001")
 
 

@@ -27,8 +27,9 @@ from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import ExportRecord
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
+from model_profiling.graph_terms import INPUT
 from model_profiling.pipeline.pipeline import sample_inputs
-from model_profiling.pte.dataflow import INPUT, data_flow
+from model_profiling.pte.dataflow import data_flow
 from tests.conftest import ROOT
 
 NETS = {

@@ -13,11 +13,11 @@ from model_profiling import etdump
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.graph import read_graph
 from model_profiling.analysis.intervals import student_t
 from model_profiling.analysis.movement import data_movement
 from model_profiling.analysis.profile import Profile, profiles
-from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.whatif import predict
 from model_profiling.errors import InputError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.whatif import predict
 from model_profiling.files import read_json
 from model_profiling.report.drawing import Artist

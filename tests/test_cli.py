@@ -27,6 +27,44 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
     assert done.returncode == 0, done.stderr
 
 
+# What an analysis of a dump must not load: each costs a part of its time, and it needs none of them.
+NOT_FOR_A_DUMP = (
+    "asyncio", "csv", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing", "numpy.ma", "random", "rich",
+    "secrets", "ssl", "statistics", "subprocess", "tempfile", "threading", "zipfile",
+    "torch", "executorch", "pandas", "scipy", "vl_convert",
+    "model_profiling.etrecord", "model_profiling.export", "model_profiling.pipeline", "model_profiling.platforms",
+    "model_profiling.pte", "model_profiling.report.charts", "model_profiling.report.html",
+    "model_profiling.runner.build", "model_profiling.runner.session",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["text", "json"])
+def test_analysing_a_dump_loads_only_what_that_takes(extra: list[str]) -> None:
+    dump = ROOT / "tests" / "data" / "etdump" / "two_methods.etdump"
+    code = f"""
+import sys
+from model_profiling.cli.main import main
+before = set(sys.modules)
+assert main({["analyze", str(dump), *extra]!r}) == 0
+loaded = set(sys.modules) - before
+print("loaded", sorted(set({NOT_FOR_A_DUMP!r}) & loaded))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout.splitlines()[-1:] == ["loaded []"], (done.stdout[-300:], done.stderr)
+
+
+def test_numpy_starts_without_threads_and_leaves_no_trace_of_that() -> None:
+    code = """
+import os
+from model_profiling.cli.numpy_start import start_numpy
+os.environ.pop("OPENBLAS_NUM_THREADS", None)
+start_numpy()
+assert "OPENBLAS_NUM_THREADS" not in os.environ
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_reading_a_run_needs_neither_torch_nor_executorch(tmp_path: Path) -> None:
     code = """
 import sys

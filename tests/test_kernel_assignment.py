@@ -13,8 +13,8 @@ pytest.importorskip("executorch.exir")
 
 from model_profiling import etdump
 from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
-from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.files import read_json
 from model_profiling.mcp_server import results as mcp_results
 from model_profiling.pipeline.config import parse_config

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from model_profiling.analysis.coverage import Coverage, CoveredOperator
-from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.files import read_json
 from model_profiling.report import numbers
 from model_profiling.report.drawing import svg

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.finding import Evidence, Finding, Kind
-from model_profiling.analysis.graph import TO_NHWC
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import PER_PIXEL, matching
-from model_profiling.pte.dataflow import INPUT
+from model_profiling.graph_terms import INPUT, TO_NHWC
 
 # Layout changes that nothing better is known of are worth a word from this share on.
 _MUCH = 0.15

@@ -1,15 +1,17 @@
 """Findings about what runs outside the delegate: conversions between dtypes, and operators XNNPACK did not take."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.finding import Evidence, Finding, Kind
-from model_profiling.analysis.graph import ModelGraph, unique
 from model_profiling.analysis.movement import place_of
 from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
 from model_profiling.artifacts import ExportRecord, base_name
-from model_profiling.etrecord.source import packet
-from model_profiling.pte.dataflow import CONSTANT
+from model_profiling.graph_terms import CONSTANT, packet, unique
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph import ModelGraph
 
 # What a conversion comes from that the model's own code asks for; all others are parts of another operator.
 _ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_order_ops._to_dim_order_copy")
@@ -65,7 +67,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     return e.finding(Kind.CONVERSIONS, title, rows, step)
 
 
-def _decomposed(e: Evidence, graph: ModelGraph, rows: list[int], dtypes: str, rewrite: str) -> Finding:
+def _decomposed(e: Evidence, graph: "ModelGraph", rows: list[int], dtypes: str, rewrite: str) -> Finding:
     """Conversions that an operator of the model brings with it, and the layout changes around them."""
     edges = {edge for row in rows for edge in _edges(graph, _region(e, graph, row), False)} - e.claimed
     claims = [*rows, *edges]
@@ -135,7 +137,7 @@ def _rewrite(e: Evidence, row: int, origin: str) -> str:
     return rewrite if rewrite and matching(e.export, e.breakdown.instances[row], rewrite) else ""
 
 
-def _dtypes(graph: ModelGraph, row: int) -> set[str]:
+def _dtypes(graph: "ModelGraph", row: int) -> set[str]:
     """The dtypes a conversion goes between; nothing if it keeps the dtype, if the graph does not tell, or if only a
     constant is converted, which is a number that an operator was given."""
     step = graph.step(row)
@@ -149,7 +151,7 @@ def _origin(entry: InstanceTime) -> str:
     return packet(entry.source.origin) if entry.source is not None and entry.source.origin else ""
 
 
-def _region(e: Evidence, graph: ModelGraph, row: int) -> set[int]:
+def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
     """All steps that one operator of the model was decomposed into."""
     source = e.breakdown.instances[row].source
     handle = source.debug_handle if source is not None else 0
@@ -162,7 +164,7 @@ def _region(e: Evidence, graph: ModelGraph, row: int) -> set[int]:
     return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
 
 
-def _edges(graph: ModelGraph, region: set[int], reduces: bool) -> set[int]:
+def _edges(graph: "ModelGraph", region: set[int], reduces: bool) -> set[int]:
     return graph.round_trip(region, reduces) if region else set()
 
 

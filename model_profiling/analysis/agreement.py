@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
 
 import msgspec
 import numpy as np
@@ -14,6 +15,8 @@ from model_profiling.run_directory import Manifest, RunDirectory, experiment_fil
 from model_profiling.runner.protocol import Tensor
 
 Array = npt.NDArray[np.generic]
+# What numpy raises for a damaged file: it reads the header as a Python literal.
+_NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, UnicodeError, MemoryError, OverflowError)
 # What a runner writes and NumPy reads; bfloat16 and plain numbers are not compared.
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 
@@ -85,7 +88,7 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
 def _expected(path: Path) -> Array:
     try:
         array: Array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, SyntaxError, UnicodeError, MemoryError, OverflowError) as error:
+    except _NPY_ERRORS as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(
             f"expected output {path} is not a readable .npy ({reason})", "Export the model again."

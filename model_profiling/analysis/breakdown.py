@@ -6,6 +6,10 @@ import numpy.typing as npt
 
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME, Instance, Profile
+from model_profiling.analysis.quantiles import median, quantile
+
+# Numbers that are sorted together.
+_AT_ONCE = 1 << 20
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -97,36 +101,44 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
     """Add a profile up; `sources` has the PyTorch line of operators, by their row."""
     times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
     instances = profile.instances
-    categories = [_category(name, instances, times, whole) for name in (*CATEGORIES, RUNTIME)]
-    where = {
-        place: float(sum(t for i, t in zip(instances, times, strict=True) if i.where == place)) / (whole or 1.0)
-        for place in ("delegated", "portable", "runtime")
-    }
+    by_category: dict[str, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
+    by_where: dict[str, list[float]] = {"delegated": [], "portable": [], "runtime": []}
+    for instance, ms in zip(instances, times.tolist(), strict=True):
+        by_category[instance.category].append(ms)
+        by_where[instance.where].append(ms)
+    spreads = _spreads(profile.times)
     return Breakdown(
         executions=profile.executions,
         execute_ms=whole,
-        categories=categories,
-        shares_by_where=where,
-        operators=_operators(profile, times, whole),
+        categories=[_category(name, members, whole) for name, members in by_category.items()],
+        shares_by_where={place: sum(members) / (whole or 1.0) for place, members in by_where.items()},
+        operators=_operators(profile, times, whole, spreads),
         instances=[
-            _instance(instance, float(times[row]), whole, spread, (sources or {}).get(row))
-            for row, (instance, spread) in enumerate(zip(instances, _spreads(profile.times), strict=True))
+            _instance(instance, ms, whole, spread, (sources or {}).get(row))
+            for row, (instance, ms, spread) in enumerate(zip(instances, times.tolist(), spreads, strict=True))
         ],
     )
 
 
-def _category(name: str, instances: tuple[Instance, ...], times: npt.NDArray[np.float64], whole: float) -> CategoryTime:
-    members = [float(time) for instance, time in zip(instances, times, strict=True) if instance.category == name]
+def _category(name: str, members: list[float], whole: float) -> CategoryTime:
     return CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
 
 
-def _operators(profile: Profile, times: npt.NDArray[np.float64], whole: float) -> list[OperatorTime]:
+def _operators(
+    profile: Profile, times: npt.NDArray[np.float64], whole: float, spreads: list[Spread]
+) -> list[OperatorTime]:
     rows: dict[tuple[str, str], list[int]] = {}
     for row, instance in enumerate(profile.instances):
         rows.setdefault((instance.operator, instance.where), []).append(row)
-    found = []
+    # The spreads of all sums at once; one by one they would take longer than all else where names are many.
+    several = [members for members in rows.values() if len(members) > 1]
+    sums = np.array([profile.times[members].sum(axis=0) for members in several]).reshape(
+        len(several), profile.executions
+    )
+    spread_of = {members[0]: spread for members, spread in zip(several, _spreads(sums), strict=True)}
+    ms, found = times.tolist(), []
     for (operator, where), members in rows.items():
-        first, total = profile.instances[members[0]], float(times[members].sum())
+        first, total = profile.instances[members[0]], sum(ms[row] for row in members)
         found.append(
             OperatorTime(
                 operator=operator,
@@ -138,7 +150,7 @@ def _operators(profile: Profile, times: npt.NDArray[np.float64], whole: float) -
                 instances=len(members),
                 ms=total,
                 share=total / whole if whole else 0.0,
-                spread=_spreads(profile.times[members].sum(axis=0)[None, :])[0],
+                spread=spread_of.get(members[0], spreads[members[0]]),
             )
         )
     return sorted(found, key=lambda entry: -entry.ms)
@@ -163,9 +175,13 @@ def _instance(instance: Instance, ms: float, whole: float, spread: Spread, sourc
 
 
 def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
-    """The spread of each row."""
-    ms = ns / 1e6
-    median = np.median(ms, axis=1)
-    mad = np.median(np.abs(ms - median[:, None]), axis=1)
-    p95 = np.percentile(ms, 95, axis=1)
-    return [Spread(*row) for row in zip(median.tolist(), mad.tolist(), p95.tolist(), strict=True)]
+    """The spread of each row, some rows at a time: a dump may hold ten million of these numbers."""
+    found: list[Spread] = []
+    step = max(1, _AT_ONCE // max(1, ns.shape[1]))
+    for start in range(0, len(ns), step):
+        ms = np.sort(ns[start : start + step] / 1e6, axis=1)
+        middle = median(ms)
+        mad = median(np.sort(np.abs(ms - middle[:, None]), axis=1))
+        columns = (middle.tolist(), mad.tolist(), quantile(ms, 0.95).tolist())
+        found += [Spread(*row) for row in zip(*columns, strict=True)]
+    return found

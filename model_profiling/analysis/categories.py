@@ -1,8 +1,6 @@
 """What kind of work an operator is, told by its name. The table itself is in `category_table.py`."""
 
 import fnmatch
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -87,7 +85,7 @@ class CategoryTable:
     def __init__(self, overrides: Mapping[str, Override] | None = None, origin: str = "") -> None:
         self.origin = origin
         # What tells this table's answers from the built-in table's ("").
-        self.identity = hashlib.sha256(repr(overrides).encode()).hexdigest() if overrides else ""
+        self.identity = _identity(overrides) if overrides else ""
         by_name = {_key(name): override for name, override in (overrides or {}).items()}
         self._exact = {name: override for name, override in by_name.items() if not _is_pattern(name)}
         # A dump may have left out the namespace of a user's own operators, too.
@@ -99,15 +97,18 @@ class CategoryTable:
 
     def classify(self, name: str, delegated: bool) -> OperatorClass:
         """The class of `name` as an ETDump has it, `delegated` if XNNPACK (or another delegate) reported it."""
-        found = self._remembered.get((name, delegated))
+        return self.classify_operator(strip_instance(name), delegated)
+
+    def classify_operator(self, operator: str, delegated: bool) -> OperatorClass:
+        """The same of an operator without its number: a model may have a hundred thousand instances of a few."""
+        found = self._remembered.get((operator, delegated))
         if found is None:
-            operator = strip_instance(name)
             found = _classify_delegated(operator) if delegated else _classify_portable(operator)
             override = self._override(operator, delegated, found.known)
             if override is not None:
                 kind = override.kind or (found.kind if found.known else "custom")
                 found = replace(found, category=override.category, kind=kind)
-            self._remembered[name, delegated] = found
+            self._remembered[operator, delegated] = found
         return found
 
     def _override(self, operator: str, delegated: bool, known: bool) -> Override | None:
@@ -120,6 +121,12 @@ class CategoryTable:
         return next(
             (override for pattern, override in self._patterns if any(pattern.match(each) for each in spellings)), None
         )
+
+
+def _identity(overrides: Mapping[str, Override]) -> str:
+    import hashlib
+
+    return hashlib.sha256(repr(overrides).encode()).hexdigest()
 
 
 def _classify_delegated(operator: str) -> OperatorClass:
@@ -217,6 +224,8 @@ _EXAMPLE = 'Write it like {"operators": {"my_op.out": "CONV", "Transpose*": {"ca
 
 
 def _read_overrides(path: Path) -> dict[str, Override]:
+    import json
+
     what = f"operator categories {path}"
     try:
         # Not msgspec: it keeps the last of two equal keys, and one of the two is a mistake.
@@ -275,5 +284,7 @@ def _quoted(value: object) -> str:
     """`value` as JSON, so that control characters cannot reach a terminal, and short."""
     if isinstance(value, dict | list):  # its contents say nothing, and may be nested too deeply to print
         return "{...}" if isinstance(value, dict) else "[...]"
+    import json
+
     text = json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

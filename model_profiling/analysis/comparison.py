@@ -72,9 +72,9 @@ def compare_profiles(
     """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
     (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
     categories = []
+    rows = [_rows_by_category(profile) for profile in (old, new)]
     for name in (*CATEGORIES, RUNTIME):
-        rows = [[i for i, x in enumerate(profile.instances) if x.category == name] for profile in (old, new)]
-        times = [_sum(profile, members) for profile, members in zip((old, new), rows, strict=True)]
+        times = [_sum(profile, members[name]) for profile, members in zip((old, new), rows, strict=True)]
         was, now = old_breakdown.category(name), new_breakdown.category(name)
         interval = _intervals(times, [(was.ms, now.ms)], old, new, paired)[0]
         categories.append(Change(name, was.ms, now.ms, was.share, now.share, *interval))
@@ -98,6 +98,13 @@ def _untouched(entry: OperatorChange) -> bool:
         return False
     high = entry.change.high
     return high is not None and high < _TOUCHED
+
+
+def _rows_by_category(profile: Profile) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
+    for row, instance in enumerate(profile.instances):
+        rows[instance.category].append(row)
+    return rows
 
 
 def _sum(profile: Profile, rows: list[int]) -> npt.NDArray[np.float64]:

@@ -1,14 +1,16 @@
 """SME2 coverage: which CONV and GEMM operators run on SME2, by which kernel, how much work that is, and why not."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.category_table import is_packed
 from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
-from model_profiling.pte import xnnpack_graph
+
+if TYPE_CHECKING:
+    from model_profiling.pte import xnnpack_graph
 
 # The part of a kernel's name that tells the instructions it is made of, best first.
 _LEVELS = (
@@ -66,6 +68,8 @@ def coverage(
     instances: list[InstanceTime], evidence: KernelEvidence | None, features: list[str], model: Path
 ) -> Coverage:
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
+    from model_profiling.analysis.alignment import aligned_nodes  # reads the .pte, which only this needs
+
     work = {place: _node_work(node) for place, node in aligned_nodes(instances, model).items()}
     called, unknown = _called(instances, evidence)
     operators = []
@@ -175,7 +179,7 @@ def _why_not(entry: InstanceTime, level: str, features: list[str], work: _Work |
     return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
 
 
-def _node_work(node: xnnpack_graph.Node) -> _Work:
+def _node_work(node: "xnnpack_graph.Node") -> _Work:
     shapes = " x ".join("[" + ", ".join(map(str, value.shape)) + "]" for value in node.inputs[:2])
     out = "[" + ", ".join(map(str, node.outputs[0].shape)) + "]" if node.outputs else ""
     return _Work(node.multiply_accumulates, f"{shapes} -> {out}", node.op == "Conv2d" and node.kernel == (1, 1))

@@ -3,15 +3,18 @@
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
-from model_profiling.analysis.comparison import ProfileComparison
-from model_profiling.analysis.graph import ModelGraph
 from model_profiling.analysis.movement import DataMovement, place_of
 from model_profiling.analysis.whatif import saving
 from model_profiling.artifacts import ExportRecord
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.comparison import ProfileComparison
+    from model_profiling.analysis.graph import ModelGraph
 
 _MOST_LINES = 3
 
@@ -58,9 +61,9 @@ class Evidence:
 
     breakdown: Breakdown
     movement: DataMovement
-    comparison: ProfileComparison | None
+    comparison: "ProfileComparison | None"
     export: ExportRecord | None
-    graph: ModelGraph | None = None
+    graph: "ModelGraph | None" = None
     claimed: set[int] = field(default_factory=set)
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:

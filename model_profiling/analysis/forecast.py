@@ -11,7 +11,8 @@ import msgspec
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.summary import AnalysisSummary, analyse_run
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.whatif import Prediction, sped_up
 from model_profiling.errors import InputError
 from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory

@@ -5,7 +5,7 @@ by their instruction, delegated ones by the node of XNNPACK's graph that they ar
 no place in the graph, and nothing is said of it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,10 +13,9 @@ from typing import Protocol
 from model_profiling import pte
 from model_profiling.analysis.alignment import Operator, aligned
 from model_profiling.errors import KitError
+from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 from model_profiling.pte.dataflow import DataFlow, Step, data_flow
 from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node
-
-TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class NamedOperator(Operator, Protocol):
@@ -103,7 +102,3 @@ def _placed(operators: Sequence[NamedOperator], flow: DataFlow) -> ModelGraph:
             if flow.steps[position].op.split("::")[-1] == operator.operator.split("::")[-1]:
                 steps[row] = position
     return ModelGraph(flow, steps, {position: row for row, position in steps.items()})
-
-
-def unique(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

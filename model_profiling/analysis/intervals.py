@@ -10,7 +10,6 @@ Fewer launches than such an interval takes show nothing of how launches differ: 
 import functools
 import math
 from collections.abc import Callable
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ def signed_rank_cut(launches: int, confidence: float) -> int:
     tail = (1 - confidence) / 2
     if launches > _MOST_COUNTED:
         spread = math.sqrt(launches * (launches + 1) * (2 * launches + 1) / 24)
-        return int(launches * (launches + 1) / 4 + NormalDist().inv_cdf(tail) * spread)
+        return int(launches * (launches + 1) / 4 + _normal_quantile(tail) * spread)
     ways = np.zeros(launches * (launches + 1) // 2 + 1)
     ways[0] = 1
     for rank in range(1, launches + 1):
@@ -49,7 +48,7 @@ def rank_sum_cut(first: int, second: int, confidence: float) -> int:
     tail, total = (1 - confidence) / 2, math.comb(first + second, first)
     if total > 2**_MOST_COUNTED:
         spread = math.sqrt(first * second * (first + second + 1) / 12)
-        return int(first * second / 2 + NormalDist().inv_cdf(tail) * spread)
+        return int(first * second / 2 + _normal_quantile(tail) * spread)
     ways = np.zeros(first * second + 1)
     ways[0] = 1
     # The Gaussian binomial coefficient: times (1 - q^(second + i)), divided by (1 - q^i).
@@ -125,8 +124,14 @@ def assumed_reach(
         turns = min(before.shape[1], after.shape[1])
     within = student_t(confidence, turns - 1) * np.sqrt(variance)
     between = ASSUMED_SPREAD * math.sqrt(1 / launches[0] + 1 / launches[1])
-    result: Numbers = np.hypot(within, NormalDist().inv_cdf(0.5 + confidence / 2) * between)
+    result: Numbers = np.hypot(within, _normal_quantile(0.5 + confidence / 2) * between)
     return result
+
+
+def _normal_quantile(p: float) -> float:
+    from statistics import NormalDist  # loads much, and profiles need nothing of it
+
+    return NormalDist().inv_cdf(p)
 
 
 def student_t(confidence: float, freedom: int) -> float:
@@ -138,7 +143,7 @@ def student_t(confidence: float, freedom: int) -> float:
         return math.tan(math.pi * (p - 0.5))
     if freedom == 2:
         return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
-    z, v = NormalDist().inv_cdf(p), freedom
+    z, v = _normal_quantile(p), freedom
     t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
     return t + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
 

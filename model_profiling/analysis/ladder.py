@@ -1,7 +1,7 @@
 """The feature ladder: outputs must be the same under all feature sets, up to the dtype, and kernels must be known."""
 
 from model_profiling.analysis.coverage import CoveredOperator
-from model_profiling.analysis.summary import AnalysisSummary
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.errors import RunError
 
 

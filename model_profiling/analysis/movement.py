@@ -1,11 +1,14 @@
 """Data movement: which transposes, copies, packs, pads and converts there are, in which chains, and what each costs."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
-from model_profiling.analysis.graph import ModelGraph, unique
-from model_profiling.analysis.undone import undone_transposes
-from model_profiling.pte.dataflow import CONSTANT, ELSEWHERE, INPUT
+from model_profiling.graph_terms import CONSTANT, ELSEWHERE, INPUT, unique
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph import ModelGraph
 
 # Kinds of operators that write the values they were given in another order or to another place, all of them. What
 # chooses values (gather, embedding, slice), joins them (concat, pad) or makes them (fill) changes no layout.
@@ -55,7 +58,7 @@ class DataMovement(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def data_movement(breakdown: Breakdown, graph: ModelGraph | None = None) -> DataMovement:
+def data_movement(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> DataMovement:
     """Find the chains and pairs of a breakdown, costliest first; removing one would save its `ms`."""
     by_kind: dict[str, float] = {}
     for entry in breakdown.instances:
@@ -73,7 +76,7 @@ def data_movement(breakdown: Breakdown, graph: ModelGraph | None = None) -> Data
     )
 
 
-def _chains(breakdown: Breakdown, graph: ModelGraph) -> list[Chain]:
+def _chains(breakdown: Breakdown, graph: "ModelGraph") -> list[Chain]:
     """Operators that move data, joined where one reads what another made."""
     moving = [row for row, entry in enumerate(breakdown.instances) if entry.category == _MOVEMENT]
     group = {row: {row} for row in moving}
@@ -91,7 +94,7 @@ def _chains(breakdown: Breakdown, graph: ModelGraph) -> list[Chain]:
     return [_chain(breakdown, graph, members) for members in distinct.values()]
 
 
-def _chain(breakdown: Breakdown, graph: ModelGraph, members: list[int]) -> Chain:
+def _chain(breakdown: Breakdown, graph: "ModelGraph", members: list[int]) -> Chain:
     entries = [breakdown.instances[row] for row in members]
     ms, whole = sum(entry.ms for entry in entries), breakdown.execute_ms
     before, after = _UNKNOWN, _UNKNOWN
@@ -108,20 +111,22 @@ def _chain(breakdown: Breakdown, graph: ModelGraph, members: list[int]) -> Chain
     return Chain(names, ms, ms / whole if whole else 0.0, before, after, boundary)
 
 
-def _named(breakdown: Breakdown, graph: ModelGraph, places: set[int]) -> str:
+def _named(breakdown: Breakdown, graph: "ModelGraph", places: set[int]) -> str:
     """What the trace calls these steps, or XNNPACK's graph where the trace shows none for it."""
     names = unique(_name(breakdown, graph, place) for place in sorted(places) if place != INPUT)
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more
 
 
-def _name(breakdown: Breakdown, graph: ModelGraph, place: int) -> str:
+def _name(breakdown: Breakdown, graph: "ModelGraph", place: int) -> str:
     row = graph.rows.get(place)
     return breakdown.instances[row].name if row is not None else graph.flow.steps[place].op
 
 
-def _inverse_pairs(breakdown: Breakdown, graph: ModelGraph) -> list[InversePair]:
+def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePair]:
     """The pairs of which the trace shows both transposes."""
+    from model_profiling.analysis.undone import undone_transposes
+
     found = []
     counted: set[int] = set()
     for pair in undone_transposes(graph.flow):

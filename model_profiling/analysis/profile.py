@@ -5,6 +5,7 @@ call's own time, an operator call's own time, the method's own time. So the rows
 every execution, exactly.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -106,13 +107,13 @@ class Profile:
         return Profile(self.instances, self.times[:, kept], self.starts[:, kept], self.execute[kept], launch[kept])
 
 
-def profiles(dump: etdump.Etdump, table: CategoryTable) -> list[Profile]:
+def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
     """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""
-    nesting = etdump.nest(dump)
+    nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
         raise InputError(f"{dump.path} holds no execution", "Run the model at least once with the tracer attached.")
     rows = _rows(dump, nesting)
-    found = [_profile(dump, nesting, rows, members, table) for members in _alike(rows, len(nesting))]
+    found = [_profile(dump, nesting, rows, members, table) for members in _alike(rows)]
     return sorted(found, key=lambda profile: -float(profile.execute.sum()))
 
 
@@ -121,7 +122,8 @@ class _Rows:
     """Events that become rows of a profile, in order, execution after execution."""
 
     event: npt.NDArray[np.int64]
-    execution: npt.NDArray[np.int64]
+    # Execution e has the rows `bounds[e]` up to `bounds[e + 1]`.
+    bounds: npt.NDArray[np.int64]
     key: npt.NDArray[np.int64]
     own: Nanoseconds
 
@@ -139,55 +141,63 @@ def _rows(dump: etdump.Etdump, nesting: etdump.Nesting) -> _Rows:
     parent = nesting.executions[nesting.execution[top]]
     own -= np.bincount(parent, weights=duration[top], minlength=len(own))
     event = np.flatnonzero(inside)
-    key = (events.label[event].astype(np.int64) << 32) | events.instruction[event].astype(np.uint32)
-    chains = np.unique(events.chain[event])
-    if len(chains) > 1:
-        key = np.unique(key, return_inverse=True)[1] * len(chains) + np.searchsorted(chains, events.chain[event])
-    return _Rows(event, nesting.execution[event], key, own[event])
+    label, chain = events.label[event].astype(np.int64), events.chain[event].astype(np.int64)
+    least = int(chain.min())
+    chains = int(chain.max()) - least + 1
+    if len(dump.strings) * chains < 1 << 31:
+        label = label * chains + (chain - least)
+    else:
+        # Chains are numbered from 0; a file that says otherwise is damaged, and is read all the same.
+        _, label = np.unique((label << 32) | chain.astype(np.uint32), return_inverse=True)
+    key = (label << 32) | events.instruction[event].astype(np.uint32)
+    counts = np.bincount(nesting.execution[event], minlength=len(nesting))
+    return _Rows(event, np.concatenate(([0], np.cumsum(counts))), key, own[event])
 
 
-def _alike(rows: _Rows, executions: int) -> list[npt.NDArray[np.int64]]:
+def _alike(rows: _Rows) -> list[npt.NDArray[np.int64]]:
     """Executions that ran the same operators in the same order, together: a method is nothing else in a dump."""
-    counts = np.bincount(rows.execution, minlength=executions)
+    counts = np.diff(rows.bounds)
     if (counts == counts[0]).all():
-        keys = rows.key.reshape(executions, -1)
+        keys = rows.key.reshape(len(counts), -1)
         if (keys == keys[0]).all():
-            return [np.arange(executions)]
-    bounds = np.concatenate(([0], np.cumsum(counts)))
+            return [np.arange(len(counts))]
     signatures: dict[bytes, list[int]] = {}
-    for execution in range(executions):
-        signatures.setdefault(rows.key[bounds[execution] : bounds[execution + 1]].tobytes(), []).append(execution)
+    for execution, (first, last) in enumerate(itertools.pairwise(rows.bounds.tolist())):
+        signatures.setdefault(rows.key[first:last].tobytes(), []).append(execution)
     return [np.array(members) for members in signatures.values()]
 
 
 def _profile(
     dump: etdump.Etdump, nesting: etdump.Nesting, rows: _Rows, members: npt.NDArray[np.int64], table: CategoryTable
 ) -> Profile:
-    chosen = np.isin(rows.execution, members)
-    event = rows.event[chosen].reshape(len(members), -1)
-    execute = nesting.executions[members]
-    begin = dump.events.start[execute]
-    # Whole columns once: with many operators, asking for them one by one would be quadratic.
-    events, first = dump.events, event[0]
-    columns = (events.label[first], events.delegated[first], events.chain[first], events.instruction[first])
+    # Only what belongs to this method is touched: looking through the whole dump for each would be quadratic.
+    first = rows.bounds[members]
+    chosen = first[:, None] + np.arange(rows.bounds[members[0] + 1] - first[0])
+    event = rows.event[chosen]
+    execute = dump.events.take(nesting.executions[members])
+    operators = dump.events.take(event[0])
+    columns = (operators.label, operators.delegated, operators.chain, operators.instruction)
     instances = tuple(
         _instance(dump.strings[label], delegated, chain, instruction, table)
         for label, delegated, chain, instruction in zip(*(column.tolist() for column in columns), strict=True)
     )
+    starts = (dump.events.start[event] - execute.start[:, None]).view(np.int64)
     return Profile(
         instances=instances,
-        times=np.ascontiguousarray(rows.own[chosen].reshape(len(members), -1).T),
-        starts=np.ascontiguousarray((dump.events.start[event] - begin[:, None]).view(np.int64).astype(np.float64).T),
-        execute=dump.events.duration[execute].astype(np.float64),
+        times=np.ascontiguousarray(rows.own[chosen].T),
+        starts=np.ascontiguousarray(starts.astype(np.float64).T),
+        execute=execute.duration.astype(np.float64),
         launch=np.zeros(len(members), dtype=np.int64),
     )
 
 
 def _instance(label: str, delegated: bool, chain: int, instruction: int, table: CategoryTable) -> Instance:
     if delegated:
-        return Instance(label, strip_instance(label), "delegated", chain, instruction, table.classify(label, True))
+        operator = strip_instance(label)
+        kind = table.classify_operator(operator, True)
+        return Instance(label, operator, "delegated", chain, instruction, kind)
     if label in _OWN_TIME or label in etdump.CALLS:
         name = _OWN_TIME.get(label, label.lower().replace("_", " "))
         return Instance(name, name, "runtime", chain, instruction, OperatorClass("Other", "overhead", "", ""))
     operator = strip_instance(label)
-    return Instance(operator, operator, "portable", chain, instruction, table.classify(label, False))
+    return Instance(operator, operator, "portable", chain, instruction, table.classify_operator(operator, False))

@@ -2,7 +2,7 @@
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.artifacts import ExportRecord
-from model_profiling.etrecord.source import packet
+from model_profiling.graph_terms import packet
 
 # Which operators of the model a rewrite is for. Those of `per-pixel` are layout changes, found by their lines alone.
 REWRITTEN = {

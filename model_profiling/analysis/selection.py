@@ -1,5 +1,6 @@
 """What a path on the command line means: a run directory, one experiment of it, or a bare dump."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +27,21 @@ class Chosen:
     traced_launches: dict[int, int]
     # What a verdict on it has to be read with.
     caveats: tuple[str, ...] = ()
+    # The profile where the dump had to be read already: large ones are neither read twice nor kept.
+    ready: Profile | None = None
 
     def profile(self, table: CategoryTable) -> Profile:
-        return profiles(etdump.read(self.etdump), table)[0].with_launches(self.traced_launches)
+        return (self.ready or profiles(etdump.read(self.etdump), table)[0]).with_launches(self.traced_launches)
 
 
-def choose(text: str) -> dict[str, Chosen]:
-    """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump."""
+def choose(text: str, table: CategoryTable | None = None) -> dict[str, Chosen]:
+    """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
+
+    With a table, a dump is profiled in the same reading that takes its times.
+    """
     path = Path(text)
     if path.suffix == ".etdump" or path.is_file():
-        return {path.stem: _dump(path)}
+        return {path.stem: _dump(path, table)}
     directory, _, name = text.rpartition(":")
     if name and directory and not path.exists():
         return {name: _experiment(RunDirectory(Path(directory)), name)}
@@ -72,12 +78,16 @@ def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
     return Chosen(name, turns, record.latency_source, file, record.session, samples.traced_launches, caveats)
 
 
-def _dump(path: Path) -> Chosen:
+def _dump(path: Path, table: CategoryTable | None) -> Chosen:
     """A dump's executions in blocks of five: neighbours in time are not independent."""
     dump = etdump.read(path)
-    durations = dump.events.duration[etdump.nest(dump).executions]
+    nesting = etdump.nest(dump)
+    durations = dump.events.take(nesting.executions).duration
     if len(durations) == 0:
         raise InputError(f"{path} holds no execution", "Run the model at least once with the tracer attached.")
-    blocks = np.array_split(durations, max(1, len(durations) // 5))
-    turns = [Turn(number, 0.0, [int(value) for value in block]) for number, block in enumerate(blocks)]
-    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)})
+    ready = profiles(dump, table, nesting)[0] if table else None
+    count = max(1, len(durations) // 5)
+    bounds = (np.arange(count + 1) * len(durations) // count).tolist()
+    ns = durations.tolist()
+    turns = [Turn(number, 0.0, ns[a:b]) for number, (a, b) in enumerate(itertools.pairwise(bounds))]
+    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)}, ready=ready)

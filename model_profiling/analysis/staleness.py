@@ -83,9 +83,17 @@ def _problem(
         return [f"{name} was changed after it was written; `{renew}` writes it again"]
     for other, sources in entry.others.items():
         run = RunDirectory(directory.path / other)
-        if index and run.manifest_path.is_file() and fingerprint(run, index.kit) != sources:
+        if index and _changed(run, index.kit, sources):
             return [f"{name} is stale: {run.path} has changed since; `{renew}` makes it again"]
     return []
+
+
+def _changed(run: RunDirectory, kit: str, sources: str) -> bool:
+    """Whether another run is there and is no longer what something was made from."""
+    try:
+        return run.manifest_path.is_file() and fingerprint(run, kit) != sources
+    except (ValueError, OSError):  # no name that a directory can have
+        return False
 
 
 def _outdated(name: str, renew: str) -> str:

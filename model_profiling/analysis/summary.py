@@ -1,62 +1,25 @@
-"""analysis_summary.json: everything that can be said of a run directory, or of a dump from anywhere."""
+"""analysis_summary.json: everything that can be said of a run directory."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from model_profiling import etdump
-from model_profiling.analysis.advice import Evidence, Finding, advise
-from model_profiling.analysis.breakdown import Breakdown, break_down
-from model_profiling.analysis.categories import UNKNOWN, CategoryTable
-from model_profiling.analysis.comparison import ProfileComparison, compare_profiles
-from model_profiling.analysis.coverage import Coverage, coverage
-from model_profiling.analysis.graph import ModelGraph, read_graph
-from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
-from model_profiling.analysis.metrics import Metrics, measure, partial_note
-from model_profiling.analysis.movement import DataMovement, data_movement
-from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.categories import CategoryTable
+from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.coverage import coverage
+from model_profiling.analysis.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
+from model_profiling.analysis.graph import read_graph
+from model_profiling.analysis.kernels import assign_kernels
+from model_profiling.analysis.metrics import measure, partial_note
+from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import ExportRecord
-from model_profiling.run_directory import KERNEL_TRACE, Manifest, RunDirectory, experiment_file
+from model_profiling.artifacts import KERNEL_TRACE
+from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
 
-SCHEMA = 1
-_KERNELS_TRACED = "a kernel trace lies beside this ETDump: its operators have no times"
 _EMULATED = "run under an emulator: times mean nothing and are left out; operators, kernels and outputs are real"
-
-
-class ExperimentAnalysis(msgspec.Struct, frozen=True):
-    """One experiment, or one dump: where its time goes and what to do about it."""
-
-    etdump: str
-    breakdown: Breakdown
-    data_movement: DataMovement
-    advice: list[Finding]
-    notes: list[str]
-    kernels: KernelEvidence | None = None
-    coverage: Coverage | None = None
-
-
-class AnalysisSummary(msgspec.Struct, frozen=True):
-    model: str
-    platform: str
-    dtype: str
-    experiments: dict[str, ExperimentAnalysis]
-    comparisons: list[ProfileComparison]
-    metrics: Metrics | None
-    notes: list[str]
-    # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
-    timing: str = "measured"
-    schema: int = SCHEMA
-
-
-@dataclass(frozen=True)
-class Analysed:
-    """A summary, and the profiles behind it for whoever writes every execution down."""
-
-    summary: AnalysisSummary
-    profiles: dict[str, Profile]
 
 
 def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:
@@ -67,7 +30,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
     for name, record in manifest.experiments.items():
         if record.status == "ok":
             file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-            profile, notes = _longest_profile(directory.experiment(name) / file, table)
+            profile, notes = longest_profile(directory.experiment(name) / file, table)
             launches = directory.samples(manifest, name).traced_launches
             loaded[name] = (directory.experiment(name) / file, profile.with_launches(launches), notes)
     timed = {name for name in loaded if has_times(manifest, name)}
@@ -86,7 +49,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
     compared = {comparison.after: comparison for comparison in comparisons}
     experiments = {
         name: _with_kernels(
-            _experiment(
+            describe(
                 path,
                 sides[name][2],
                 compared.get(name),
@@ -132,62 +95,3 @@ def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str)
     evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
     covered = coverage(experiment.breakdown.instances, evidence, record.features.active, Path(manifest.model.path))
     return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)
-
-
-def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
-    """Analyse dumps that come without a run directory; latency is then not known, only traced time."""
-    loaded = {}
-    for path in paths:
-        name = path.stem if path.stem not in loaded else str(path)
-        profile, notes = _longest_profile(path, table)
-        if path.with_name(path.stem + KERNEL_TRACE).is_file():
-            profile, notes = profile.without_times(), [*notes, _KERNELS_TRACED]
-        loaded[name] = (path, profile, notes)
-    experiments = {
-        name: _experiment(path, break_down(profile), None, None, notes)
-        for name, (path, profile, notes) in loaded.items()
-    }
-    note = "bare ETDumps: times are traced, and nothing is known of the model or the machine"
-    summary = AnalysisSummary("", "", "", experiments, [], None, [note])
-    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
-
-
-def _longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str]]:
-    found = profiles(etdump.read(path), table)
-    if len(found) == 1:
-        return found[0], []
-    others = ", ".join(
-        f"{profile.executions} executions of {profile.execute.sum() / 1e6:.3f} ms in all" for profile in found[1:]
-    )
-    return found[0], [f"the dump holds {len(found)} methods; shown is the one that took longest, left out: {others}"]
-
-
-def analysed_profile(profile: Profile) -> ExperimentAnalysis:
-    """The analysis of a profile of which nothing else is known."""
-    return _experiment(Path(), break_down(profile), None, None, [])
-
-
-def _experiment(
-    path: Path,
-    breakdown: Breakdown,
-    comparison: ProfileComparison | None,
-    export: ExportRecord | None,
-    notes: list[str],
-    graph: ModelGraph | None = None,
-) -> ExperimentAnalysis:
-    movement = data_movement(breakdown, graph)
-    advice = advise(Evidence(breakdown, movement, comparison, export, graph))
-    return ExperimentAnalysis(str(path), breakdown, movement, advice, [*notes, *_unknown_operators(breakdown)])
-
-
-def _unknown_operators(breakdown: Breakdown) -> list[str]:
-    """Say which operators are in Other only because nobody said what they are."""
-    found = [entry for entry in breakdown.operators if entry.kind == UNKNOWN]
-    if not found:
-        return []
-    names = ", ".join(entry.operator for entry in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    share = sum(entry.share for entry in found)
-    return [
-        f"no category rule matches {names} ({share:.1%} of the time, counted as Other); "
-        "`analyze --categories FILE` can name a category"
-    ]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.layouts import Layout, in_its_order, is_in_order, reshaped, transposed
-from model_profiling.pte.dataflow import CONSTANT, DataFlow, Step
+from model_profiling.graph_terms import CONSTANT
+from model_profiling.pte.dataflow import DataFlow, Step
 
 # Nodes of XNNPACK's graph that treat every value alike. PReLU is not among them: its slopes belong to channels.
 _ELEMENTWISE_NODES = (

@@ -3,8 +3,9 @@
 from model_profiling import etdump, files
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
-from model_profiling.run_directory import KERNEL_TRACE, ExperimentRecord, Manifest, RunDirectory, experiment_file
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
 
 

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli.numpy_start import start_numpy
+
 HELP = "tell where the time goes, what changed and what to do next"
 
 
@@ -26,12 +28,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.summary import analyse_dumps
     from model_profiling.errors import InputError
-    from model_profiling.report import terminal
-    from model_profiling.report.printing import print_json, show_run
-    from model_profiling.run_directory import RunDirectory
     from model_profiling.runs import resolve
+    from model_profiling.saying import say_json
 
     paths = [resolve(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
     if not paths:
@@ -41,18 +40,26 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(
                 f"there is no run directory or .etdump at {path}", "Check the path; `sme2-kit run` prints it."
             )
+    start_numpy()
     table = load_table(args.categories)
     if args.what_if:
         return _what_if(paths, args)
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise InputError("more than one run directory", "Analyse one at a time, or use `sme2-kit compare A B`.")
+        from model_profiling.report.printing import show_run
+        from model_profiling.run_directory import RunDirectory
+
         show_run(RunDirectory(paths[0]), args.json, table)
         return 0
+    from model_profiling.analysis.dumps import analyse_dumps
+
     summary = analyse_dumps(paths, table).summary
     if args.json:
-        print_json(summary)
+        say_json(summary)
     else:
+        from model_profiling.report import terminal
+
         terminal.show_analysis(summary)
     return 0
 
@@ -60,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     """Predict each experiment's time under the given speedups."""
     from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.summary import analyse_dumps, analyse_run
+    from model_profiling.analysis.dumps import analyse_dumps
+    from model_profiling.analysis.summary import analyse_run
     from model_profiling.analysis.whatif import parse_speedups, predict
     from model_profiling.report import terminal
     from model_profiling.report.printing import print_json

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.categories import CategoryTable
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.latency import Comparison
     from model_profiling.analysis.selection import Chosen
@@ -49,6 +51,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    start_numpy()
     import msgspec
 
     from model_profiling.analysis.breakdown import break_down
@@ -69,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     table = load_table(Path(args.categories) if args.categories else None)
     results: list[tuple[Comparison, ProfileComparison]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        for before, after in _pairs(args, Path(scratch)):
+        for before, after in _pairs(args, Path(scratch), table):
             paired = bool(before.session) and before.session == after.session
             names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
             latency = compare((names[0], before.turns), (names[1], after.turns), paired)
@@ -109,7 +112,7 @@ def _leave_for_ci(
         files.write_text(args.summary, earlier + job_summary(results, judgements))
 
 
-def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chosen]]":
+def _pairs(args: argparse.Namespace, scratch: Path, table: "CategoryTable") -> "list[tuple[Chosen, Chosen]]":
     from model_profiling.analysis.selection import choose
     from model_profiling.errors import InputError
 
@@ -122,7 +125,7 @@ def _pairs(args: argparse.Namespace, scratch: Path) -> "list[tuple[Chosen, Chose
     if count_flags.given(args):
         flags = "--runs, --launches, --budget and --threads"
         raise InputError(f"{flags} are for two .pte", "What is in a run directory has been measured.")
-    before, after = choose(first), choose(second)
+    before, after = choose(first, table), choose(second, table)
     pairs = [(next(iter(before.values())), next(iter(after.values())))]
     if len(before) > 1 or len(after) > 1:
         pairs = [(before[name], after[name]) for name in before if name in after]

@@ -2,12 +2,11 @@
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import NoReturn, Protocol, cast
 
@@ -58,11 +57,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        import difflib
+
         close = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
         return _fail(f"there is no command {argv[0]!r}", hint, 2)
     try:
-        parser = make_parser()
+        # Only the command that was asked for is prepared: the others take time and are not needed.
+        parser = make_parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS)
         if not argv:
             parser.print_help()
             return 2
@@ -134,15 +136,16 @@ def _fail(message: str, hint: str, code: int) -> int:
     return code
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The whole command line, every subcommand in it."""
+def make_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The command line with these subcommands in it."""
     parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
     )
     parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    # Named, or argparse lays out a usage line to find the name in it.
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=parser.prog)
+    for name in names:
         module = cast(Command, importlib.import_module(_module(name)))
         subparser = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.prepare_parser(subparser)

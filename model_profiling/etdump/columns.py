@@ -43,6 +43,10 @@ class Events:
     def __len__(self) -> int:
         return len(self.block)
 
+    def take(self, rows: npt.NDArray[np.int64]) -> "Events":
+        """Only these events: what is computed of them is not computed of all."""
+        return Events(*(column[rows] for column in vars(self).values()))
+
     @property
     def delegated(self) -> npt.NDArray[np.bool_]:
         """Which events a backend reported from inside a delegate."""

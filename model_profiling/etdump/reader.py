@@ -50,7 +50,11 @@ def read(path: Path) -> Etdump:
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else str(error)
         raise EtdumpError(path, (problem or str(error)).lower(), hint="Check the path.") from None
-    return parse(data, path)
+    dump = parse(data, path)
+    if status.st_size:
+        # All is in columns now: the file's pages need not stay in memory while those are worked on.
+        data.madvise(mmap.MADV_DONTNEED)
+    return dump
 
 
 def parse(data: Any, path: Path) -> Etdump:

@@ -12,6 +12,8 @@ Codes = npt.NDArray[np.int32]
 
 # Longer strings are rare and compared one by one: gathering them as rows would make a matrix as wide as the longest.
 _LONGEST_ROW = 64
+# Names are remembered as the file has them, too, up to as many as a large model's; more would only take memory.
+_MOST_KNOWN_ROWS = 1 << 18
 
 
 class StringPool:
@@ -20,6 +22,7 @@ class StringPool:
     def __init__(self, words: Words) -> None:
         self.strings: list[str] = [""]
         self._codes: dict[str, int] = {"": 0}
+        self._known_rows: dict[bytes, int] = {}
         self._words = words
         self._bytes = words.words.view(np.uint8)
         # Strings do not overlap in a sound file, so together they fit in it; twice is room for writers that share.
@@ -56,35 +59,54 @@ class StringPool:
         self._budget -= total
         if self._budget < 0:
             raise self._words.error("its strings overlap", int(strings[0]))
-        first = self._first_same(strings, lengths)
-        shown = np.flatnonzero(first == np.arange(len(first)))
-        code_of = np.zeros(len(first), np.int32)
-        code_of[shown] = [
-            self.code(self._text(at, length))
-            for at, length in zip(strings[shown].tolist(), lengths[shown].tolist(), strict=True)
+        # A row is the length, the bytes and their terminating zero.
+        widths = np.minimum((lengths >> 2) + 2, _LONGEST_ROW + 1).astype(np.int8)
+        codes = np.zeros(len(strings), np.int32)
+        for width in np.flatnonzero(np.bincount(widths)).tolist():
+            members = np.flatnonzero(widths == width)
+            at = strings.take(members)
+            codes[members] = self._codes_of_rows(at, width) if width <= _LONGEST_ROW else self._codes_of_long(at)
+        return codes
+
+    def _codes_of_long(self, strings: Positions) -> list[int]:
+        lengths = self._words.words.take(strings).tolist()
+        starts = (strings * 4 + 4).tolist()
+        return [
+            self.code(_text(self._bytes[start : start + length].tobytes()))
+            for start, length in zip(starts, lengths, strict=True)
         ]
-        return code_of.take(first)
 
-    def _text(self, at: int, length: int) -> str:
-        start = at * 4 + 4
-        return self._bytes[start : start + length].tobytes().decode("utf-8", "replace")
-
-    def _first_same(self, strings: Positions, lengths: Positions) -> npt.NDArray[np.intp]:
-        """Return, for each string, the index of the first one with the same length and bytes.
+    def _codes_of_rows(self, strings: Positions, width: int) -> Codes:
+        """The codes of strings that fill equally many words, each distinct one looked up once.
 
         The padding after a string is compared too. Where it is not the zeros every writer puts there, equal strings
         look different here and still get one code, since `code` compares text.
         """
-        # A row is the length, the bytes and their terminating zero.
-        widths = np.minimum((lengths >> 2) + 2, _LONGEST_ROW + 1).astype(np.int8)
-        first = np.arange(len(strings))
-        for width in np.flatnonzero(np.bincount(widths)[: _LONGEST_ROW + 1]).tolist():
-            members = np.flatnonzero(widths == width)
-            first[members] = members.take(first_equal(self._rows(strings.take(members), width)))
-        return first
+        rows = self._rows(strings, width)
+        first = first_equal(rows.view("<u4").reshape(len(rows), width))
+        shown = np.flatnonzero(first == np.arange(len(first)))
+        codes = np.zeros(len(rows), np.int32)
+        distinct = rows[shown].tolist()
+        # The next slice of the dump mostly shows the same names.
+        found = map(self._known_rows.get, distinct)
+        codes[shown] = [
+            self._code_of_row(row) if code is None else code for row, code in zip(distinct, found, strict=True)
+        ]
+        return codes.take(first)
 
-    def _rows(self, at: Positions, width: int) -> npt.NDArray[np.uint32]:
+    def _code_of_row(self, row: bytes) -> int:
+        code = self.code(_text(row[4 : 4 + int.from_bytes(row[:4], "little")]))
+        if len(self._known_rows) < _MOST_KNOWN_ROWS:
+            self._known_rows[row] = code
+        return code
+
+    def _rows(self, at: Positions, width: int) -> npt.NDArray[np.void]:
         """Copy `width` words from each position: one opaque item each, which numpy moves faster than a slice."""
         words = self._words
         windows: npt.NDArray[Any] = np.ndarray((words.count - width + 1,), f"V{4 * width}", words.words, 0, (4,))
-        return windows[at].view("<u4").reshape(len(at), width)
+        result: npt.NDArray[np.void] = windows[at]
+        return result
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

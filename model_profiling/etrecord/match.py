@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from model_profiling.etrecord.reader import Etrecord, Graph, InstructionSource
-from model_profiling.etrecord.source import packet
+from model_profiling.graph_terms import packet
 from model_profiling.pte import Instruction, Method, Program, read
 from model_profiling.pte.program import DELEGATE, KERNEL
 from model_profiling.pte.xnnpack_graph import XnnpackGraph, graphs

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.etrecord.archive import Archive, EtrecordError
-from model_profiling.etrecord.source import SourceNode, packet, source_node
+from model_profiling.etrecord.source import SourceNode, source_node
+from model_profiling.graph_terms import packet
 
 _EDGE_PROGRAM = "edge_dialect_exported_program"
 # An instruction lists the nodes behind it; records of real models list each node about once in all.

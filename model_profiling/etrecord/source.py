@@ -56,11 +56,6 @@ def operator(target: str) -> str:
     return target.removeprefix(_EDGE).removeprefix("torch.ops.").removeprefix("_operator.")
 
 
-def packet(op: str) -> str:
-    """Cut the overload off: `aten.mean.dim` and `aten::mean.out` are both `aten.mean`."""
-    return ".".join(op.replace("::", ".").split(".")[:2])
-
-
 @lru_cache(maxsize=4096)
 def module(nn_module_stack: str) -> tuple[str, str]:
     """Return path and class of the innermost module in `key,path,type;key,path,type`; the root's path is empty."""

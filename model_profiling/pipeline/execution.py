@@ -8,6 +8,7 @@ import functools
 import time
 from collections.abc import Callable
 
+from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
 from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
@@ -16,7 +17,7 @@ from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Set
 from model_profiling.pipeline.resuming import Rest
 from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
 from model_profiling.platforms.base import Platform, Request, Session
-from model_profiling.run_directory import KERNEL_TRACE, Turn
+from model_profiling.run_directory import Turn
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
 _SETTLE_BELOW_NS = 50_000_000

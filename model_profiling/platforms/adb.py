@@ -168,7 +168,10 @@ class Device:
         digest = self.sha256([remote]).get(remote)
         if digest is None:
             raise RunError(f"the device {self.serial} has no {remote}", "Look into the runner's log.")
-        size = int(self.must("tell a file's size", "stat", "-c", "%s", remote).strip() or 0)
+        said = self.must("tell a file's size", "stat", "-c", "%s", remote).strip()
+        if not re.fullmatch(r"[0-9]{1,18}", said):
+            raise RunError(f"the device {self.serial} tells no size of {remote}: {said[:80]!r}", "Run again.")
+        size = int(said)
         done = self._run(["pull", remote, str(local.absolute())], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
         if done.returncode != 0:
             raise _refusal(f"{local.name} could not be pulled from the device {self.serial}", _last(done))

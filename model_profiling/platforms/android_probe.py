@@ -109,7 +109,7 @@ def _clusters(text: str) -> tuple[Cluster, ...]:
     found = []
     for line in text.splitlines():
         cpus, _, khz = line.partition("|")
-        if khz.strip().isdigit() and re.fullmatch(r"[\d ]+", cpus.strip()):
+        if re.fullmatch(r"[0-9]{1,12}", khz.strip()) and re.fullmatch(r"[0-9]{1,4}( +[0-9]{1,4})*", cpus.strip()):
             found.append(Cluster(tuple(int(cpu) for cpu in cpus.split()), int(khz)))
     return tuple(sorted(found, key=lambda cluster: (cluster.max_khz, cluster.cpus)))
 
@@ -139,14 +139,14 @@ def affinity_mask(affinity: str, clusters: tuple[Cluster, ...]) -> str:
 
 
 def _memory(text: str) -> int | None:
-    found = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
+    found = re.search(r"^MemTotal:\s+([0-9]{1,15}) kB", text, re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def _battery(text: str) -> dict[str, object]:
     """Charge in percent, temperature, and whether it is plugged in: charging heats, and not charging saves power."""
-    level = re.search(r"^\s*level: (\d+)", text, re.MULTILINE)
-    tenths = re.search(r"^\s*temperature: (-?\d+)", text, re.MULTILINE)
+    level = re.search(r"^\s*level: ([0-9]{1,9})(?!\d)", text, re.MULTILINE)
+    tenths = re.search(r"^\s*temperature: (-?[0-9]{1,9})(?!\d)", text, re.MULTILINE)
     if not level:
         return {}
     plugged = re.findall(r"^\s*(AC|USB|Wireless|Dock) powered: true", text, re.MULTILINE)

@@ -40,20 +40,20 @@ def look(device: Device) -> Heat:
     service, _, rest = said.partition("--- battery")
     battery, _, limits = rest.partition("--- limits")
     celsius, sensor = _temperature(service, battery)
-    status = re.search(r"Thermal Status: (\d+)", service)
+    status = re.search(r"Thermal Status: ([0-9]{1,9})(?!\d)", service)
     level = min(int(status[1]), len(SEVERITIES) - 1) if status else 0
-    return Heat(celsius, sensor, level, tuple(int(value) for value in limits.split() if value.isdigit()))
+    return Heat(celsius, sensor, level, tuple(map(int, re.findall(r"(?<!\S)[0-9]{1,12}(?!\S)", limits))))
 
 
 def _temperature(service: str, battery: str) -> tuple[float | None, str]:
     # The service lists cached values first and the current ones after them; the current ones count.
     current = service.partition("Current temperatures from HAL")[2] or service
-    readings = re.findall(r"Temperature\{mValue=(-?[\d.]+), mType=(\d+), mName=([^,}]*)", current)
+    readings = re.findall(r"Temperature\{mValue=(-?[0-9]{1,9}(?:\.[0-9]{0,9})?), mType=(\d+), mName=([^,}]*)", current)
     for kind, name in _SENSORS:
         values = [float(value) for value, type_, _ in readings if type_ == kind]
         if values:
             return max(values), name
-    tenths = re.search(r"^\s*temperature: (-?\d+)", battery, re.MULTILINE)
+    tenths = re.search(r"^\s*temperature: (-?[0-9]{1,9})(?!\d)", battery, re.MULTILINE)
     return (int(tenths[1]) / 10, "battery") if tenths else (None, "")
 
 

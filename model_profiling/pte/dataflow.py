@@ -9,12 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from model_profiling.graph_terms import CONSTANT, ELSEWHERE, INPUT
 from model_profiling.pte import xnnpack_graph
 from model_profiling.pte.program import DELEGATE, KERNEL, Instruction, Method, Program, TensorSpec
 from model_profiling.pte.xnnpack_graph import Node, XnnpackGraph
-
-# Where an operand comes from when no step made it.
-INPUT, CONSTANT, ELSEWHERE = -1, -2, -3
 
 _PERMUTES = ("aten::permute_copy.out", "aten::transpose_copy.int_out", "aten::t_copy.out")
 _FLOATS = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}

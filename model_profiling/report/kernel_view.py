@@ -1,12 +1,18 @@
 """Kernel evidence: which kernel ran for which operator, as Markdown, as JSON, and as lines for the terminal."""
 
-from model_profiling.analysis.coverage import Coverage, CoveredOperator
-from model_profiling.analysis.kernels import KernelCalls
-from model_profiling.analysis.summary import AnalysisSummary
-from model_profiling.analysis.xnntrace import TracedKernel
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from model_profiling.report.markdown import row, text
 from model_profiling.report.words import unique_labels
-from model_profiling.run_directory import Manifest
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.coverage import Coverage, CoveredOperator
+    from model_profiling.analysis.dumps import AnalysisSummary
+    from model_profiling.analysis.kernels import KernelCalls
+    from model_profiling.analysis.xnntrace import TracedKernel
+    from model_profiling.run_directory import Manifest
 
 
 def kernels_data(manifest: Manifest, summary: AnalysisSummary) -> dict[str, object]:

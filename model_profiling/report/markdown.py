@@ -1,7 +1,7 @@
 """Markdown: the pipeline summary, short enough to paste."""
 
+from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.summary import AnalysisSummary
 from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 from model_profiling.run_directory import Manifest

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.analysis.categories import CategoryTable, load_table
+from model_profiling.analysis.dumps import Analysed
 from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.summary import Analysed, analyse_run, has_times
+from model_profiling.analysis.summary import analyse_run, has_times
 from model_profiling.artifacts import KERNEL_VIEW, KERNELS
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from model_profiling.analysis.dumps import Analysed, AnalysisSummary
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import latency_turns
-from model_profiling.analysis.summary import Analysed, AnalysisSummary, has_times
+from model_profiling.analysis.summary import has_times
 from model_profiling.report.spans import Span, typical_execution, typical_spans
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
 

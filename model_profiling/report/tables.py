@@ -26,10 +26,11 @@ OPERATOR_COLUMNS = (
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
     """One line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
     described = [_described(index, instance) for index, instance in enumerate(profile.instances)]
-    starts, times = (profile.starts / 1e6).T.tolist(), (profile.times / 1e6).T.tolist()
+    chosen = list(executions)
+    starts, times = ((columns[:, chosen] / 1e6).T.tolist() for columns in (profile.starts, profile.times))
     lines = [csv_text(TIMELINE_COLUMNS, ())]
-    for run in executions:
-        rows = zip(described, starts[run], times[run], strict=True)
+    for run, began, took in zip(chosen, starts, times, strict=True):
+        rows = zip(described, began, took, strict=True)
         lines += [f"{run},{text},{start:.6f},{time:.6f}\n" for text, start, time in rows]
     return "".join(lines)
 
@@ -95,5 +96,5 @@ def _plain(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     # A control character could end a cell, or hide what its text begins with.
-    text = "".join(c if c == "\n" or c.isprintable() else " " for c in cell)
+    text = cell if cell.isprintable() else "".join(c if c == "\n" or c.isprintable() else " " for c in cell)
     return "'" + text if text.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text

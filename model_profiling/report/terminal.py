@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
+from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
-from model_profiling.analysis.summary import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.report import numbers
 from model_profiling.report.kernel_view import coverage_lines

@@ -6,8 +6,8 @@ from pathlib import Path
 from model_profiling import derived, files
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.dumps import AnalysisSummary, analysed_profile
 from model_profiling.analysis.profile import Profile
-from model_profiling.analysis.summary import AnalysisSummary, analysed_profile
 from model_profiling.report import tables, terminal
 
 

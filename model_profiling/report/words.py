@@ -1,14 +1,19 @@
 """The sentences every report uses, so that each says the same of the same numbers."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from model_profiling.analysis.agreement import Agreement
-from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.intervals import ASSUMED_SPREAD
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.report.numbers import percent
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.agreement import Agreement
+    from model_profiling.analysis.forecast import Forecast
+    from model_profiling.analysis.latency import Comparison
+    from model_profiling.analysis.metrics import ExperimentMetrics
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.dumps import Analysed
 from model_profiling.analysis.forecast import forecasts, read_side
-from model_profiling.analysis.summary import Analysed, analyse_run
+from model_profiling.analysis.summary import analyse_run
 from model_profiling.artifacts import REPORT, TRACE
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError

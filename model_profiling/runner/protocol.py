@@ -77,4 +77,13 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
 
 Message = Features | Ready | Ran | Turn | Done
 
-decode_message = msgspec.json.Decoder(Message).decode
+_decoder = msgspec.json.Decoder(Message)
+
+
+def decode_message(line: bytes | str) -> Message:
+    """What a line says; a line that is no message, in whatever way, is a msgspec.DecodeError."""
+    try:
+        message: Message = _decoder.decode(line)
+    except (UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return message

@@ -1,7 +1,8 @@
 """What the shim of the kernel trace writes (see `kernel_trace.py`), read back: marks, and calls of kernels."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from model_profiling.errors import InputError, RunError
 
@@ -10,20 +11,17 @@ INVOKE = "xnn_invoke_runtime"
 _LONGEST_TRACE = 1 << 30
 
 
-@dataclass(frozen=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """XNNPACK was asked to run a delegate; its first mark follows."""
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """The backend read its clock and was told `told_ns`: a delegate began, or a piece of an operator ended."""
 
     told_ns: int
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(msgspec.Struct, frozen=True):
     """All calls of one kernel between two marks."""
 
     kernel: str

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import artifacts, files
-from model_profiling.analysis.summary import SCHEMA
+from model_profiling.analysis.dumps import SCHEMA
 from model_profiling.errors import KitError
 from model_profiling.run_directory import RunDirectory
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from model_profiling import files
 from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.dumps import ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison, compare
-from model_profiling.analysis.summary import ExperimentAnalysis
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult

@@ -1,0 +1,153 @@
+"""How the kit's work grows: the processor time of one more of everything, as an exponent (1 is linear).
+
+Sizes double three times. Time is that of the processor and the least of several tries, side by side in one process, so
+that a busy machine changes the numbers little and the exponents less.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.dumps import analyse_dumps
+from model_profiling.analysis.latency import compare, summarise
+from model_profiling.analysis.selection import choose
+from model_profiling.report import markdown_report, results
+from model_profiling.report.content import report as report_content
+from model_profiling.report.run import load
+from model_profiling.run_directory import RunDirectory, Turn
+from tests.bulk_dump import delegate, write_dump
+from tests.run_forge import forge_run
+
+KNOWN_GOOD = Path(__file__).parents[1] / "tests" / "data" / "known_good_run"
+Work = Callable[[], object]
+
+
+class Study(NamedTuple):
+    """What grows; `prepare` makes what one size needs and returns the work that is measured."""
+
+    name: str
+    smallest: int
+    prepare: Callable[[int, Path], Work]
+
+
+class Growth(NamedTuple):
+    sizes: list[int]
+    seconds: list[float]
+
+    @property
+    def exponent(self) -> float:
+        """The slope of log time over log size, by least squares."""
+        x, y = [math.log(size) for size in self.sizes], [math.log(max(s, 1e-6)) for s in self.seconds]
+        middle_x, middle_y = sum(x) / len(x), sum(y) / len(y)
+        above = sum((a - middle_x) * (b - middle_y) for a, b in zip(x, y, strict=True))
+        return above / sum((a - middle_x) ** 2 for a in x)
+
+
+def analysed(dump: Path) -> Work:
+    return lambda: analyse_dumps([dump], load_table())
+
+
+def compared(dump: Path) -> Work:
+    """`compare` of a dump with itself, as the command does it."""
+
+    def work() -> object:
+        table = load_table()
+        sides = [next(iter(choose(str(dump), table).values())) for _ in range(2)]
+        latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
+        profiles = [side.profile(table) for side in sides]
+        rows = [(name, profile, break_down(profile)) for name, profile in zip("AB", profiles, strict=True)]
+        return latency, compare_profiles(rows[0], rows[1], paired=False)
+
+    return work
+
+
+def _executions(size: int, folder: Path) -> Work:
+    write_dump(folder / "e.etdump", [[delegate(50)]], size)
+    return compared(folder / "e.etdump")
+
+
+def _operators(size: int, folder: Path) -> Work:
+    write_dump(folder / "o.etdump", [[delegate(size)]], 5)
+    return compared(folder / "o.etdump")
+
+
+def _names(size: int, folder: Path) -> Work:
+    write_dump(folder / "n.etdump", [[delegate(size, kinds=size)]], 5)
+    return compared(folder / "n.etdump")
+
+
+def _methods(size: int, folder: Path) -> Work:
+    write_dump(folder / "m.etdump", [[delegate(10, instruction=method)] for method in range(size)], 2 * size)
+    return analysed(folder / "m.etdump")
+
+
+def _delegates(size: int, folder: Path) -> Work:
+    write_dump(folder / "d.etdump", [[delegate(1, instruction=call) for call in range(size)]], 5)
+    return compared(folder / "d.etdump")
+
+
+def _experiments(size: int, folder: Path) -> Work:
+    """Analysis, tables and the text of a report; pictures are drawn by a library, one after the other."""
+    directory = RunDirectory(forge_run(KNOWN_GOOD, folder / "run", operators=20, executions=20, copies=size))
+
+    def work() -> object:
+        found = results.refreshed(directory)
+        return markdown_report.render(report_content(load(directory, found), ""), {})
+
+    return work
+
+
+def _launches(size: int, folder: Path) -> Work:
+    sides = [
+        [Turn(number, 0.0, [1_000_000 + (number * step) % 977] * 5, launch=number // 2) for number in range(2 * size)]
+        for step in (7, 11)
+    ]
+    return lambda: (summarise(sides[0]), compare(("A", sides[0]), ("B", sides[1]), paired=True))
+
+
+STUDIES = (
+    Study("executions", 500, _executions),
+    Study("operators", 2000, _operators),
+    Study("distinct names", 1000, _names),
+    Study("methods", 100, _methods),
+    Study("delegate calls", 1000, _delegates),
+    Study("experiments", 2, _experiments),
+    Study("launches", 200, _launches),
+)
+
+
+def grow(study: Study, factors: Sequence[int] = (1, 2, 4, 8), scale: int = 1, tries: int = 3) -> Growth:
+    """Measure a study at growing sizes, all sizes once per try."""
+    sizes = [study.smallest * scale * factor for factor in factors]
+    with tempfile.TemporaryDirectory() as scratch:
+        works = [study.prepare(size, Path(scratch) / str(size)) for size in sizes if _folder(Path(scratch) / str(size))]
+        seconds = [math.inf] * len(sizes)
+        for _ in range(tries):
+            for number, work in enumerate(works):
+                began = time.process_time()
+                work()
+                seconds[number] = min(seconds[number], time.process_time() - began)
+    return Growth(sizes, seconds)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def report(scale: int = 8) -> None:
+    """Print a line per study: the times at four sizes and the exponent."""
+    for study in STUDIES:
+        found = grow(study, scale=1 if study.name == "experiments" else scale)
+        times = "  ".join(f"{size:>9,}: {s:7.3f} s" for size, s in zip(found.sizes, found.seconds, strict=True))
+        print(f"{study.name:16}{times}   exponent {found.exponent:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    report()

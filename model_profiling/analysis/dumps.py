@@ -1,0 +1,116 @@
+"""What can be said of ETDumps alone, and the shape of an analysis. Loads little: a dump is analysed in a moment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from model_profiling import etdump
+from model_profiling.analysis.advice import Evidence, Finding, advise
+from model_profiling.analysis.breakdown import Breakdown, break_down
+from model_profiling.analysis.categories import UNKNOWN, CategoryTable
+from model_profiling.analysis.comparison import ProfileComparison
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.kernels import KernelEvidence
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.movement import DataMovement, data_movement
+from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph import ModelGraph
+
+SCHEMA = 1
+_KERNELS_TRACED = "a kernel trace lies beside this ETDump: its operators have no times"
+
+
+class ExperimentAnalysis(msgspec.Struct, frozen=True):
+    """One experiment, or one dump: where its time goes and what to do about it."""
+
+    etdump: str
+    breakdown: Breakdown
+    data_movement: DataMovement
+    advice: list[Finding]
+    notes: list[str]
+    kernels: KernelEvidence | None = None
+    coverage: Coverage | None = None
+
+
+class AnalysisSummary(msgspec.Struct, frozen=True):
+    model: str
+    platform: str
+    dtype: str
+    experiments: dict[str, ExperimentAnalysis]
+    comparisons: list[ProfileComparison]
+    metrics: Metrics | None
+    notes: list[str]
+    # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
+    timing: str = "measured"
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """A summary, and the profiles behind it for whoever writes every execution down."""
+
+    summary: AnalysisSummary
+    profiles: dict[str, Profile]
+
+
+def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
+    """Analyse dumps that come without a run directory; latency is then not known, only traced time."""
+    loaded = {}
+    for path in paths:
+        name = path.stem if path.stem not in loaded else str(path)
+        profile, notes = longest_profile(path, table)
+        if path.with_name(path.stem + KERNEL_TRACE).is_file():
+            profile, notes = profile.without_times(), [*notes, _KERNELS_TRACED]
+        loaded[name] = (path, profile, notes)
+    experiments = {
+        name: describe(path, break_down(profile), None, None, notes) for name, (path, profile, notes) in loaded.items()
+    }
+    note = "bare ETDumps: times are traced, and nothing is known of the model or the machine"
+    summary = AnalysisSummary("", "", "", experiments, [], None, [note])
+    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str]]:
+    found = profiles(etdump.read(path), table)
+    if len(found) == 1:
+        return found[0], []
+    others = ", ".join(
+        f"{profile.executions} executions of {profile.execute.sum() / 1e6:.3f} ms in all" for profile in found[1:]
+    )
+    return found[0], [f"the dump holds {len(found)} methods; shown is the one that took longest, left out: {others}"]
+
+
+def analysed_profile(profile: Profile) -> ExperimentAnalysis:
+    """The analysis of a profile of which nothing else is known."""
+    return describe(Path(), break_down(profile), None, None, [])
+
+
+def describe(
+    path: Path,
+    breakdown: Breakdown,
+    comparison: ProfileComparison | None,
+    export: ExportRecord | None,
+    notes: list[str],
+    graph: "ModelGraph | None" = None,
+) -> ExperimentAnalysis:
+    movement = data_movement(breakdown, graph)
+    advice = advise(Evidence(breakdown, movement, comparison, export, graph))
+    return ExperimentAnalysis(str(path), breakdown, movement, advice, [*notes, *_unknown_operators(breakdown)])
+
+
+def _unknown_operators(breakdown: Breakdown) -> list[str]:
+    """Say which operators are in Other only because nobody said what they are."""
+    found = [entry for entry in breakdown.operators if entry.kind == UNKNOWN]
+    if not found:
+        return []
+    names = ", ".join(entry.operator for entry in found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    share = sum(entry.share for entry in found)
+    return [
+        f"no category rule matches {names} ({share:.1%} of the time, counted as Other); "
+        "`analyze --categories FILE` can name a category"
+    ]

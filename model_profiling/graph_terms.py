@@ -1,0 +1,17 @@
+"""Words that readers of a graph and rules about it share; here, so that a rule does not load a reader to name them."""
+
+from collections.abc import Iterable
+
+# Where a tensor comes from that no step made: an input of the method, a constant, or a place that is not known.
+INPUT, CONSTANT, ELSEWHERE = -1, -2, -3
+# The layout changes between PyTorch's order of dimensions and XNNPACK's.
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+
+
+def packet(op: str) -> str:
+    """Cut the overload off: `aten.mean.dim` and `aten::mean.out` are both `aten.mean`."""
+    return ".".join(op.replace("::", ".").split(".")[:2])
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

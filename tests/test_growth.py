@@ -1,0 +1,18 @@
+"""Work grows as its input does: no part of the kit is quadratic in what a large model or a long run has many of."""
+
+import pytest
+
+from benchmarks.growth import STUDIES, Study, grow
+
+# Linear work measures 0.8 to 1.1 here, n log n a little more; quadratic work comes near 2 as soon as it matters.
+_MOST = 1.5
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_time_grows_no_faster_than_its_input(study: Study) -> None:
+    exponents = []
+    for _ in range(3):  # a neighbour may take the caches away, but not three times in a row
+        exponents.append(grow(study, factors=(1, 6), tries=2).exponent)
+        if exponents[-1] < _MOST:
+            return
+    raise AssertionError(f"{study.name}: exponents {exponents}")
