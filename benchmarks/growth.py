@@ -17,10 +17,10 @@ from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.dumps import analyse_dumps
 from model_profiling.analysis.latency import compare, summarise
 from model_profiling.analysis.selection import choose
-from model_profiling.report import markdown_report, results
+from model_profiling.report import markdown_report
 from model_profiling.report.content import report as report_content
-from model_profiling.report.run import load
 from model_profiling.run_directory import RunDirectory, Turn
+from sme2_kit import Run
 from tests.bulk_dump import delegate, write_dump
 from tests.run_forge import forge_run
 
@@ -97,8 +97,9 @@ def _experiments(size: int, folder: Path) -> Work:
     directory = RunDirectory(forge_run(KNOWN_GOOD, folder / "run", operators=20, executions=20, copies=size))
 
     def work() -> object:
-        found = results.refreshed(directory)
-        return markdown_report.render(report_content(load(directory, found), ""), {})
+        run = Run.open(directory.path)
+        run.save()
+        return markdown_report.render(report_content(run, ""), {})
 
     return work
 

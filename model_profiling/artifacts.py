@@ -10,6 +10,8 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 ANALYSIS_SUMMARY = "analysis_summary.json"
 DERIVED = "derived.json"
+# The user's category table, as the run was last analysed with.
+CATEGORIES = "categories.json"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"

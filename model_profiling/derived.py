@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -118,18 +118,36 @@ def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
     return data
 
 
-class DerivedWriter:
-    """Writes what derives from a run as it is now. Make it before reading the run, and `finish` after the last file."""
+class _Table(Protocol):
+    @property
+    def identity(self) -> str: ...
 
-    def __init__(self, directory: RunDirectory, categories: str = "", emulated: Path | None = None) -> None:
-        self._directory = directory
-        self._categories = categories
+
+class OpenRun(Protocol):
+    """What has to be known of a run (analysis/run_view.py) to say of a file that it derives from it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def sources(self) -> str: ...
+    @property
+    def table(self) -> _Table: ...
+    @property
+    def emulated(self) -> "OpenRun | None": ...
+
+
+class DerivedWriter:
+    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file."""
+
+    def __init__(self, run: OpenRun) -> None:
+        self._directory = RunDirectory(run.path)
+        self._categories = run.table.identity
         self._written: dict[str, DerivedFile] = {}
-        self.sources = fingerprint(directory, categories=categories)
+        self.sources = run.sources
         self._others: dict[str, str] = {}
-        if emulated is not None:
-            place = os.path.relpath(emulated.resolve(), directory.path.resolve())
-            self._others = {place: fingerprint(RunDirectory(emulated))}
+        if run.emulated is not None:
+            place = os.path.relpath(run.emulated.path.resolve(), run.path.resolve())
+            self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
 
     def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
         data = stamped(data, path.suffix, [self.sources])

@@ -11,9 +11,8 @@ import pytest
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.whatif import predict
 from model_profiling.files import read_json
-from model_profiling.report.drawing import Artist
-from model_profiling.report.writing import write_report
 from model_profiling.run_directory import Manifest
+from sme2_kit import Run
 from tests.chromium import BINARY, Tab, chromium
 from tests.conftest import needs
 from tests.run_forge import forge_run
@@ -31,8 +30,7 @@ def tab() -> Iterator[Tab]:
 
 @pytest.fixture(scope="module")
 def page(measured_run: Path) -> Path:
-    with Artist() as artist:
-        return write_report(artist, measured_run, measured_run / "report.html", markdown=False, page=True)[-1]
+    return Run.open(measured_run).report(measured_run / "report.html")[-1]
 
 
 @pytest.fixture
@@ -222,8 +220,7 @@ def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, t
         manifest.environment["cpu"] = HOSTILE
 
     directory = forge_run(measured_run, tmp_path / "run", rename=rename, change=change)
-    with Artist() as artist:
-        written = write_report(artist, directory, directory / "report.md", page=True)
+    written = Run.open(directory).report(html=True)
     tab.errors.clear()
     tab.open(written[-1])
     assert tab.errors == []

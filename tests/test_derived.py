@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from model_profiling import derived
-from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.staleness import Ages, ages, copy_problem
-from model_profiling.artifacts import DERIVED
+from model_profiling.artifacts import CATEGORIES, DERIVED
 from model_profiling.cli.tools import main as tool
 from model_profiling.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
-from model_profiling.report import combined, results, writing
+from model_profiling.report import combined, report_files
 from model_profiling.report.drawing import Artist
 from model_profiling.run_directory import RunDirectory
+from sme2_kit import Run
 from tests.conftest import kit
 
 KNOWN_GOOD = Path(__file__).parent / "data" / "known_good_run"
@@ -36,8 +36,9 @@ def reported(artist: Artist, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with every derived file the kit writes into one."""
     run = tmp_path_factory.mktemp("derived") / "run"
     shutil.copytree(KNOWN_GOOD, run)
-    writing.write_report(artist, run, run / "report.md", page=True)
-    writing.write_picture(artist, run, "shift", run / "shift.png", "light", 400)
+    opened = Run.open(run)
+    report_files.write_report(opened, artist, run / "report.md", page=True)
+    report_files.write_picture(opened, artist, "shift", run / "shift.png", "light", 400)
     return run
 
 
@@ -80,7 +81,7 @@ def test_every_derived_file_that_is_older_than_its_run_is_noticed(directory: Run
     """Restore each one alone, as it was before another run, with or without its record."""
     earlier = {name: (directory.path / name).read_bytes() for name in index_of(directory).files}
     change_run(directory)
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     renewed = {name: (directory.path / name).read_bytes() for name in index_of(directory).files}
     assert ages(directory) == Ages()
     for name, data in earlier.items():
@@ -142,7 +143,7 @@ def test_a_run_that_measured_nothing_outdates_nothing(
 ) -> None:
     change_run(directory, change)
     told: list[Outdated] = []
-    results.refreshed(directory, tell=told.append)
+    told += Run.open(directory.path).save()
     assert told == []
     assert ages(directory) == Ages()
     assert set(index_of(directory).files) >= REPORTS
@@ -151,7 +152,7 @@ def test_a_run_that_measured_nothing_outdates_nothing(
 def test_analysing_a_changed_run_removes_its_reports_and_names_the_commands(directory: RunDirectory) -> None:
     change_run(directory)
     told: list[Outdated] = []
-    results.refreshed(directory, tell=told.append)
+    told += Run.open(directory.path).save()
     gone = {entry.path.relative_to(directory.path).as_posix() for entry in told if entry.removed}
     assert gone >= REPORTS
     assert not any((directory.path / name).exists() for name in gone)
@@ -166,7 +167,7 @@ def test_an_edited_report_is_never_removed(directory: RunDirectory) -> None:
     page.write_text(page.read_text() + "<p>my remark</p>")
     change_run(directory)
     told: list[Outdated] = []
-    results.refreshed(directory, tell=told.append)
+    told += Run.open(directory.path).save()
     assert page.read_text().endswith("<p>my remark</p>")
     assert any("report.html was edited and stays" in note for note in notes(told))
     (problem,) = ages(directory).stale
@@ -177,10 +178,17 @@ def test_other_categories_outdate_a_report_and_agree_with_themselves(directory: 
     table = tmp_path / "categories.json"
     table.write_text('{"operators": {"mean.out": "CONV"}}')
     told: list[Outdated] = []
-    results.refreshed(directory, load_table(table), told.append)
+    told += Run.open(directory.path, table).save()
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
     assert ages(directory) == Ages()
-    assert f"--categories {table}" in index_of(directory).files["metrics.json"].renew
+    # The table is kept with the run: what comes after says the same, until it is asked to forget.
+    table.unlink()
+    assert Run.open(directory.path).save() == [] and ages(directory) == Ages()
+    conv = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
+    Run.open(directory.path, "builtin").save()
+    assert not (directory.path / CATEGORIES).exists() and ages(directory) == Ages()
+    built_in = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
+    assert all(ours > theirs for ours, theirs in zip(conv, built_in, strict=True))
 
 
 def test_a_newer_kit_outdates_nothing_until_it_analyses(
@@ -190,7 +198,7 @@ def test_a_newer_kit_outdates_nothing_until_it_analyses(
     monkeypatch.setattr(derived, "analysis_version", lambda: "99.0+newer")
     assert ages(directory) == Ages()
     told: list[Outdated] = []
-    results.refreshed(directory, tell=told.append)
+    told += Run.open(directory.path).save()
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
     assert ages(directory) == Ages()
 
@@ -200,7 +208,7 @@ def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory:
     tables = [name for name in index_of(directory).files if name.startswith(f"{gone}/")]
     assert tables
     change_run(directory, lambda manifest: (manifest["experiments"].pop(gone), manifest.update(compare_pairs=[])))
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     assert not any((directory.path / name).exists() for name in tables)
     assert ages(directory) == Ages()
 
@@ -212,7 +220,7 @@ def test_the_record_cannot_make_the_kit_remove_a_file_elsewhere(directory: RunDi
     record["files"] |= dict.fromkeys(("../precious.txt", str(outside)), record["files"]["report.md"])
     (directory.path / DERIVED).write_text(json.dumps(record))
     change_run(directory)
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     assert outside.is_file()
 
 
@@ -221,7 +229,7 @@ def test_a_broken_record_is_a_problem_and_is_written_anew(content: str, director
     (directory.path / DERIVED).write_text(content)
     (problem,) = ages(directory).stale
     assert DERIVED in problem and "sme2-kit analyze" in problem
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     assert ages(directory) == Ages()  # reports carry their fingerprint, too
 
 
@@ -234,7 +242,7 @@ def test_without_a_record_files_are_of_unknown_age_and_the_run_is_valid() -> Non
 
 def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(directory: RunDirectory) -> None:
     change_run(directory)
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     (directory.path / "report.html").write_text("<html>from a kit that stamped nothing</html>")
     (problem,) = ages(directory).stale
     assert "report.html is of unknown age" in problem and f"sme2-kit report {directory.path} --html" in problem
@@ -242,9 +250,9 @@ def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(direct
 
 def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist, tmp_path: Path) -> None:
     report = tmp_path / "mail" / "mine.md"
-    written = writing.write_report(artist, directory.path, report, page=True)
+    written, _ = report_files.write_report(Run.open(directory.path), artist, report, page=True)
     pictures = [report.with_name("mine_charts") / f"shift.{suffix}" for suffix in ("png", "svg")]
-    (together,) = combined.write(artist, [directory.path, KNOWN_GOOD], tmp_path / "both.md")
+    (together,) = combined.write([Run.open(directory.path), Run.open(KNOWN_GOOD)], artist, tmp_path / "both.md")
     copies = [*written, *pictures, together]
     assert [copy_problem(directory, path) for path in copies] == [""] * len(copies)
     assert "mine.md" not in index_of(directory).files and ages(directory) == Ages()
@@ -265,7 +273,7 @@ def test_what_a_tool_writes_into_a_run_directory_is_watched_too(directory: RunDi
     assert ages(directory) == Ages()
     change_run(directory)
     assert len([problem for path in written for problem in ages(directory).stale if path.name in problem]) == 2
-    results.refreshed(directory)
+    Run.open(directory.path).save()
     assert not any(path.exists() for path in written) and ages(directory) == Ages()
 
 
@@ -283,7 +291,7 @@ def test_a_stamped_picture_is_still_a_picture(directory: RunDirectory) -> None:
 
 def test_a_forecast_is_stale_once_the_emulated_run_changed(directory: RunDirectory, tmp_path: Path) -> None:
     emulated = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "emulated"))
-    writer = DerivedWriter(directory, emulated=emulated)
+    writer = DerivedWriter(Run.open(directory.path, emulated=emulated))
     writer.write_text(directory.path / "report.md", "# Forecast\n", f"report {{dir}} --forecast {emulated}")
     assert writer.finish() == [] and ages(directory) == Ages()
     change_run(RunDirectory(emulated))

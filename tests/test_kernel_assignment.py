@@ -20,9 +20,9 @@ from model_profiling.mcp_server import results as mcp_results
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
-from model_profiling.report import results
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace, read_trace
+from sme2_kit import Run
 from tests.conftest import kit, needs_emulator
 from tests.kernel_networks import program
 
@@ -53,7 +53,7 @@ class Traced:
         raw = {"model": str(self.pte), "output_root": str(home / name), "experiments": [experiment]}
         config = parse_config(raw, "a test")
         self.directory = Pipeline(config, EmulatorPlatform(), lambda label, done, total: None).run().directory
-        found = results.refreshed(self.directory).summary.experiments["sme2"]
+        found = Run.open(self.directory.path).summary.experiments["sme2"]
         assert found.kernels is not None and found.coverage is not None
         self.evidence: KernelEvidence = found.kernels
         self.coverage: Coverage = found.coverage

@@ -18,10 +18,9 @@ from model_profiling.platforms.base import Request, launch_flags, paced_flags
 from model_profiling.report import markdown_report, terminal
 from model_profiling.report.blocks import Advice, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
-from model_profiling.report.results import refreshed
-from model_profiling.report.run import load
 from model_profiling.run_directory import RunDirectory, RunnerRecord
 from model_profiling.tune.variants import Variant, first_round
+from sme2_kit import Run
 from tests.conftest import ROOT
 from tests.test_tune import breakdown
 
@@ -121,12 +120,12 @@ def test_numbered_lists_count() -> None:
 def test_the_summary_and_every_table_give_mad_in_one_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "tests" / "data" / "known_good_run", tmp_path / "run")
     directory = RunDirectory(tmp_path / "run")
-    analysed, manifest = refreshed(directory), directory.manifest()
-    metrics = analysed.summary.metrics
-    assert metrics is not None
-    terminal.show_run(directory, manifest, analysed.summary)
+    run = Run.open(directory.path)
+    run.save()
+    metrics, manifest = run.metrics, run.manifest
+    terminal.show_run(run)
     printed = capsys.readouterr().out
-    made = markdown_report.render(content(load(directory, analysed)), {})
+    made = markdown_report.render(content(run), {})
     summary = directory.summary_path(manifest.model.stem, "md").read_text()
     for name, experiment in metrics.experiments.items():
         assert experiment.latency is not None and experiment.latency.mad_percent is not None

@@ -23,11 +23,10 @@ from model_profiling.export.command import repeated
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportRequest
 from model_profiling.models.options import LoadOptions
-from model_profiling.report import results
 from model_profiling.report.blocks import Code, Paragraph, Section
 from model_profiling.report.content import reproduce
-from model_profiling.report.run import load
 from model_profiling.run_directory import RunDirectory
+from sme2_kit import Run
 
 NETWORK = """
 import torch
@@ -183,7 +182,7 @@ def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest
     directory = RunDirectory(Path("my run"))
     before = directory.manifest()
     assert before.config["directory"] == str(place) and "kernel" not in str(before.config["command"])
-    section = reproduce.section(load(directory, results.refreshed(directory)))
+    section = reproduce.section(Run.open(directory.path))
     words, commands = said(section)
     # No command exports it, and Python does.
     assert "no command line" in words and [len(commands), commands[1][1]] == [2, "report"]

@@ -51,7 +51,7 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.local import LocalPlatform
-    from model_profiling.report import results
+    from sme2_kit import Run
 
     torch.set_num_threads(1)
     options = LoadOptions(settings=SMALLER.get(name, ()))
@@ -60,9 +60,9 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     platform = LocalPlatform()
     config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, Counts(runs=1))
     directory = Pipeline(config, platform, lambda label, done, total: None).run().directory
-    summary = results.refreshed(directory).summary
-    metrics = summary.metrics
-    assert metrics is not None
+    run = Run.open(directory.path)
+    run.save()
+    summary, metrics = run.summary, run.metrics
     operators = [entry for experiment in summary.experiments.values() for entry in experiment.breakdown.operators]
     assert [entry.operator for entry in operators if entry.kind == UNKNOWN] == []
     return {f"{entry.left} vs {entry.right}": entry.verdict for entry in metrics.agreements}

@@ -82,8 +82,9 @@ def strip_instance(name: str) -> str:
 class CategoryTable:
     """Classifies operators by the built-in rules, and before those by a user's; remembers what it was asked."""
 
-    def __init__(self, overrides: Mapping[str, Override] | None = None, origin: str = "") -> None:
-        self.origin = origin
+    def __init__(self, overrides: Mapping[str, Override] | None = None, text: bytes = b"") -> None:
+        # The file that the overrides were read from.
+        self.text = text
         # What tells this table's answers from the built-in table's ("").
         self.identity = _identity(overrides) if overrides else ""
         by_name = {_key(name): override for name, override in (overrides or {}).items()}
@@ -217,21 +218,22 @@ def _is_pattern(name: str) -> bool:
 
 def load_table(override: Path | None = None) -> CategoryTable:
     """The built-in table, extended by the user's JSON file if there is one."""
-    return CategoryTable(_read_overrides(override), str(override)) if override else CategoryTable()
+    if override is None:
+        return CategoryTable()
+    text = read_bytes(override, "operator categories", _OVERRIDE_LIMIT)
+    return CategoryTable(_read_overrides(text, override), text)
 
 
 _EXAMPLE = 'Write it like {"operators": {"my_op.out": "CONV", "Transpose*": {"category": "Other", "kind": "layout"}}}.'
 
 
-def _read_overrides(path: Path) -> dict[str, Override]:
+def _read_overrides(text: bytes, path: Path) -> dict[str, Override]:
     import json
 
     what = f"operator categories {path}"
     try:
         # Not msgspec: it keeps the last of two equal keys, and one of the two is a mistake.
-        document = json.loads(
-            read_bytes(path, "operator categories", _OVERRIDE_LIMIT), object_pairs_hook=lambda pairs: _once(pairs, what)
-        )
+        document = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, what))
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"{what}: not JSON: {reason}", _EXAMPLE) from None

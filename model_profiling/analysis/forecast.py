@@ -4,24 +4,25 @@ Which operators SME2 takes is known, because the emulated run shows their kernel
 it is assumed, and every assumption gets its own prediction.
 """
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.whatif import Prediction, sped_up
 from model_profiling.errors import InputError
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory
+from model_profiling.run_directory import ExperimentRecord, Manifest
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.run_view import RunView
 
 # What SME2 has been seen to bring to convolutions and matrix multiplications, and something in between.
 ASSUMED = (3.0, 8.0, 15.0)
 
 
-class Left(msgspec.Struct, frozen=True):
+class RemainingOperator(msgspec.Struct, frozen=True):
     """An operator that SME2 leaves as it is; `why_not` is said of those that it might have taken."""
 
     name: str
@@ -41,7 +42,7 @@ class Forecast(msgspec.Struct, frozen=True):
     on_sme2_ms: float
     now: Prediction
     predictions: list[Prediction]
-    left: list[Left]
+    left: list[RemainingOperator]
     notes: list[str]
     label: str = "prediction"
 
@@ -56,23 +57,13 @@ class Forecast(msgspec.Struct, frozen=True):
         return ["now", *(f"SME2 {prediction.speedups['SME2']:g}x" for prediction in self.predictions)]
 
 
-Side = tuple[Manifest, AnalysisSummary]
-
-
-def read_side(path: Path) -> Side:
-    """A run directory as a forecast needs it."""
-    directory = RunDirectory(path)
-    manifest = directory.manifest()
-    return manifest, analyse_run(directory, manifest, load_table()).summary
-
-
 def forecasts(
-    measured: Side,
-    emulated: Side,
+    measured: "RunView",
+    emulated: "RunView",
     speedups: tuple[float, ...] = ASSUMED,
 ) -> list[Forecast]:
     """A forecast of what was measured without SME2 and with all else on."""
-    manifest, summary = measured
+    manifest, summary = measured.manifest, measured.summary
     if manifest.timing != "measured":
         raise InputError(
             f"the first run ({summary.model} on {summary.platform}) is emulated and has no times",
@@ -82,8 +73,8 @@ def forecasts(
     for value in speedups:
         if not 1 <= value < float("inf"):
             raise InputError(f"a speedup of {value:g} is no assumption", "Give 1 or more, for example --speedup 3.")
-    coverage = _sme2_coverage(emulated[1])
-    notes = _notes(manifest, emulated[0])
+    coverage = _sme2_coverage(emulated.summary)
+    notes = _notes(manifest, emulated.manifest)
     # What is switched off on purpose, beside SME2, would not be off with SME2.
     without = {name: record for name, record in manifest.experiments.items() if _without_sme2(record)}
     least = min((len(record.disable_features) for record in without.values()), default=0)
@@ -116,7 +107,7 @@ def _forecast(
     taken = {id(entry) for entry, other in zip(eligible, coverage.operators, strict=True) if other.level == "SME2"}
     why_not = {id(entry): other.why_not for entry, other in zip(eligible, coverage.operators, strict=True)}
     left = [
-        Left(x.name, x.category, x.kind, x.instruction, x.ms, why_not.get(id(x), ""))
+        RemainingOperator(x.name, x.category, x.kind, x.instruction, x.ms, why_not.get(id(x), ""))
         for x in breakdown.instances
         if id(x) not in taken
     ]

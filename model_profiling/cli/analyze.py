@@ -18,7 +18,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the same as a run directory as PATH")
     parser.add_argument(
-        "--categories", type=Path, metavar="FILE", help="a JSON file that extends or overrides the table"
+        "--categories",
+        type=Path,
+        metavar="FILE",
+        help="a JSON file that extends or overrides the category table; the run remembers it (`builtin` forgets it)",
     )
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="NAME=SPEEDUP", help="predict, e.g. CONV=3; may be repeated"
@@ -41,20 +44,15 @@ def run(args: argparse.Namespace) -> int:
                 f"there is no run directory or .etdump at {path}", "Check the path; `sme2-kit run` prints it."
             )
     start_numpy()
-    table = load_table(args.categories)
     if args.what_if:
         return _what_if(paths, args)
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise InputError("more than one run directory", "Analyse one at a time, or use `sme2-kit compare A B`.")
-        from model_profiling.report.printing import show_run
-        from model_profiling.run_directory import RunDirectory
-
-        show_run(RunDirectory(paths[0]), args.json, table)
-        return 0
+        return _run_directory(paths[0], args)
     from model_profiling.analysis.dumps import analyse_dumps
 
-    summary = analyse_dumps(paths, table).summary
+    summary = analyse_dumps(paths, load_table(args.categories)).summary
     if args.json:
         say_json(summary)
     else:
@@ -64,23 +62,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_directory(path: Path, args: argparse.Namespace) -> int:
+    from model_profiling.cli.notes import tell_outdated
+    from model_profiling.report import terminal
+    from model_profiling.saying import say_json
+    from sme2_kit.run import Run
+
+    run = Run.open(path, args.categories)
+    tell_outdated(run.save())
+    if args.json:
+        say_json(run.summary)
+    else:
+        terminal.show_run(run)
+    return 0
+
+
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     """Predict each experiment's time under the given speedups."""
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.dumps import analyse_dumps
-    from model_profiling.analysis.summary import analyse_run
     from model_profiling.analysis.whatif import parse_speedups, predict
     from model_profiling.report import terminal
-    from model_profiling.report.printing import print_json
-    from model_profiling.run_directory import RunDirectory
+    from model_profiling.saying import say_json
+    from sme2_kit.run import Run
 
-    table = load_table(args.categories)
-    directory = RunDirectory(paths[0])
-    run = analyse_run(directory, directory.manifest(), table) if paths[0].is_dir() else analyse_dumps(paths, table)
+    if paths[0].is_dir():
+        summary = Run.open(paths[0], args.categories).summary
+    else:
+        summary = analyse_dumps(paths, load_table(args.categories)).summary
     speedups = parse_speedups(args.what_if)
-    predictions = {name: predict(e.breakdown, speedups) for name, e in run.summary.experiments.items()}
+    predictions = {name: predict(e.breakdown, speedups) for name, e in summary.experiments.items()}
     if args.json:
-        print_json(predictions)
+        say_json(predictions)
     else:
         terminal.show_predictions(predictions)
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
-from model_profiling.saying import say, warn
+from model_profiling.saying import say, say_json, warn
 
 if TYPE_CHECKING:
     from model_profiling.analysis.categories import CategoryTable
@@ -61,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import judge
     from model_profiling.report import terminal
-    from model_profiling.report.printing import print_json
     from model_profiling.report.words import comparison_sentence
     from model_profiling.runs import resolve
 
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
             )
     if args.json:
-        print_json([{"latency": latency, "profile": profile} for latency, profile in results])
+        say_json([{"latency": latency, "profile": profile} for latency, profile in results])
     else:
         for latency, profile in results:
             say(comparison_sentence(latency) + "\n")

@@ -20,15 +20,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.forecast import ASSUMED, forecasts, read_side
+    from model_profiling.analysis.forecast import ASSUMED, forecasts
     from model_profiling.report.forecast import show_forecasts
-    from model_profiling.report.printing import print_json
     from model_profiling.runs import resolve
+    from model_profiling.saying import say_json
+    from sme2_kit.run import Run
 
-    measured = read_side(resolve(args.measured))
-    found = forecasts(measured, read_side(resolve(args.emulated)), tuple(args.speedup or ASSUMED))
+    measured, emulated = Run.open(resolve(args.measured)), Run.open(resolve(args.emulated))
+    found = forecasts(measured, emulated, tuple(args.speedup or ASSUMED))
     if args.json:
-        print_json(found)
+        say_json(found)
     else:
-        show_forecasts(measured[1].model, found)
+        show_forecasts(measured.summary.model, found)
     return 0

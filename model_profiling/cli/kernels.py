@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli.notes import tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
 
@@ -20,19 +21,21 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.pipeline.defaults import default_config
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.platforms.emulator import EmulatorPlatform
-    from model_profiling.report import results, terminal
+    from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
-    from model_profiling.report.printing import print_json
+    from model_profiling.saying import say_json
+    from sme2_kit.run import Run
 
     platform = EmulatorPlatform()
     with progress() as report:
         config, remark = default_config(args.model, platform, args.output_root, ladder=True)
         directory = Pipeline(config, platform, report, command=typed(args)).run().directory
-    analysed, manifest = results.refreshed(directory), directory.manifest()
-    verify_outputs(analysed.summary)
+    found = Run.open(directory.path)
+    tell_outdated(found.save())
+    verify_outputs(found.summary)
     if args.json:
-        print_json(kernels_data(manifest, analysed.summary))
+        say_json(kernels_data(found))
     else:
-        terminal.show_evidence(directory, manifest, analysed.summary, remark)
-    verify_kernels(analysed.summary)
+        terminal.show_evidence(found, remark)
+    verify_kernels(found.summary)
     return 0

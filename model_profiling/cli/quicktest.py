@@ -23,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import RunError
     from model_profiling.installation import default_output
     from model_profiling.platforms.local import local_name
-    from model_profiling.report.printing import show_run
-    from model_profiling.run_directory import RunDirectory
+    from model_profiling.report import terminal
+    from sme2_kit.run import Run
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()
@@ -45,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
             )
         say(f"{stage} ok\n")
         sys.stdout.flush()
-    show_run(RunDirectory(runs), as_json=False)
+    terminal.show_run(Run.open(runs))
     return 0

@@ -1,7 +1,6 @@
 """`sme2-kit report`: a run for people to look at, as Markdown with pictures, as a page, or as one picture."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from model_profiling.saying import say
 if TYPE_CHECKING:
     from model_profiling.derived import Outdated
     from model_profiling.report.drawing import Artist
+    from sme2_kit.run import Run
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "latency", "operators")
@@ -43,14 +43,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.artifacts import MANIFEST
-    from model_profiling.derived import Outdated, notes
+    from model_profiling.cli.notes import tell_outdated
+    from model_profiling.derived import Outdated
     from model_profiling.errors import InputError
     from model_profiling.report.drawing import Artist
-    from model_profiling.report.printing import print_notes
     from model_profiling.runs import resolve
+    from sme2_kit.run import Run
 
     paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
-    args.forecast = resolve(args.forecast) if args.forecast else None
     if not paths:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
@@ -62,44 +62,35 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} holds no run", "Give the directory a pipeline wrote to.")
-    outdated: list[Outdated] = []
+    emulated = resolve(args.forecast) if args.forecast else None
     # The artist starts up while everything else is imported and read.
     with Artist() as artist:
-        if args.png:
-            written = [_picture(artist, paths[0], args, outdated.append)]
-        elif len(paths) > 1:
+        outdated: list[Outdated] = []
+        runs = [Run.open(path, emulated=emulated) for path in paths]
+        if len(runs) > 1:
             from model_profiling.report import combined
 
-            written = combined.write(artist, paths, args.output, args.title)
+            written = combined.write(runs, artist, args.output, args.title)
         else:
-            written = _report(artist, paths[0], args, outdated.append)
-    _say(written)
-    print_notes(notes(outdated))
-    return 0
-
-
-def _picture(artist: "Artist", path: Path, args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> Path:
-    from model_profiling.report import writing
-
-    output = args.output or path / f"{args.png}.png"
-    return writing.write_picture(artist, path, args.png, output, args.theme, args.width, tell)
-
-
-def _report(artist: "Artist", path: Path, args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> list[Path]:
-    from model_profiling.artifacts import REPORT
-    from model_profiling.report import writing
-
-    output = args.output or path / REPORT
-    # A name that ends in .html asks for the page and nothing else.
-    only_page = output.suffix == ".html"
-    page = args.html or args.open or only_page
-    written = writing.write_report(artist, path, output, args.title, not only_page, page, args.forecast, tell)
+            written, outdated = _write(runs[0], artist, args)
+    say("".join(f"{path}\n" for path in written))
+    tell_outdated(outdated)
     if args.open:
         import webbrowser
 
         webbrowser.open(written[-1].resolve().as_uri())
-    return written
+    return 0
 
 
-def _say(written: list[Path]) -> None:
-    say("".join(f"{path}\n" for path in written))
+def _write(run: "Run", artist: "Artist", args: argparse.Namespace) -> "tuple[list[Path], list[Outdated]]":
+    from model_profiling.artifacts import REPORT
+    from model_profiling.report.report_files import write_picture, write_report
+
+    if args.png:
+        picture = args.output or run.path / f"{args.png}.png"
+        return write_picture(run, artist, args.png, picture, args.theme, args.width)
+    output = args.output or run.path / REPORT
+    # A name that ends in .html asks for the page and nothing else.
+    only_page = output.suffix == ".html"
+    page = args.html or args.open or only_page
+    return write_report(run, artist, output, args.title, not only_page, page)

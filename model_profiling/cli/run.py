@@ -2,21 +2,21 @@
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
+from model_profiling.cli.notes import tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
-from model_profiling.saying import warn
+from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
-    from model_profiling.derived import Outdated
     from model_profiling.pipeline.config import Config
     from model_profiling.pipeline.pipeline import PipelineResult
     from model_profiling.platforms.base import Platform
+    from sme2_kit.run import Run
 
 HELP = "profile a .pte with acceleration on and off, side by side"
 
@@ -57,65 +57,66 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.derived import Outdated, notes
-    from model_profiling.report.printing import print_notes
-
-    outdated: list[Outdated] = []
-    try:
-        return _run(args, outdated.append)
-    finally:
-        # Also of a run that failed: what it did finish may have outdated a report.
-        print_notes(notes(outdated))
-
-
-def _run(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
     from model_profiling.analysis.ladder import verify_kernels, verify_outputs
+    from model_profiling.errors import KitError
     from model_profiling.pipeline.pipeline import Pipeline
-    from model_profiling.report import results
-    from model_profiling.report.printing import show_run
     from model_profiling.run_directory import RunDirectory
+    from sme2_kit.run import Run
 
     if args.analyze_partial:
-        return _analyze_partial(args, tell)
+        return _analyze_partial(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         config, remark = _config(args, platform)
         directory = RunDirectory(Path(config.output_root))
-        if args.analysis_only:
-            results.refreshed(directory, tell=tell)
-        else:
+        if not args.analysis_only:
             try:
                 result = Pipeline(config, platform, report, args.only, args.force, typed(args)).run()
-            finally:
+            except (KitError, KeyboardInterrupt):
                 # What did finish is worth its numbers even if another experiment failed.
-                results.refresh(directory, tell=tell)
+                if directory.manifest_path.is_file():
+                    tell_outdated(Run.open(directory.path).save())
+                raise
             remark = remark or _kept(result)
             if result.archived:
                 warn(f"note: the run before this one is kept as {directory.path}@{result.archived}\n")
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
                 warn(f"ran: {ran}; kept: {kept}\n")
-    if platform.timing != "measured":
-        verify_outputs(results.refreshed(directory).summary)
     if remark:
         warn(f"note: {remark}\n")
-    if not args.quiet:
-        show_run(directory, as_json=args.json)
-    if args.html:
-        _write_report(directory.path, sys.stderr if args.json else sys.stdout)
-    if any(record.mode == "trace" for record in directory.manifest().experiments.values()):
-        verify_kernels(results.refreshed(directory).summary)
+    found = Run.open(directory.path)
+    if found.manifest.timing != "measured":
+        verify_outputs(found.summary)
+    _show(found, args)
+    if any(record.mode == "trace" for record in found.manifest.experiments.values()):
+        verify_kernels(found.summary)
     return 0
 
 
-def _analyze_partial(args: argparse.Namespace, tell: "Callable[[Outdated], None]") -> int:
+def _show(run: "Run", args: argparse.Namespace) -> None:
+    """Write what derives from a run, print it, and write its report if that was asked for."""
+    from model_profiling.report import terminal
+    from model_profiling.saying import say_json
+
+    outdated = run.save()
+    if args.json and not args.quiet:
+        say_json(run.summary)
+    elif not args.quiet:
+        terminal.show_run(run)
+    if args.html:
+        written = "".join(f"{terminal.seen_from_here(path)}\n" for path in run.report(html=True))
+        (warn if args.json else say)(written)
+    tell_outdated(outdated)
+
+
+def _analyze_partial(args: argparse.Namespace) -> int:
     """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
     from model_profiling.errors import InputError
     from model_profiling.pipeline.config import load_config
     from model_profiling.pipeline.defaults import output_root_of
     from model_profiling.pipeline.partial import put_in_place
     from model_profiling.platforms.local import local_name
-    from model_profiling.report import results
-    from model_profiling.report.printing import show_run
+    from sme2_kit.run import Run
 
     if (args.model is None) == (args.config is None):
         raise InputError("give the .pte or --config of the run that was interrupted", "For example as it was typed.")
@@ -123,12 +124,8 @@ def _analyze_partial(args: argparse.Namespace, tell: "Callable[[Outdated], None]
     label = args.label or (config.label if config else None)
     root = Path(config.output_root) if config else args.output_root
     directory = put_in_place(root or output_root_of(args.model, args.platform or local_name()), label, sys.argv)
-    results.refreshed(directory, tell=tell)
     warn(f"note: a partial run, put in {directory.path}; the same command without --analyze-partial goes on\n")
-    if not args.quiet:
-        show_run(directory, as_json=args.json)
-    if args.html:
-        _write_report(directory.path, sys.stderr if args.json else sys.stdout)
+    _show(Run.open(directory.path), args)
     return 0
 
 
@@ -139,17 +136,6 @@ def _kept(result: "PipelineResult") -> str:
     when = max(result.manifest.experiments[name].finished for name in result.kept)
     what = ", ".join(result.kept) if result.ran else "nothing was measured: all of it"
     return f"{what} was there already, from {when}; --force measures again"
-
-
-def _write_report(directory: Path, say: TextIO) -> None:
-    from model_profiling.artifacts import REPORT
-    from model_profiling.report import writing
-    from model_profiling.report.drawing import Artist
-    from model_profiling.report.terminal import seen_from_here
-
-    with Artist() as artist:
-        written = writing.write_report(artist, directory, directory / REPORT, "", markdown=True, page=True)
-    say.write("".join(f"{seen_from_here(path)}\n" for path in written))
 
 
 def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:

@@ -193,15 +193,17 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
     from model_profiling.analysis.ladder import verify_kernels
     from model_profiling.analysis.xnntrace import read_log
+    from model_profiling.cli.notes import tell_outdated
     from model_profiling.errors import InputError
-    from model_profiling.report import results
     from model_profiling.report.kernel_view import kernel_view, log_view
-    from model_profiling.run_directory import RunDirectory
     from model_profiling.runs import resolve
+    from sme2_kit.run import Run
 
     only = resolve(args.sources[0]) if len(args.sources) == 1 else None
     if only is not None and only.is_dir():
-        summary = results.refreshed(RunDirectory(only)).summary
+        run = Run.open(only)
+        tell_outdated(run.save())
+        summary = run.summary
         if not any(experiment.coverage for experiment in summary.experiments.values()):
             raise InputError(f"{only} has no trace run", "Run an experiment with `mode: trace`.")
         written = _write(args.output, kernel_view(summary))

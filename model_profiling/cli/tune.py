@@ -9,7 +9,7 @@ from model_profiling.cli import counts as count_flags
 from model_profiling.cli.export import add_model, chosen_model, export_with_progress, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
-from model_profiling.saying import say
+from model_profiling.saying import say, say_json
 
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
@@ -31,7 +31,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.export.request import ExportRequest
     from model_profiling.platforms.local import LocalPlatform
-    from model_profiling.report.printing import print_json
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
     target, name = chosen_model(args)
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     with progress() as report:
         result = Tuner(request, LocalPlatform(), _exporting(args.force), report).run()
     if args.json:
-        print_json(result)
+        say_json(result)
     else:
         say(_as_text(result))
     return 0

@@ -1,42 +1,42 @@
 """Several runs side by side: platforms, dtypes, devices or models, in one Markdown file with pictures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling import files
+from model_profiling.analysis.run_view import RunView
 from model_profiling.derived import stamped
-from model_profiling.report import charts, markdown_report, numbers, writing
+from model_profiling.report import charts, markdown_report, numbers, report_files
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing import Artist
-from model_profiling.report.run import Run
 from model_profiling.report.theme import LIGHT, Theme
 from model_profiling.report.words import comparison_sentence
 
 OUTPUT = Path("combined_report.md")
 
 
-def write(artist: Artist, paths: list[Path], output: Path | None, title: str = "") -> list[Path]:
+def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: str = "") -> list[Path]:
     """Write the report, by default into the current directory."""
     output = output or OUTPUT
-    runs = [writing.read(path).run for path in paths]
     drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
 
     def write_stamped(path: Path, data: bytes) -> None:
         files.write_bytes(path, stamped(data, path.suffix, [run.sources for run in runs]))
 
-    pictures = writing.write_pictures(drawings, output, write_stamped)
+    pictures = report_files.write_pictures(drawings, output, write_stamped)
     write_stamped(output, markdown_report.render(report(runs, title), pictures).encode())
     return [output]
 
 
-def report(runs: list[Run], title: str = "") -> Report:
+def report(runs: Sequence[RunView], title: str = "") -> Report:
     sections = [_speed(runs), _shares(runs), _movers(runs), _machines(runs)]
     subtitle = " · ".join(dict.fromkeys(run.summary.model for run in runs))
     found = [section for section in sections if section is not None]
     return Report(title or f"{len(runs)} runs side by side", subtitle, _sentences(runs), found)
 
 
-def names(runs: list[Run]) -> list[str]:
+def names(runs: Sequence[RunView]) -> list[str]:
     """What to call each run: model and platform, and its directory where these do not tell runs apart."""
     short = [title(run) for run in runs]
     longer = [f"{name}, {cpu(run)}" if short.count(name) > 1 else name for name, run in zip(short, runs, strict=True)]
@@ -45,7 +45,7 @@ def names(runs: list[Run]) -> list[str]:
     ]
 
 
-def pictures_of(runs: list[Run], width: int, theme: Theme) -> dict[str, charts.Spec]:
+def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, charts.Spec]:
     """Speedups with intervals, and categories of every compared experiment."""
     found: dict[str, charts.Spec] = {}
     speed, parts = [], []
@@ -68,7 +68,7 @@ def pictures_of(runs: list[Run], width: int, theme: Theme) -> dict[str, charts.S
     return found
 
 
-def _labelled(run: Run) -> list[tuple[str, str]]:
+def _labelled(run: RunView) -> list[tuple[str, str]]:
     """Experiments with their short names, each once."""
     labels: dict[str, str] = {}
     for comparison in run.summary.comparisons:
@@ -78,7 +78,7 @@ def _labelled(run: Run) -> list[tuple[str, str]]:
     return list(labels.items())
 
 
-def _sentences(runs: list[Run]) -> list[str]:
+def _sentences(runs: Sequence[RunView]) -> list[str]:
     found = []
     for name, run in zip(names(runs), runs, strict=True):
         if not run.measured:
@@ -90,7 +90,7 @@ def _sentences(runs: list[Run]) -> list[str]:
     return found
 
 
-def _speed(runs: list[Run]) -> Section | None:
+def _speed(runs: Sequence[RunView]) -> Section | None:
     columns = ("run", "experiment", "median", "MAD", "p95", "runs")
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
@@ -106,7 +106,7 @@ def _speed(runs: list[Run]) -> Section | None:
     return Section("latency", "Latency", [Table("latency", columns, rows), Picture("speedups", caption)])
 
 
-def _shares(runs: list[Run]) -> Section | None:
+def _shares(runs: Sequence[RunView]) -> Section | None:
     rows: list[tuple[Cell, ...]] = []
     sentences = []
     order: list[str] = []
@@ -127,7 +127,7 @@ def _shares(runs: list[Run]) -> Section | None:
     return Section("categories", "Where the time goes", blocks)
 
 
-def _movers(runs: list[Run]) -> Section | None:
+def _movers(runs: Sequence[RunView]) -> Section | None:
     """What to do next, run by run: the finding that would gain most."""
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
@@ -140,7 +140,7 @@ def _movers(runs: list[Run]) -> Section | None:
     return Section("advice", "What to do next", [Table("advice", ("run", "finding", "predicted gain", "next"), rows)])
 
 
-def _machines(runs: list[Run]) -> Section:
+def _machines(runs: Sequence[RunView]) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         failed = [experiment for experiment, record in run.manifest.experiments.items() if record.status != "ok"]

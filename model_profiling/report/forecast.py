@@ -1,6 +1,6 @@
 """A forecast as text: the predicted shift under each assumption, and what SME2 leaves as it is."""
 
-from model_profiling.analysis.forecast import Forecast, Left
+from model_profiling.analysis.forecast import Forecast, RemainingOperator
 from model_profiling.report.terminal import table
 from model_profiling.report.words import unique_labels
 from model_profiling.saying import say
@@ -8,7 +8,7 @@ from model_profiling.saying import say
 _MOST_LEFT = 5
 
 
-def left_operators(forecast: Forecast) -> list[tuple[str, Left]]:
+def left_operators(forecast: Forecast) -> list[tuple[str, RemainingOperator]]:
     """The costliest operators that SME2 leaves as they are, by names that are told apart."""
     names = unique_labels((entry.name, entry.instruction) for entry in forecast.left)
     return list(zip(names, forecast.left, strict=True))[:_MOST_LEFT]

@@ -17,15 +17,15 @@ from markupsafe import Markup
 
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
+from model_profiling.analysis.run_view import RunView, Timeline
 from model_profiling.report.blocks import Report
-from model_profiling.report.run import Run, Timeline
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("table.js", "whatif.js", "timeline.js", "theme.js")
 
 
-def page(run: Run, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
+def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
     """The whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light theme."""
     script = _script()
     return (
@@ -63,7 +63,7 @@ def _script() -> str:
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
 
 
-def _data(run: Run) -> dict[str, Any]:
+def _data(run: RunView) -> dict[str, Any]:
     """What the scripts need: categories for what-if, one execution for the timeline, colours for both."""
     metrics = run.summary.metrics
     experiments = {}

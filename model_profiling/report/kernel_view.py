@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from model_profiling.analysis.coverage import Coverage, CoveredOperator
     from model_profiling.analysis.dumps import AnalysisSummary
     from model_profiling.analysis.kernels import KernelCalls
+    from model_profiling.analysis.run_view import RunView
     from model_profiling.analysis.xnntrace import TracedKernel
-    from model_profiling.run_directory import Manifest
 
 
-def kernels_data(manifest: Manifest, summary: AnalysisSummary) -> dict[str, object]:
+def kernels_data(run: RunView) -> dict[str, object]:
     """kernels.json: per experiment the features in force, the kernels of each operator, and the coverage."""
     return {
-        "model": summary.model,
-        "platform": summary.platform,
+        "model": run.summary.model,
+        "platform": run.summary.platform,
         "experiments": {
             name: {
-                "features": manifest.experiments[name].features,
+                "features": run.manifest.experiments[name].features,
                 "coverage": experiment.coverage,
                 "kernels": experiment.kernels,
             }
-            for name, experiment in summary.experiments.items()
+            for name, experiment in run.summary.experiments.items()
             if experiment.coverage is not None
         },
     }

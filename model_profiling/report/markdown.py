@@ -2,15 +2,14 @@
 
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence
-from model_profiling.run_directory import Manifest
 
 
-def pipeline_summary(manifest: Manifest, summary: AnalysisSummary) -> str:
+def pipeline_summary(run: RunView) -> str:
     """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
-    metrics = summary.metrics
-    assert metrics is not None
+    manifest, summary, metrics = run.manifest, run.summary, run.metrics
     partial = ", partial run" if any(record.partial for record in manifest.experiments.values()) else ""
     lines = [f"# {text(summary.model)} on {text(summary.platform)}{partial}", ""]
     lines += [f"- {text(comparison_sentence(comparison))}" for comparison in metrics.comparisons]

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
@@ -15,8 +16,11 @@ from model_profiling.analysis.whatif import Prediction
 from model_profiling.report import numbers
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost, unique_labels
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.run_directory import Manifest
 from model_profiling.saying import paint, say
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.run_view import RunView
 
 MOST_OPERATORS = 6
 _MOST_ADVICE = 3
@@ -58,28 +62,27 @@ class Style:
         return ("█" if self.blocks else "#") * filled + ("·" if self.blocks else ".") * (width - filled)
 
 
-def show_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary) -> None:
-    say(render_run(directory, manifest, summary, Style.of_stdout()))
+def show_run(run: "RunView") -> None:
+    say(render_run(run, Style.of_stdout()))
 
 
 def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS) -> None:
     say("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n")
 
 
-def render_run(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> str:
+def render_run(run: "RunView", style: Style) -> str:
     """A run as text: latency, comparison, agreement, where the time goes, what to do, where the files are."""
-    metrics = summary.metrics
-    assert metrics is not None
+    manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
-        return "\n".join([*lines, *_evidence(directory, manifest, summary, style)]) + "\n"
+        return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
     lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
     lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
-    lines += ["", *_analysis(summary, style), _files(directory, style)]
+    lines += ["", *_analysis(summary, style), _files(run.path, style)]
     return "\n".join(lines) + "\n"
 
 
@@ -92,10 +95,9 @@ def _wrapped(sentence: str, indent: int = 4) -> str:
     return f"\n{' ' * indent}".join(textwrap.wrap(sentence, _WIDTH - indent, break_long_words=False))
 
 
-def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, style: Style) -> list[str]:
+def _evidence(run: "RunView", style: Style) -> list[str]:
     """A run without times: what ran, and whether it computed the same."""
-    metrics = summary.metrics
-    assert metrics is not None
+    manifest, summary, metrics = run.manifest, run.summary, run.metrics
     lines = _agreement_lines(metrics, style)
     lines += [*_remarks(manifest, metrics, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
@@ -103,11 +105,11 @@ def _evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSumm
     for name, coverage in covered.items():
         lines += [*coverage_lines(name, coverage, detail=name == best), *([""] if name == best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
-    return [*lines, _files(directory, style)]
+    return [*lines, _files(run.path, style)]
 
 
-def _files(directory: RunDirectory, style: Style) -> str:
-    return f"  {style.dim('files')}  {seen_from_here(directory.path)}"
+def _files(path: Path, style: Style) -> str:
+    return f"  {style.dim('files')}  {seen_from_here(path)}"
 
 
 def seen_from_here(path: Path) -> Path:
@@ -258,9 +260,9 @@ def show_comparison(comparison: ProfileComparison) -> None:
     say("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n")
 
 
-def show_evidence(directory: RunDirectory, manifest: Manifest, summary: AnalysisSummary, remark: str) -> None:
+def show_evidence(run: "RunView", remark: str) -> None:
     """What `sme2-kit kernels` prints."""
     style = Style.of_stdout()
-    cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
-    lines = ["", f"{style.bold(summary.model)} on {cpu}", "", *_evidence(directory, manifest, summary, style)]
+    cpu = run.manifest.environment.get("cpu", run.manifest.environment.get("arch"))
+    lines = ["", f"{style.bold(run.summary.model)} on {cpu}", "", *_evidence(run, style)]
     say("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n")

@@ -13,6 +13,7 @@ from model_profiling import files
 from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.dumps import ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison, compare
+from model_profiling.analysis.run_view import RunView
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult
@@ -22,7 +23,7 @@ from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
-from model_profiling.report import results
+from model_profiling.report import artifact_files
 from model_profiling.run_directory import Turn, experiment_file
 from model_profiling.tune.variants import Variant, first_round, second_round
 
@@ -142,7 +143,9 @@ class Tuner:
         if self._request.force:
             shutil.rmtree(self._home / "profile", ignore_errors=True)
         directory = Pipeline(parse_config(raw, "(tune)"), self._platform, self._report).run().directory
-        return results.refreshed(directory).summary.experiments[name]
+        run = RunView.open(directory.path)
+        artifact_files.save(run)
+        return run.summary.experiments[name]
 
     def _round(self, number: int, base: Variant, variants: list[Variant]) -> dict[str, Tried]:
         """Export what is missing, measure it all side by side unless exactly that was measured before, and compare."""

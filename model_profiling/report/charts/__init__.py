@@ -4,19 +4,19 @@ Each function is data in, specification out. `width` is that of the whole pictur
 shrunk, so that a phone shows letters one can read.
 """
 
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report.charts.latency import latency
 from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
-from model_profiling.report.run import Run
 from model_profiling.report.theme import Theme
 from model_profiling.report.words import unique_labels
 
 __all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
 
 
-def of_run(run: Run, width: int, theme: Theme) -> dict[str, Spec]:
+def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
     """All pictures of a run by name: `shift`, `latency`, `operators`, `forecast`; a second comparison's end in `_2`."""
 
     def title(what: str) -> str:

@@ -1,11 +1,11 @@
 """What a report says, section by section, as blocks that every format can draw."""
 
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report.blocks import Report, Section
 from model_profiling.report.content import forecast, headline, kernels, latency, method, reproduce, structure, time
-from model_profiling.report.run import Run
 
 
-def report(run: Run, title: str = "") -> Report:
+def report(run: RunView, title: str = "") -> Report:
     """Everything there is to say of one run. An emulated run has no section that speaks of time."""
     sections: list[Section | None] = [
         latency.section(run),

@@ -1,15 +1,15 @@
 """What SME2 would change here: predictions, from times measured without it and an emulated run's kernels."""
 
-from model_profiling.analysis.forecast import Forecast, Left
+from model_profiling.analysis.forecast import Forecast, RemainingOperator
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.forecast import left_operators
-from model_profiling.report.run import Run
 
 _CAPTION = "Predicted: the same work with SME2, by operator category, in time and in share of the time."
 
 
-def section(run: Run) -> Section | None:
+def section(run: RunView) -> Section | None:
     if not run.forecasts:
         return None
     blocks: list[Block] = [
@@ -33,7 +33,7 @@ def section(run: Run) -> Section | None:
     return Section("forecast", "With SME2 (predicted)", blocks)
 
 
-def _left(name: str, entry: Left) -> str:
+def _left(name: str, entry: RemainingOperator) -> str:
     why = f"; {entry.why_not}" if entry.why_not else ""
     return f"{name} ({entry.category}): {numbers.ms(entry.ms)}{why}"
 

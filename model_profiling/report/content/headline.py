@@ -1,27 +1,27 @@
 """The few sentences that everyone reads: what was measured, where, how fast, what shifted, what next."""
 
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
-from model_profiling.report.run import Run
 from model_profiling.report.words import comparison_sentence, forecast_sentence
 
 
-def title(run: Run) -> str:
+def title(run: RunView) -> str:
     partial = ", partial run" if any(record.partial for record in run.manifest.experiments.values()) else ""
     return f"{run.summary.model} on {run.summary.platform}{partial}"
 
 
-def cpu(run: Run) -> str:
+def cpu(run: RunView) -> str:
     environment = run.manifest.environment
     return str(environment.get("cpu") or environment.get("device") or environment.get("arch") or "unknown CPU")
 
 
-def subtitle(run: Run) -> str:
+def subtitle(run: RunView) -> str:
     emulated = "" if run.measured else ", emulated"
     parts = [f"{cpu(run)}{emulated}", run.summary.dtype, run.manifest.updated[:10], f"kit {run.manifest.kit_version}"]
     return " · ".join(part for part in parts if part)
 
 
-def sentences(run: Run) -> list[str]:
+def sentences(run: RunView) -> list[str]:
     """At most a handful; what failed or is missing comes before what was found."""
     failed = [name for name, record in run.manifest.experiments.items() if record.status != "ok"]
     found = [f"{name} failed, so nothing is said of it." for name in failed]
@@ -39,7 +39,7 @@ def sentences(run: Run) -> list[str]:
     return found
 
 
-def _latency(run: Run) -> list[str]:
+def _latency(run: RunView) -> list[str]:
     metrics = run.summary.metrics
     if metrics is None:
         return []
@@ -60,7 +60,7 @@ def _latency(run: Run) -> list[str]:
     return found
 
 
-def _emulated(run: Run) -> list[str]:
+def _emulated(run: RunView) -> list[str]:
     """What an emulator can show: which operators and kernels ran, and nothing of time."""
     counts = []
     for name, experiment in run.summary.experiments.items():

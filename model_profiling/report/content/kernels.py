@@ -5,16 +5,16 @@ from collections import Counter
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.category_table import PACKED_TYPES
 from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import kernel
 from model_profiling.report.kernel_view import kernel_counts, operator_names
-from model_profiling.report.run import Run
 
 _COMPUTE = ("CONV", "GEMM")
 
 
-def section(run: Run) -> Section | None:
+def section(run: RunView) -> Section | None:
     if not run.summary.experiments:
         return None
     arm = run.manifest.environment.get("arch") != "x86_64"
@@ -31,7 +31,7 @@ def section(run: Run) -> Section | None:
     return Section("kernels", "Kernels", blocks)
 
 
-def _covered(run: Run) -> list[Block]:
+def _covered(run: RunView) -> list[Block]:
     """What trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why not."""
     blocks: list[Block] = []
     traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
@@ -60,7 +60,7 @@ def _coverage_table(coverage: Coverage) -> Table:
     return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
-def _paths(run: Run) -> Table:
+def _paths(run: RunView) -> Table:
     """One row per operator kind and path, with how many operators took it in each experiment."""
     names = list(run.summary.experiments)
     counts = {name: _count(experiment.breakdown) for name, experiment in run.summary.experiments.items()}

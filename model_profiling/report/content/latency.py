@@ -1,16 +1,16 @@
 """Latency: the distribution of untraced executions, comparisons with intervals, and whether to believe them."""
 
 from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.run import Run
 from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost
 
 _COLUMNS = ("experiment", "switched off", "median", "MAD", "p95", "runs", "launches", "tracer cost")
 _SPREAD = ("experiment", "min", "p90", "p99", "max", "CV", "between launches", "drift", "outliers")
 
 
-def section(run: Run) -> Section | None:
+def section(run: RunView) -> Section | None:
     metrics = run.summary.metrics
     if metrics is None:
         return None
@@ -73,7 +73,7 @@ def _times(*values: float) -> list[Number]:
     return [Number(numbers.ms(value), value) for value in values]
 
 
-def _outputs(run: Run) -> list[Block]:
+def _outputs(run: RunView) -> list[Block]:
     """Whether the outputs agree: speed without it is worth nothing."""
     metrics = run.summary.metrics
     assert metrics is not None

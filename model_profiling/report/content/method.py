@@ -1,15 +1,15 @@
 """How the numbers came about: what was not measured, on which machine and in which order."""
 
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Paragraph, Section, Table
 from model_profiling.report.content.headline import cpu
-from model_profiling.report.run import Run
 from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
 
 _HIDDEN = ("cpu", "arch", "memory_bytes", "load_1m_5m_15m")
 
 
-def not_measured(run: Run) -> Section:
+def not_measured(run: RunView) -> Section:
     """Say what a reader might take for granted and this run does not show."""
     items = []
     for name, record in run.manifest.experiments.items():
@@ -37,12 +37,12 @@ def not_measured(run: Run) -> Section:
     return Section("not_measured", "What was not measured", [Bullets(items)])
 
 
-def _said(run: Run, note: str) -> bool:
+def _said(run: RunView, note: str) -> bool:
     """Failures are listed first, in the manifest's words."""
     return any(note.startswith(f"{name} failed:") for name in run.manifest.experiments)
 
 
-def environment(run: Run) -> Section:
+def environment(run: RunView) -> Section:
     """The machine, the features in force, and the order in which executions took turns."""
     values = dict(run.manifest.environment)
     rows: list[tuple[Cell, ...]] = [("CPU", cpu(run)), ("architecture", str(values.get("arch", "not known")))]
@@ -66,7 +66,7 @@ def environment(run: Run) -> Section:
     return Section("environment", "Environment and method", blocks)
 
 
-def _experiments(run: Run) -> Table:
+def _experiments(run: RunView) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, record in run.manifest.experiments.items():
         off = ", ".join(record.features.disabled) if record.features else ", ".join(record.disable_features)

@@ -4,15 +4,15 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from model_profiling.analysis.run_view import RunView
 from model_profiling.artifacts import ExportRecord
 from model_profiling.export.command import repeated, typed
 from model_profiling.export.request import ExportRequest
 from model_profiling.report.blocks import Block, Cell, Code, Paragraph, Section, Table
-from model_profiling.report.run import Run
 from model_profiling.run_directory import Manifest
 
 
-def section(run: Run) -> Section:
+def section(run: RunView) -> Section:
     manifest, model = run.manifest, run.manifest.model
     base = str(manifest.config.get("directory") or "")
     blocks: list[Block] = []

@@ -2,15 +2,15 @@
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.movement import Chain, DataMovement, InversePair
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
 from model_profiling.report.content.time import source
-from model_profiling.report.run import Run
 
 _MOST_CHAINS = 10
 
 
-def portable(run: Run) -> Section | None:
+def portable(run: RunView) -> Section | None:
     """Operators that ran outside every delegate, with the export's reason where it gave one."""
     if not run.summary.experiments:
         return None
@@ -30,7 +30,7 @@ def portable(run: Run) -> Section | None:
     return Section("portable", "Portable operators", blocks)
 
 
-def _portable_row(run: Run, operator: str, members: list[InstanceTime]) -> tuple[Cell, ...]:
+def _portable_row(run: RunView, operator: str, members: list[InstanceTime]) -> tuple[Cell, ...]:
     """All instances of one portable operator together, with the first places they come from."""
     ms, part = sum(entry.ms for entry in members), sum(entry.share for entry in members)
     times = (Number(numbers.ms(ms), ms), Number(numbers.share(part), part)) if run.measured else ()
@@ -40,12 +40,12 @@ def _portable_row(run: Run, operator: str, members: list[InstanceTime]) -> tuple
     return (operator, count, *times, _reason(run, operator), ", ".join(places[:2]) + more)
 
 
-def _reason(run: Run, operator: str) -> str:
+def _reason(run: RunView, operator: str) -> str:
     export = run.manifest.model.export
     return (export.delegation.why_not(operator) if export else "") or "not known"
 
 
-def movement(run: Run) -> Section | None:
+def movement(run: RunView) -> Section | None:
     """Transposes, copies, pads and converts: how much, in which chains, and which undo each other."""
     if not run.summary.experiments:
         return None

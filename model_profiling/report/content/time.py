@@ -5,16 +5,16 @@ from pathlib import Path
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison
+from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Block, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.run import Run
 from model_profiling.report.words import unique_labels
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
 MOST_OPERATORS = 15
 
 
-def categories(run: Run) -> Section | None:
+def categories(run: RunView) -> Section | None:
     if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []
@@ -39,7 +39,7 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}_{number}"
 
 
-def _changes(run: Run, comparison: ProfileComparison) -> Table:
+def _changes(run: RunView, comparison: ProfileComparison) -> Table:
     before, after = run.sides(comparison.before, comparison.after)
     columns = ("category", before, "share", after, "share", "times faster", "95 % interval")
     rows = [_change_row(change.name, change) for change in comparison.categories]
@@ -76,7 +76,7 @@ def _alone(name: str, breakdown: Breakdown) -> Table:
     return Table("categories", ("category", name, "share", "operators"), rows)
 
 
-def operators(run: Run) -> Section | None:
+def operators(run: RunView) -> Section | None:
     """Every operator at its place in the graph, costliest first; without times where they mean nothing."""
     if not run.shown:
         return None
@@ -117,7 +117,7 @@ def _places(breakdown: Breakdown) -> dict[tuple[int, str], InstanceTime]:
     return {(entry.instruction, entry.name): entry for entry in breakdown.instances}
 
 
-def _operator_changes(run: Run, comparison: ProfileComparison) -> Table:
+def _operator_changes(run: RunView, comparison: ProfileComparison) -> Table:
     before, after = run.sides(comparison.before, comparison.after)
     old, new = (_places(run.summary.experiments[n].breakdown) for n in (comparison.before, comparison.after))
     rows = []
@@ -150,7 +150,7 @@ def _kernels(was: InstanceTime | None, now: InstanceTime | None) -> str:
     return f"{first} → {second}" if first and second and first != second else second or first
 
 
-def _operators_alone(run: Run, name: str) -> Table:
+def _operators_alone(run: RunView, name: str) -> Table:
     breakdown = run.summary.experiments[name].breakdown
     rows = []
     entries = sorted(breakdown.instances, key=lambda entry: -entry.ms) if run.measured else breakdown.instances
@@ -177,7 +177,7 @@ def _with_sources(columns: tuple[str, ...], rows: Iterable[tuple[Cell, ...]]) ->
     return Table("operators", columns, rows, short=MOST_OPERATORS)
 
 
-def advice(run: Run) -> Section | None:
+def advice(run: RunView) -> Section | None:
     if not run.measured:
         return None
     blocks: list[Block] = []

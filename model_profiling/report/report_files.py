@@ -3,74 +3,41 @@
 import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.dumps import Analysed
-from model_profiling.analysis.forecast import forecasts, read_side
-from model_profiling.analysis.summary import analyse_run
+from model_profiling.analysis.run_view import RunView
 from model_profiling.artifacts import REPORT, TRACE
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError
-from model_profiling.report import charts, content, markdown_report, perfetto, results
+from model_profiling.report import charts, content, markdown_report, perfetto
+from model_profiling.report.artifact_files import write_artifacts
 from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, squeezed
-from model_profiling.report.run import Run, load
 from model_profiling.report.theme import LIGHT, THEMES
-from model_profiling.run_directory import RunDirectory
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A run that is ready to be reported on, and what writes down what derives from it."""
-
-    directory: RunDirectory
-    run: Run
-    analysed: Analysed
-    writer: DerivedWriter
-
-    def write_derived(self) -> None:
-        results.write(self.writer, self.directory, self.run.manifest, self.analysed, load_table())
-
-
-def read(path: Path, emulated: Path | None = None) -> Loaded:
-    """Analyse a run directory and make it ready for reports; with an emulated run, also predict what SME2 changes."""
-    directory = RunDirectory(path)
-    directory.manifest()  # says what is wrong with the directory, if anything is
-    writer = DerivedWriter(directory, emulated=emulated)
-    analysed = analyse_run(directory, directory.manifest(), load_table())
-    run = load(directory, analysed, writer.sources)
-    if emulated is not None:
-        run = replace(run, forecasts=tuple(forecasts((run.manifest, run.summary), read_side(emulated))))
-    return Loaded(directory, run, analysed, writer)
 
 
 def write_report(
+    run: RunView,
     artist: Artist,
-    path: Path,
     output: Path,
     title: str = "",
     markdown: bool = True,
     page: bool = False,
-    emulated: Path | None = None,
-    tell: Callable[[Outdated], None] = lambda outdated: None,
-) -> list[Path]:
-    """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`; say what is written.
+) -> tuple[list[Path], list[Outdated]]:
+    """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`.
 
-    Reports and pictures of an earlier state of the run are removed; `tell` hears of each.
+    Returns what was written, and which files of an earlier state of the run that outdates.
     """
-    loaded = read(path, emulated)
-    run, writer = loaded.run, loaded.writer
+    writer = DerivedWriter(run)
     drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
     narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
     small = {name: artist.svg(spec) for name, spec in narrow.items()}
     # All else is done while the artist draws.
-    loaded.write_derived()
+    write_artifacts(run, writer)
     report = content.report(run, title)
-    renew = _renew(path, output, title, page and markdown, emulated)
-    written = _write_trace(loaded, output.with_name(TRACE), renew) if markdown else []
+    renew = _renew(run, output, title, page and markdown)
+    written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown else []
     if markdown:
         pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
         writer.write_text(output, markdown_report.render(report, pictures), renew)
@@ -81,22 +48,20 @@ def write_report(
         figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
         written.append(output.with_suffix(".html"))
         writer.write_text(written[-1], html.page(run, report, figures), renew)
-    for outdated in writer.finish():
-        tell(outdated)
-    return written
+    return written, writer.finish()
 
 
-def _renew(path: Path, output: Path, title: str, page: bool, emulated: Path | None) -> str:
+def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
     """The command that writes this report again."""
     words = ["report {dir}"]
     if page:
         words.append("--html")
-    if output.resolve() != (path / REPORT).resolve():
-        words.append(_to(path, output))
+    if output.resolve() != (run.path / REPORT).resolve():
+        words.append(_to(run.path, output))
     if title:
         words.append(f"--title {shlex.quote(title)}")
-    if emulated is not None:
-        words.append(f"--forecast {shlex.quote(str(emulated))}")
+    if run.emulated is not None:
+        words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
     return " ".join(words)
 
 
@@ -122,39 +87,30 @@ def write_pictures(
     return pictures
 
 
-def _write_trace(loaded: Loaded, output: Path, renew: str) -> list[Path]:
+def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) -> list[Path]:
     """The trace, unless times mean nothing."""
-    if not loaded.run.measured or not loaded.run.shown:
+    if not run.measured or not run.shown:
         return []
-    profiles = {name: loaded.analysed.profiles[name] for name in loaded.run.shown}
-    trace = {**perfetto.trace(loaded.run.summary.model, profiles), "sources": loaded.writer.sources}
-    loaded.writer.write_bytes(output, msgspec.json.encode(trace), renew)
+    profiles = {name: run.profiles[name] for name in run.shown}
+    trace = {**perfetto.trace(run.summary.model, profiles), "sources": run.sources}
+    writer.write_bytes(output, msgspec.json.encode(trace), renew)
     return [output]
 
 
 def write_picture(
-    artist: Artist,
-    path: Path,
-    name: str,
-    output: Path,
-    theme: str,
-    width: int,
-    tell: Callable[[Outdated], None] = lambda outdated: None,
-) -> Path:
+    run: RunView, artist: Artist, name: str, output: Path, theme: str, width: int
+) -> tuple[list[Path], list[Outdated]]:
     """One picture at paper quality; the name's ending says the format."""
-    loaded = read(path)
-    run = loaded.run
     specs = charts.of_run(run, width, THEMES[theme])
     if name not in specs:
         why = "its times are emulated" if not run.measured else "nothing that it shows was measured"
         known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
         raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
     drawing = artist.draw(specs[name], PAPER_SCALE).result()
-    renew = f"report {{dir}} --png {name} --theme {theme} --width {width} {_to(path, output)}"
+    renew = f"report {{dir}} --png {name} --theme {theme} --width {width} {_to(run.path, output)}"
+    writer = DerivedWriter(run)
     # Everything that derives from the run is of the same state of it.
-    loaded.write_derived()
+    write_artifacts(run, writer)
     data = drawing.svg.encode() if output.suffix == ".svg" else squeezed(drawing.png)
-    loaded.writer.write_bytes(output, data, renew)
-    for outdated in loaded.writer.finish():
-        tell(outdated)
-    return output
+    writer.write_bytes(output, data, renew)
+    return [output], writer.finish()

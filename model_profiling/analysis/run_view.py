@@ -1,0 +1,170 @@
+"""A run as everything that comes after it sees it: opened once, read and analysed when first asked, and only once."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from model_profiling import artifacts, files
+from model_profiling.analysis.categories import CategoryTable, load_table
+from model_profiling.analysis.dumps import Analysed, AnalysisSummary, analyse_dumps
+from model_profiling.analysis.forecast import Forecast, forecasts
+from model_profiling.analysis.latency import latency_turns
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.spans import Span, typical_execution, typical_spans
+from model_profiling.analysis.summary import analyse_run, has_times
+from model_profiling.derived import fingerprint
+from model_profiling.errors import InputError
+from model_profiling.run_directory import Manifest, RunDirectory, Turn
+
+# `--categories builtin`: forget the table that the run remembers.
+BUILT_IN = "builtin"
+_View = TypeVar("_View", bound="RunView")
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One execution of an experiment, spans in order; `execution` is its number in the dump."""
+
+    execution: int
+    spans: list[Span]
+
+
+class RunView:
+    """One run directory, or one bare ETDump, of which less is known: it has no manifest, no latency and no turns.
+
+    `path` is as the user wrote it. With `emulated`, a run of the same model under an emulator, there are forecasts.
+    """
+
+    def __init__(self, path: Path, table: CategoryTable, emulated: "RunView | None" = None) -> None:
+        self.path = path
+        self.table = table
+        self.emulated = emulated
+        # What it is made from, as it is now: taken before anything is read, so that a change in between is noticed.
+        self.sources = "" if path.is_file() else fingerprint(self.run_directory, categories=table.identity)
+
+    @classmethod
+    def open(
+        cls: type[_View], path: str | Path, categories: str | Path | None = None, emulated: str | Path | None = None
+    ) -> _View:
+        """Open a run directory or an ETDump; `categories` extends the category table, now and in later commands."""
+        path = Path(path)
+        if not path.exists():
+            raise InputError(f"there is no run at {path}", "Check the path; `sme2-kit run` prints it.")
+        if path.is_dir():
+            RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
+        other = cls.open(emulated, categories) if emulated is not None else None
+        return cls(path, _table(path, categories), other)
+
+    @property
+    def directory(self) -> str:
+        return str(self.path)
+
+    @property
+    def run_directory(self) -> RunDirectory:
+        if self.path.is_file():
+            raise InputError(
+                f"{self.path} is a bare ETDump, without a run directory around it",
+                "It tells operators and categories; for the rest, measure the model with sme2-kit run.",
+            )
+        return RunDirectory(self.path)
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        return self.run_directory.manifest()
+
+    @functools.cached_property
+    def analysed(self) -> Analysed:
+        if self.path.is_file():
+            return analyse_dumps([self.path], self.table)
+        return analyse_run(self.run_directory, self.manifest, self.table)
+
+    @property
+    def summary(self) -> AnalysisSummary:
+        return self.analysed.summary
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        return self.analysed.profiles
+
+    @property
+    def metrics(self) -> Metrics:
+        metrics = self.summary.metrics
+        if metrics is None:
+            self.run_directory  # noqa: B018 - says why there are none
+        assert metrics is not None
+        return metrics
+
+    @functools.cached_property
+    def turns(self) -> dict[str, list[Turn]]:
+        """The turns of each finished experiment that may be called latency."""
+        done = {name: record for name, record in self.manifest.experiments.items() if record.status == "ok"}
+        return {n: latency_turns(r, self.run_directory.samples(self.manifest, n)) for n, r in done.items()}
+
+    @functools.cached_property
+    def timelines(self) -> dict[str, Timeline]:
+        """One typical execution of each experiment that has times."""
+        return {
+            name: Timeline(typical_execution(profile), typical_spans(profile))
+            for name, profile in self.profiles.items()
+            if has_times(self.manifest, name)
+        }
+
+    @functools.cached_property
+    def forecasts(self) -> list[Forecast]:
+        """What SME2 would change, if an emulated run is there to tell."""
+        return forecasts(self, self.emulated) if self.emulated is not None else []
+
+    @property
+    def measured(self) -> bool:
+        """Whether times mean anything: an emulator's do not, and are never shown."""
+        return self.summary.timing == "measured"
+
+    def sides(self, before: str, after: str) -> tuple[str, str]:
+        """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
+        records = self.manifest.experiments
+        if before not in records or after not in records:
+            return before, after
+        off, on = (set(records[name].disable_features) for name in (before, after))
+        if off > on:
+            switched = "+".join(sorted(off - on))
+            return f"{switched} off", f"{switched} on"
+        return before, after
+
+    @property
+    def shown(self) -> list[str]:
+        """Experiments whose operators are shown: the timed ones; where nothing was, the one that uses SME2 most."""
+        experiments = self.summary.experiments
+        if self.measured:
+            return [name for name in experiments if has_times(self.manifest, name)]
+        covered = {name: e.coverage.on_sme2 or 0 for name, e in experiments.items() if e.coverage is not None}
+        return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
+
+    @property
+    def alone(self) -> list[str]:
+        """Shown experiments that take part in no comparison."""
+        compared = {name for c in self.summary.comparisons for name in (c.before, c.after)}
+        return [name for name in self.shown if name not in compared]
+
+    @property
+    def of_interest(self) -> list[str]:
+        """The experiments a reader wants faster: the later side of each comparison, else all."""
+        later = dict.fromkeys(c.after for c in self.summary.comparisons)
+        return [*later, *self.alone] if later else self.shown
+
+    def remember_categories(self) -> None:
+        """Keep the user's category table with the run, or forget the one that is kept."""
+        kept = self.path / artifacts.CATEGORIES
+        if self.table.text:
+            files.write_bytes(files.inside(self.path, kept), self.table.text)
+        elif kept.is_file():
+            kept.unlink()
+
+
+def _table(path: Path, categories: str | Path | None) -> CategoryTable:
+    """The table that is asked for, else the one that the run remembers, else the built-in one."""
+    if categories is not None:
+        return load_table(None if str(categories) == BUILT_IN else Path(categories))
+    kept = path / artifacts.CATEGORIES
+    return load_table(kept) if path.is_dir() and kept.is_file() else load_table()

@@ -1,0 +1,79 @@
+"""What derives from a run, written beside it: analysis, metrics, summaries and tables. All of it can be made again."""
+
+import msgspec
+
+from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.summary import has_times
+from model_profiling.artifacts import KERNEL_VIEW, KERNELS
+from model_profiling.derived import DerivedWriter, Outdated
+from model_profiling.report import kernel_view, markdown, tables
+from model_profiling.run_directory import experiment_file
+
+
+class RobustStats(msgspec.Struct, frozen=True):
+    """`…_robust_stats.json`: one experiment's latency and what it was taken from."""
+
+    model: str
+    experiment: str
+    latency_source: str
+    latency: Latency
+    tracer_overhead_percent: float | None
+
+
+def save(run: RunView) -> list[Outdated]:
+    """Write all that derives from a run; returns which files of an earlier state of it that outdates."""
+    writer = DerivedWriter(run)
+    write_artifacts(run, writer)
+    return writer.finish()
+
+
+def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
+    """Write all that derives from a run, apart from reports and pictures."""
+    directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
+    run.remember_categories()
+    for name in run.profiles:
+        if has_times(run.manifest, name):
+            _write_experiment(writer, renew, run, name)
+    if any(experiment.coverage is not None for experiment in summary.experiments.values()):
+        writer.write_json(run.path / KERNELS, kernel_view.kernels_data(run), renew)
+        writer.write_text(run.path / KERNEL_VIEW, kernel_view.kernel_view(summary), renew)
+    writer.write_json(directory.metrics_path, run.metrics, renew)
+    writer.write_json(directory.analysis_path, summary, renew)
+    stem = run.manifest.model.stem
+    writer.write_json(directory.summary_path(stem, "json"), _pipeline_summary(run), renew)
+    writer.write_text(directory.summary_path(stem, "md"), markdown.pipeline_summary(run), renew)
+
+
+def _write_experiment(writer: DerivedWriter, renew: str, run: RunView, name: str) -> None:
+    record, profile = run.manifest.experiments[name], run.profiles[name]
+    home, stem = run.run_directory.experiment(name), run.manifest.model.stem
+
+    def place(suffix: str) -> str:
+        return experiment_file(stem, name, record.threads, suffix)
+
+    every, breakdown = range(profile.executions), run.summary.experiments[name].breakdown
+    writer.write_text(home / place("_all_runs_timeline.csv"), tables.timeline_csv(profile, every), renew)
+    writer.write_text(home / place("_run0_timeline.csv"), tables.timeline_csv(profile, every[:1]), renew)
+    writer.write_text(home / place("_ops_stats.csv"), tables.operators_csv(breakdown), renew)
+    measured = run.metrics.experiments[name]
+    if measured.latency is not None:
+        stats = RobustStats(stem, name, measured.latency_source, measured.latency, measured.tracer_overhead_percent)
+        writer.write_json(home / place("_robust_stats.json"), stats, renew)
+
+
+def _pipeline_summary(run: RunView) -> dict[str, object]:
+    """`<model_stem>_pipeline_summary.json`: what a person would paste, as data."""
+    manifest, summary = run.manifest, run.summary
+    return {
+        "model": manifest.model,
+        "platform": manifest.platform,
+        "environment": manifest.environment,
+        "status": manifest.status,
+        "updated": manifest.updated,
+        "metrics": summary.metrics,
+        "categories": {name: experiment.breakdown.categories for name, experiment in summary.experiments.items()},
+        "shifts": [comparison.shift for comparison in summary.comparisons],
+        "advice": {name: experiment.advice for name, experiment in summary.experiments.items()},
+        "notes": summary.notes,
+    }
