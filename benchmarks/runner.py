@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from model_profiling.analysis.metrics import measure
+from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.local import LocalPlatform
@@ -57,7 +57,7 @@ def tracer_overhead_percent(model: Path) -> float:
             "experiments": [{"name": "bench", "num_runs": 200, "traced_runs": 200}],
         }
         result = Pipeline(parse_config(raw, "benchmark"), LocalPlatform(), lambda *_: None).run()
-        overhead = measure(result.directory, result.manifest).experiments["bench"].tracer_overhead_percent
+        overhead = compute_metrics(result.directory, result.manifest).experiments["bench"].tracer_overhead_percent
     assert overhead is not None
     return overhead
 

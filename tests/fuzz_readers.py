@@ -19,7 +19,7 @@ from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
-from model_profiling.analysis.metrics import measure
+from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import ages
@@ -129,7 +129,7 @@ def _read_manifest(data: bytes, folder: Path) -> None:
     problems(directory)
     manifest = directory.manifest()
     with contextlib.suppress(KitError):
-        measure(directory, manifest)
+        compute_metrics(directory, manifest)
     for side in choose(str(directory.path)).values():
         side.profile(load_table())
 
@@ -150,7 +150,7 @@ def _read_samples(data: bytes, folder: Path) -> None:
     directory = RunDirectory(folder / "run")
     _at(directory.experiment(_ON), f"{_FILE}_samples.json", data)
     manifest = directory.manifest()
-    msgspec.json.encode(measure(directory, manifest))
+    msgspec.json.encode(compute_metrics(directory, manifest))
     choose(f"{directory.path}:{_ON}")[_ON].profile(load_table())
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.ladder import verify_outputs
+from model_profiling.analysis.output_checks import verify_outputs
 from model_profiling.errors import RunError, SetupError
 from model_profiling.files import read_json
 from model_profiling.models.model_base import EagerModelBase

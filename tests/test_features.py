@@ -43,7 +43,7 @@ def test_an_unknown_feature_is_not_ignored() -> None:
 def test_the_headline_is_the_best_the_machine_has_for_the_dtype(
     arch: str, present: set[str], dtype: str, expected: str | None
 ) -> None:
-    assert features.headline(arch, present, dtype) == expected
+    assert features.default_accelerator(arch, present, dtype) == expected
 
 
 @pytest.mark.parametrize("arch", features.TABLES)

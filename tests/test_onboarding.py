@@ -228,10 +228,10 @@ def test_check_says_what_stays_out_and_where_before_an_export(tmp_path: Path) ->
 
 
 def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
-    from model_profiling.export.forecast import forecast
+    from model_profiling.export.delegation_preview import preview
 
     request = ExportRequest("toy_cnn", tmp_path)
-    predicted = forecast(request, tmp_path / "log", lambda stage: None).delegation
+    predicted = preview(request, tmp_path / "log", lambda stage: None).delegation
     assert predicted.not_delegated == export(request).record.delegation.not_delegated
 
 

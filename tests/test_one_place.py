@@ -48,7 +48,7 @@ def test_a_name_that_programs_go_by_is_spelled_in_one_module(word: str, home: st
 
 
 def test_the_accelerator_is_chosen_in_one_place() -> None:
-    asked = [path for path in PACKAGE.rglob("*.py") if "features.headline(" in path.read_text()]
+    asked = [path for path in PACKAGE.rglob("*.py") if "features.default_accelerator(" in path.read_text()]
     # doctor tells what would be chosen for each dtype, without a platform to run on.
     assert {path.name for path in asked} == {"accelerator.py", "doctor.py"}
 

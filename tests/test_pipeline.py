@@ -33,7 +33,7 @@ def write_config(path: Path, model: Path, root: Path, experiments: list[dict[str
 def accelerator_for(runner: Path, dtype: str) -> str | None:
     said = list_features([str(runner)])
     assert said is not None
-    return features.headline(said.arch, set(said.present), dtype)
+    return features.default_accelerator(said.arch, set(said.present), dtype)
 
 
 @pytest.fixture(scope="module")

@@ -66,7 +66,7 @@ def test_it_reports_the_features_in_force_after_masking(runner: Path) -> None:
 def test_masking_changes_the_kernels_that_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
     """fp16 without its arithmetic must show in the trace, not only in the report: other operators appear."""
     said = event(call(runner, "--list_features"), "features")
-    accelerator = features.headline(said["arch"], set(said["present"]), "fp16")
+    accelerator = features.default_accelerator(said["arch"], set(said["present"]), "fp16")
     changes_operators = accelerator in ("fp16arith", "sme2", "sme", "avx2")
     needs_hardware(changes_operators, f"{accelerator} changes kernels without changing operators")
     names = []

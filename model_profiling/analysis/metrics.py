@@ -34,7 +34,7 @@ class Metrics(msgspec.Struct, frozen=True):
     agreements: list[Agreement]
 
 
-def measure(directory: RunDirectory, manifest: Manifest) -> Metrics:
+def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
     """Compute all metrics of a run from its samples and outputs."""
     done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
     samples = {name: directory.samples(manifest, name) for name in done}

@@ -12,7 +12,7 @@ from model_profiling.analysis.coverage import coverage
 from model_profiling.analysis.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
 from model_profiling.analysis.graph import read_graph
 from model_profiling.analysis.kernels import assign_kernels
-from model_profiling.analysis.metrics import measure, partial_note
+from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import KERNEL_TRACE
@@ -69,7 +69,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         dtype=manifest.model.dtype,
         experiments=experiments,
         comparisons=comparisons,
-        metrics=measure(directory, manifest),
+        metrics=compute_metrics(directory, manifest),
         notes=[
             *([sources.note] if sources.note else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),

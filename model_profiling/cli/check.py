@@ -9,7 +9,7 @@ from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say
 
 if TYPE_CHECKING:
-    from model_profiling.export.forecast import Forecast
+    from model_profiling.export.delegation_preview import DelegationPreview
 
 HELP = "tell what of a model will be delegated and what will not, and why, without a full export"
 
@@ -30,24 +30,24 @@ def run(args: argparse.Namespace) -> int:
         from model_profiling.export.quiet import kept_off_terminal
 
         with kept_off_terminal(loud):
+            from model_profiling.export.delegation_preview import preview
             from model_profiling.export.exporter import ExportRequest
-            from model_profiling.export.forecast import forecast
         log = Path(f"out_{name}") / "check.log"
         options = load_options(args)
         request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
-        found = forecast(request, log, announce)
+        found = preview(request, log, announce)
     say(_as_json(found) if args.json else _as_text(target, args.dtype, found))
     return 0
 
 
-def _as_json(found: "Forecast") -> str:
+def _as_json(found: "DelegationPreview") -> str:
     import msgspec
 
     value = {"delegation": found.delegation, "nodes": found.nodes, "reasons": found.reasons}
     return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
 
 
-def _as_text(target: str, dtype: str, found: "Forecast") -> str:
+def _as_text(target: str, dtype: str, found: "DelegationPreview") -> str:
     """Both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
     delegation = found.delegation
     lines = [

@@ -3,16 +3,16 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from model_profiling.on_progress import OnProgress
 from model_profiling.saying import warn
 
-Report = Callable[[str, int, int], None]
 _SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextlib.contextmanager
-def progress(quiet: bool = False) -> Iterator[Report]:
+def progress(quiet: bool = False) -> Iterator[OnProgress]:
     """Yield the function that long work calls with what it is doing, how much is done, and how much there is."""
     if quiet:
         yield lambda label, done, total: None
@@ -23,7 +23,7 @@ def progress(quiet: bool = False) -> Iterator[Report]:
         yield _lines()
 
 
-def _lines() -> Report:
+def _lines() -> OnProgress:
     last_time, last_stage = 0.0, ""
 
     def report(label: str, done: int, total: int) -> None:
@@ -37,7 +37,7 @@ def _lines() -> Report:
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Report]:
+def _bar() -> Iterator[OnProgress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -57,7 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.ladder import verify_kernels, verify_outputs
+    from model_profiling.analysis.output_checks import verify_kernels, verify_outputs
     from model_profiling.errors import KitError
     from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.run_directory import RunDirectory

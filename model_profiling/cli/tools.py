@@ -191,7 +191,7 @@ def _logs_or_run(parser: argparse.ArgumentParser) -> None:
 
 def _generate_kernel_view(args: argparse.Namespace) -> int:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
-    from model_profiling.analysis.ladder import verify_kernels
+    from model_profiling.analysis.output_checks import verify_kernels
     from model_profiling.analysis.xnntrace import read_log
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.errors import InputError

@@ -11,7 +11,7 @@ from model_profiling.runner import features
 def accelerator(platform: Platform, dtype: str) -> str | None:
     """The feature whose absence a run of this dtype shows on this platform; None if it has none to switch off."""
     probe = platform.probe()
-    return features.headline(probe.arch, set(probe.features), dtype)
+    return features.default_accelerator(probe.arch, set(probe.features), dtype)
 
 
 def fill_in(config: Config, platform: Platform, dtype: str) -> Config:

@@ -1,4 +1,4 @@
-"""The config of a run without one: the model, this machine's headline accelerator on and off, sensible counts."""
+"""The config of a run without one: the model, this machine's default accelerator on and off, sensible counts."""
 
 import re
 from collections.abc import Sequence

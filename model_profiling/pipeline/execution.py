@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
+from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import LaunchedSession
@@ -22,9 +23,6 @@ from model_profiling.run_directory import Turn
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
 _SETTLE_BELOW_NS = 50_000_000
 
-# Told after every turn: what is being done, how much of it is done, how much there is.
-Report = Callable[[str, int, int], None]
-
 
 class GroupRun:
     """Launches the group's lanes round by round, lets those that are timed take turns, and ends them all.
@@ -34,7 +32,7 @@ class GroupRun:
     """
 
     def __init__(
-        self, platform: Platform, account: Account, report: Report, timeout_s: float, budget_s: float | None = None
+        self, platform: Platform, account: Account, report: OnProgress, timeout_s: float, budget_s: float | None = None
     ) -> None:
         self._platform = platform
         self._report = report

@@ -13,11 +13,12 @@ import msgspec
 from model_profiling import __version__, files, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, InterruptionError, KitError
+from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
-from model_profiling.pipeline.execution import GroupRun, Report
+from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.naming import Asked, standing
 from model_profiling.pipeline.place import GroupRecord, Place, sweep
 from model_profiling.pipeline.progress import Progress, Sitting, Weathered, combined
@@ -48,7 +49,7 @@ class Pipeline:
         self,
         config: Config,
         platform: Platform,
-        report: Report,
+        report: OnProgress,
         only: list[str] | None = None,
         force: bool = False,
         command: str = "",

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Experiment
-from model_profiling.pipeline.execution import GroupRun, Report
+from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
 
@@ -17,7 +18,7 @@ def measure(
     programs: dict[str, Program],
     home: Path,
     threads: int,
-    report: Report,
+    report: OnProgress,
     traced: bool = False,
     counts: Counts = CHOSEN,
 ) -> dict[str, Outcome]:

@@ -90,7 +90,7 @@ def _features() -> str:
             "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
         )
     present = set(said.present)
-    chosen = {dtype: features.headline(said.arch, present, dtype) for dtype in ("fp32", "fp16", "int8")}
+    chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ("fp32", "fp16", "int8")}
     pairs = ", ".join(f"{dtype}: {name or 'nothing to switch'}" for dtype, name in chosen.items())
     return f"{' '.join(said.present) or 'none'} (proven by {said.proof}); on/off switches {pairs}"
 

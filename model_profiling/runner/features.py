@@ -1,4 +1,4 @@
-"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, which is the headline.
+"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, which one is switched.
 
 XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
 offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
@@ -107,7 +107,7 @@ TABLES: dict[str, tuple[Feature, ...]] = {"aarch64": AARCH64, "x86_64": X86_64}
 # What people call a family of features: the member on which the rest of the family builds.
 ALIASES: dict[str, dict[str, str]] = {"aarch64": {"dotprod": "dot"}, "x86_64": {"avx512": "avx512f", "amx": "amx_tile"}}
 
-# Per dtype, the feature whose absence shows best what acceleration does; the first that the CPU has is its headline.
+# Per dtype, the feature whose absence shows best what acceleration does; the first that the CPU has is its default.
 # A model of unknown dtype gets the feature that touches most kernels.
 HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
     "aarch64": {
@@ -141,7 +141,7 @@ def expand(arch: str, names: list[str]) -> set[str]:
     return gone
 
 
-def headline(arch: str, present: set[str], dtype: str) -> str | None:
+def default_accelerator(arch: str, present: set[str], dtype: str) -> str | None:
     """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
     choices = HEADLINES[arch]
     return next((name for name in choices.get(dtype, choices["unknown"]) if name in present), None)

@@ -17,6 +17,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
@@ -28,7 +29,6 @@ from model_profiling.run_directory import Turn, experiment_file
 from model_profiling.tune.variants import Variant, first_round, second_round
 
 RESULT = "tune.json"
-Report = Callable[[str, int, int], None]
 Exporting = Callable[[ExportRequest], ExportResult]
 
 
@@ -55,7 +55,7 @@ class TuneResult(msgspec.Struct, frozen=True):
     schema: int = 1
 
 
-class Lap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RoundTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The turns of one round, by variant; `key` is a hash of everything that decides them."""
 
     key: str
@@ -73,7 +73,7 @@ class TuneRequest:
 class Tuner:
     """Holds what the rounds share: where things lie, how to export, on what to measure."""
 
-    def __init__(self, request: TuneRequest, platform: Platform, exporting: Exporting, report: Report) -> None:
+    def __init__(self, request: TuneRequest, platform: Platform, exporting: Exporting, report: OnProgress) -> None:
         self._request = request
         self._platform = platform
         self._exporting = exporting
@@ -152,10 +152,10 @@ class Tuner:
         for variant in variants:
             self._export(variant)
         usable = [variant for variant in [base, *variants] if variant.name in self._made]
-        lap = self._lap(number, [variant.name for variant in usable])
-        return {variant.name: self._tried(variant, base, lap) for variant in usable}
+        turns = self._round_turns(number, [variant.name for variant in usable])
+        return {variant.name: self._tried(variant, base, turns) for variant in usable}
 
-    def _lap(self, number: int, names: list[str]) -> Lap:
+    def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
         """The round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
         programs = {name: _program(self._made[name]) for name in names}
@@ -164,17 +164,17 @@ class Tuner:
         key = round_key(programs, runner, threads, counts)
         if path.is_file() and not self._request.force:
             try:
-                earlier = files.read_json(path, Lap, "measurements")
+                earlier = files.read_json(path, RoundTurns, "measurements")
             except InputError:
                 earlier = None
             if earlier is not None and earlier.key == key:
                 return earlier
         outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
-        lap = Lap(key, {name: outcome.timed for name, outcome in outcomes.items()})
-        files.write_json(path, lap)
-        return lap
+        turns = RoundTurns(key, {name: outcome.timed for name, outcome in outcomes.items()})
+        files.write_json(path, turns)
+        return turns
 
-    def _tried(self, variant: Variant, base: Variant, lap: Lap) -> Tried:
+    def _tried(self, variant: Variant, base: Variant, taken: RoundTurns) -> Tried:
         record, reference = self._made[variant.name].record, self._made[base.name]
         home, stem = self._home / "measured" / variant.name, self._made[variant.name].paths.stem
         ours = read_outputs(
@@ -187,14 +187,14 @@ class Tuner:
             if ours and theirs
             else None
         )
-        turns = lap.turns[variant.name]
+        turns = taken.turns[variant.name]
         same = variant.name == base.name
         return Tried(
             variant.name,
             variant.reason,
             self._command(variant),
             float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
-            None if same else compare((base.name, lap.turns[base.name]), (variant.name, turns), paired=True),
+            None if same else compare((base.name, taken.turns[base.name]), (variant.name, turns), paired=True),
             agreement,
         )
 

@@ -16,7 +16,7 @@ from model_profiling.models.loading import load_model
 
 
 @dataclass(frozen=True)
-class Forecast:
+class DelegationPreview:
     """The operators in order, each with the delegate it would go into, and the reasons of those left out."""
 
     nodes: list[GraphNode]
@@ -24,7 +24,7 @@ class Forecast:
     reasons: dict[str, str]
 
 
-def forecast(request: ExportRequest, log: Path, announce: Callable[[str], None]) -> Forecast:
+def preview(request: ExportRequest, log: Path, announce: Callable[[str], None]) -> DelegationPreview:
     """Say what an export would delegate; whatever would fail in an export before lowering fails here the same way."""
     with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
         stages = Stages(log, said, announce)
@@ -41,7 +41,7 @@ def forecast(request: ExportRequest, log: Path, announce: Callable[[str], None])
             return _partition(stages.captured)
 
 
-def _partition(program: Any) -> Forecast:
+def _partition(program: Any) -> DelegationPreview:
     from executorch.exir import EdgeCompileConfig
 
     # to_edge_transform_and_lower is these two steps and then the costly one: serializing what was cut out.
@@ -54,4 +54,4 @@ def _partition(program: Any) -> Forecast:
         )
         tagged = partitioner(edge.exported_program()).tagged_exported_program
     nodes = forecast_nodes(tagged.graph_module)
-    return Forecast(nodes, summarise(nodes, "xnnpack", rejected.reasons), rejected.reasons)
+    return DelegationPreview(nodes, summarise(nodes, "xnnpack", rejected.reasons), rejected.reasons)
