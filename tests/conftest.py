@@ -50,6 +50,7 @@ def needs_emulator() -> None:
     needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one file share costly fixtures and so a worker; those marked with a group of their own do not.
 
