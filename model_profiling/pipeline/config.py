@@ -82,12 +82,12 @@ def load_config(path: Path) -> Config:
     """Read a config file. Relative paths in it are relative to the working directory, as in the learning path."""
     try:
         raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        where = (
-            f"line {error.lineno}, column {error.colno}: {error.msg}"
-            if isinstance(error, json.JSONDecodeError)
-            else "not UTF-8"
-        )
+    except ValueError as error:
+        where = "a number of thousands of digits"
+        if isinstance(error, json.JSONDecodeError):
+            where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        elif isinstance(error, UnicodeDecodeError):
+            where = "not UTF-8"
         raise InputError(
             f"config {path} is not JSON ({where})", "Correct that place; a JSON Schema ships with the kit."
         ) from None
