@@ -56,8 +56,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
-    # Loading modules and reading large dumps makes many objects and hardly any garbage: looking for it every 700 objects
-    # takes a twentieth of a short command and more of a long one.
+    # Loading modules and reading large dumps makes many objects and hardly any garbage: looking for it every 700
+    # objects takes a twentieth of a short command and more of a long one.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     argv = sys.argv[1:] if argv is None else argv
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
