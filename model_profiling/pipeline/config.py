@@ -161,7 +161,7 @@ def _checked(config: Config, where: str) -> Config:
             raise InputError(
                 f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
             )
-        if experiment.runner_path is not None and not Path(experiment.runner_path).is_file():
+        if experiment.runner_path is not None and not files.is_file(Path(experiment.runner_path)):
             raise InputError(
                 f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist",
                 "Correct it, or leave runner_path out to use the kit's own runner.",
@@ -175,13 +175,13 @@ def _checked(config: Config, where: str) -> Config:
                 )
         if pair[0] == pair[1]:
             raise InputError(f"config {where}: compare_pairs holds '{pair[0]}' against itself", "Name two experiments.")
-    if not Path(config.model).is_file():
+    if not files.is_file(Path(config.model)):
         raise InputError(
             f"config {where}: model '{config.model}' does not exist",
             "Export it first (sme2-kit export), or correct `model`.",
         )
     for file in config.inputs:
-        if not Path(file).is_file():
+        if not files.is_file(Path(file)):
             raise InputError(
                 f"config {where}: input file '{file}' does not exist", "Correct `inputs`, or leave it out."
             )
