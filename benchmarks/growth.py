@@ -116,7 +116,7 @@ STUDIES = (
     Study("executions", 500, _executions),
     Study("operators", 2000, _operators),
     Study("distinct names", 1000, _names),
-    Study("methods", 100, _methods),
+    Study("methods", 400, _methods),
     Study("delegate calls", 1000, _delegates),
     Study("experiments", 2, _experiments),
     Study("launches", 200, _launches),

@@ -176,7 +176,7 @@ class DerivedWriter:
         earlier = _readable_index(self._directory)
         for name, entry in earlier.files.items() if earlier else ():
             path = inside(self._directory, name)
-            if name in self._written or path is None or not path.is_file():
+            if name in self._written or path is None or not files.is_file(path):
                 continue
             if entry.sources == self.sources:
                 kept[name] = entry
@@ -213,7 +213,6 @@ def inside(directory: RunDirectory, name: str) -> Path | None:
     """The file the index means; None for a name that leads out of the directory, whoever wrote it there."""
     path = directory.path / name
     try:
-        path.exists()
         return path if path.resolve().is_relative_to(directory.path.resolve()) else None
     except (ValueError, OSError):  # no name that a file can have
         return None

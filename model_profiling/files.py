@@ -73,6 +73,14 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file; a name that none can have (too long, a zero in it) is of none, whoever wrote it."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: Path, what: str, limit: int | None = None) -> bytes:
     """Read a file the user pointed at; every way that can fail is an error that names `what` and the path."""
     try:

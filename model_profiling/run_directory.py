@@ -105,7 +105,7 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def file(self) -> Path | None:
         """The .pte that ran, unless it is gone or another one has taken its place since."""
         path = Path(self.path)
-        return path if path.is_file() and files.sha256(path) == self.sha256 else None
+        return path if files.is_file(path) and files.sha256(path) == self.sha256 else None
 
 
 class HeatSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

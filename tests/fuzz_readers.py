@@ -23,6 +23,7 @@ from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import ages
+from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.validation import problems
 from model_profiling.analysis.xnntrace import read_log
@@ -129,7 +130,7 @@ def _read_manifest(data: bytes, folder: Path) -> None:
     problems(directory)
     manifest = directory.manifest()
     with contextlib.suppress(KitError):
-        compute_metrics(directory, manifest)
+        analyse_run(directory, manifest, load_table())
     for side in choose(str(directory.path)).values():
         side.profile(load_table())
 

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling import files
 from model_profiling.analysis.correctness import judge, suspicious
 from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
 from model_profiling.errors import InputError
@@ -68,7 +69,7 @@ def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Arr
     arrays: list[Array] = []
     for index, tensor in enumerate(tensors):
         path = base.with_name(f"{base.name}-{index}.bin")
-        if not path.is_file() or tensor.dtype not in _DTYPES:
+        if not files.is_file(path) or tensor.dtype not in _DTYPES:
             return []
         data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
         if data.size != int(np.prod(tensor.shape, dtype=np.int64)):
@@ -80,7 +81,7 @@ def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Arr
 def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array]:
     """What eager PyTorch computed at export; empty if it was not kept."""
     paths = [directory / tensor.file for tensor in export.outputs] if export else []
-    if not all(path.is_file() for path in paths):
+    if not all(map(files.is_file, paths)):
         return []
     return [_expected(path) for path in paths]
 

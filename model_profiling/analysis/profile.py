@@ -9,6 +9,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +30,7 @@ _TRIMMED = 10
 _TURN = 5
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """One operator at one place of the graph. `name` is as the dump prints it, `operator` is without its number."""
 
     name: str

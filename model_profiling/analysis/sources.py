@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import etrecord, pte
+from model_profiling import etrecord, files, pte
 from model_profiling.analysis.alignment import aligned_nodes
 from model_profiling.analysis.breakdown import SourceLine
 from model_profiling.analysis.profile import Instance
@@ -44,7 +44,7 @@ class Sources:
 def read_sources(model: Path, method: str = "forward") -> Sources:
     """Read the ETRecord beside a .pte; a missing, broken or foreign one is said and not used."""
     paths = ExportPaths(model)
-    if not paths.etrecord.is_file():
+    if not files.is_file(paths.etrecord):
         return Sources(model, None, {}, f"no ETRecord beside {model.name}: {_UNLINKED}")
     try:
         record = etrecord.read(paths.etrecord)

@@ -36,7 +36,7 @@ def ages(directory: RunDirectory) -> Ages:
     found = Ages()
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
-        if path is not None and path.is_file():
+        if path is not None and files.is_file(path):
             found.stale += _problem(directory, index, name, path, entry, current)
     for path, renew in _unlisted(directory, index):
         name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
@@ -83,17 +83,9 @@ def _problem(
         return [f"{name} was changed after it was written; `{renew}` writes it again"]
     for other, sources in entry.others.items():
         run = RunDirectory(directory.path / other)
-        if index and _changed(run, index.kit, sources):
+        if index and files.is_file(run.manifest_path) and fingerprint(run, index.kit) != sources:
             return [f"{name} is stale: {run.path} has changed since; `{renew}` makes it again"]
     return []
-
-
-def _changed(run: RunDirectory, kit: str, sources: str) -> bool:
-    """Whether another run is there and is no longer what something was made from."""
-    try:
-        return run.manifest_path.is_file() and fingerprint(run, kit) != sources
-    except (ValueError, OSError):  # no name that a directory can have
-        return False
 
 
 def _outdated(name: str, renew: str) -> str:

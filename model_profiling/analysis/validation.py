@@ -32,7 +32,7 @@ def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str,
     ]
     found = [f"the manifest does not list {file}" for file in needed if file not in record.files]
     for file, digest in record.files.items():
-        if not (home / file).is_file():
+        if not files.is_file(home / file):
             found.append(f"{file} is missing")
         elif files.sha256(home / file) != digest:
             found.append(f"{file} has changed since the run")

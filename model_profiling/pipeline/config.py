@@ -85,12 +85,12 @@ def load_config(path: Path) -> Config:
     """Read a config file. Relative paths in it are relative to the working directory, as in the learning path."""
     try:
         raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        where = (
-            f"line {error.lineno}, column {error.colno}: {error.msg}"
-            if isinstance(error, json.JSONDecodeError)
-            else "not UTF-8"
-        )
+    except ValueError as error:
+        where = "a number of thousands of digits"
+        if isinstance(error, json.JSONDecodeError):
+            where = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        elif isinstance(error, UnicodeDecodeError):
+            where = "not UTF-8"
         raise InputError(
             f"config {path} is not JSON ({where})", "Correct that place; a JSON Schema ships with the kit."
         ) from None
@@ -164,7 +164,7 @@ def _checked(config: Config, where: str) -> Config:
             raise InputError(
                 f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
             )
-        if experiment.runner_path is not None and not Path(experiment.runner_path).is_file():
+        if experiment.runner_path is not None and not files.is_file(Path(experiment.runner_path)):
             raise InputError(
                 f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist",
                 "Correct it, or leave runner_path out to use the kit's own runner.",
@@ -178,7 +178,7 @@ def _checked(config: Config, where: str) -> Config:
                 )
         if pair[0] == pair[1]:
             raise InputError(f"config {where}: compare_pairs holds '{pair[0]}' against itself", "Name two experiments.")
-    if not Path(config.model).is_file():
+    if not files.is_file(Path(config.model)):
         raise InputError(
             f"config {where}: model '{config.model}' does not exist",
             "Export it first (sme2-kit export), or correct `model`.",
@@ -186,7 +186,7 @@ def _checked(config: Config, where: str) -> Config:
     if config.label is not None:
         checked_label(config.label)
     for file in config.inputs:
-        if not Path(file).is_file():
+        if not files.is_file(Path(file)):
             raise InputError(
                 f"config {where}: input file '{file}' does not exist", "Correct `inputs`, or leave it out."
             )
