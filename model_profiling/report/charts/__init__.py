@@ -13,7 +13,20 @@ from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.theme import Theme
 from model_profiling.report.words import unique_labels
 
-__all__ = ["NARROW", "WIDE", "Spec", "latency", "of_run", "operators", "shift", "single_operators", "speedups"]
+# A picture takes a third of a second; of more comparisons than this the tables tell.
+MOST_DRAWN = 6
+__all__ = [
+    "MOST_DRAWN",
+    "NARROW",
+    "WIDE",
+    "Spec",
+    "latency",
+    "of_run",
+    "operators",
+    "shift",
+    "single_operators",
+    "speedups",
+]
 
 
 def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
@@ -28,7 +41,7 @@ def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
     turns = [(name, turns) for name, turns in run.turns.items() if turns]
     if turns:
         found["latency"] = latency(turns, width, theme, title("latency by turn"))
-    for number, comparison in enumerate(run.summary.comparisons, 1):
+    for number, comparison in enumerate(run.summary.comparisons[:MOST_DRAWN], 1):
         end = "" if number == 1 else f"_{number}"
         sides = run.sides(comparison.before, comparison.after)
         experiments = [run.summary.experiments[name] for name in (comparison.before, comparison.after)]

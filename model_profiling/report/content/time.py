@@ -8,6 +8,7 @@ from model_profiling.analysis.comparison import Change, OperatorChange, ProfileC
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Block, Cell, Number, Paragraph, Picture, Section, Table
+from model_profiling.report.charts import MOST_DRAWN
 from model_profiling.report.words import unique_labels
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
@@ -22,6 +23,8 @@ def categories(run: RunView) -> Section | None:
         caption = "The bottleneck shift: the same work, by operator category, in time and in share of the time."
         blocks += [Paragraph(comparison.shift.sentence), Picture(_numbered("shift", number), caption)]
         blocks.append(_changes(run, comparison))
+    if len(run.summary.comparisons) > MOST_DRAWN:
+        blocks.append(Paragraph(f"Only the first {MOST_DRAWN} comparisons have pictures; the tables show all."))
     if not run.summary.comparisons:
         blocks.append(Picture("shift", "Time by operator category."))
     for name in run.alone:
