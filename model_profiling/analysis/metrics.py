@@ -1,14 +1,23 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
-from model_profiling.run_directory import NOT_RANDOMISED, ExperimentRecord, Manifest, RunDirectory, Samples
+from model_profiling.run_directory import (
+    NOT_RANDOMISED,
+    ExperimentRecord,
+    LatencySource,
+    Manifest,
+    RunDirectory,
+    Samples,
+)
 
-PARTIAL_STATUS = "partial"
+MeasuredStatus = Literal["ok", "failed", "partial"]
+PARTIAL_STATUS: MeasuredStatus = "partial"
 
 
 class ExperimentMetrics(msgspec.Struct, frozen=True):
@@ -17,21 +26,25 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     Without a number for it, `tracer_overhead_measured` tells "too little to be seen" from "not measured".
     """
 
-    status: str
+    status: MeasuredStatus
     latency: Latency | None
-    latency_source: str
+    latency_source: LatencySource
     tracer_overhead_percent: float | None
     disabled: list[str]
     nonfinite_outputs: int
     tracer_overhead_measured: bool = False
 
 
-class Metrics(msgspec.Struct, frozen=True):
+class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
+    """metrics.json. `sources` is set in the file only: the state of the run that it was made from."""
+
     model: str
     platform: str
     experiments: dict[str, ExperimentMetrics]
     comparisons: list[Comparison]
     agreements: list[Agreement]
+    schema: int = 1
+    sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:

@@ -12,7 +12,7 @@ from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import caveats_of
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
-from model_profiling.run_directory import Manifest, RunDirectory, Turn, experiment_file
+from model_profiling.run_directory import LatencySource, Manifest, RunDirectory, Turn, experiment_file
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Chosen:
 
     name: str
     turns: list[Turn]
-    latency_source: str
+    latency_source: LatencySource
     etdump: Path
     session: str
     traced_launches: dict[int, int]

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.comparison import compare_profiles
+    from model_profiling.analysis.comparison import PairComparison, compare_profiles
     from model_profiling.analysis.latency import compare
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import judge
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
             )
     if args.json:
-        say_json([{"latency": latency, "profile": profile} for latency, profile in results])
+        say_json([PairComparison(latency, profile) for latency, profile in results])
     else:
         for latency, profile in results:
             say(comparison_sentence(latency) + "\n")

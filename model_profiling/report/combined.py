@@ -58,7 +58,7 @@ def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, 
                 unsure = "" if comparison.reliable else " (busy machine)"
                 speed.append((f"{name}: {after}{unsure}", comparison.ratio, comparison.low, comparison.high))
         parts += [
-            (f"{name}: {label}", {c.category: c.ms for c in run.summary.experiments[experiment].breakdown.categories})
+            (f"{name}: {label}", run.summary.experiments[experiment].breakdown.ms_by_category)
             for experiment, label in _labelled(run)
         ]
     if speed:

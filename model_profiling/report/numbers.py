@@ -26,9 +26,9 @@ def ratio(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"
 
 
-def gain(value: float) -> str:
+def gain(value: float | None) -> str:
     """A predicted speedup; past ten, what it would be if all of that time were gone is no prediction any more."""
-    return ratio(value) if value < _MOST_GAIN else f"over {_MOST_GAIN}x"
+    return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
 def interval(low: float | None, high: float | None) -> str:

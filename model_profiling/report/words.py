@@ -68,6 +68,9 @@ def agreement_sentence(agreement: Agreement) -> str:
     odd = "".join(f"; {remark}" for remark in agreement.remarks)
     if agreement.max_abs_error == 0:
         return f"{pair}: identical{odd}"
+    differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
+    if agreement.max_abs_error is None:
+        return f"{pair}: {agreement.error_of_reference}, so there is no error to tell{differs}{odd}"
     sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
     alone = agreement.dtype_sqnr_db
     # Worth its place where the dtype's own noise is what one sees.
@@ -76,8 +79,8 @@ def agreement_sentence(agreement: Agreement) -> str:
         if sqnr and agreement.right == "eager" and alone is not None and alone < 40
         else ""
     )
-    differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
-    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}{differs}{odd}"
+    cosine = "unknown" if agreement.cosine is None else f"{agreement.cosine:.6f}"
+    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {cosine}{sqnr}{differs}{odd}"
 
 
 def forecast_sentence(forecast: Forecast) -> str:
