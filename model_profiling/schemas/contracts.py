@@ -90,5 +90,5 @@ def json_schema(contract: Contract) -> dict[str, Any]:
 def _anything(type_: type[Any]) -> dict[str, Any]:
     """What the kit only passes on (a config, what a machine says of itself) may hold any JSON."""
     if type_ is object:
-        return {}
+        return {"description": "any JSON"}
     raise NotImplementedError
