@@ -117,16 +117,19 @@ def agreement_of(
         return None
     a = np.concatenate([array.ravel().astype(np.float64) for array in ours])
     b = np.concatenate([array.ravel().astype(np.float64) for array in theirs])
-    noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    error = float(np.max(np.abs(a - b), initial=0.0))
-    reference = float(np.max(np.abs(b), initial=0.0))
-    sqnr = 10 * float(np.log10(signal / noise)) if noise and signal else None
+    # Outputs may hold anything; what comes out is judged below.
+    with np.errstate(all="ignore"):
+        noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
+        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+        cosine = float(np.dot(a, b) / norm) if norm else 1.0
+        error = float(np.max(np.abs(a - b), initial=0.0))
+        reference = float(np.max(np.abs(b), initial=0.0))
+        sqnr = 10 * float(np.log10(signal / noise)) if noise and signal else None
     return Agreement(
         left=left,
         right=right,
         max_abs_error=_finite(error),
-        cosine=_finite(float(np.dot(a, b) / norm) if norm else 1.0),
+        cosine=_finite(cosine),
         sqnr_db=_finite(sqnr),
         max_abs_reference=_finite(reference),
         verdict=judge(error, reference, sqnr, dtype, cost),

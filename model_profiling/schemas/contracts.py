@@ -12,6 +12,7 @@ import msgspec
 from model_profiling import artifacts
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.finding import Kind as Rule
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
@@ -71,12 +72,15 @@ def contract_of(name: str) -> Contract | None:
 def json_schema(contract: Contract) -> dict[str, Any]:
     """The schema for readers: fields that they do not know may be there, and files without a kind are of version 1."""
     schema = msgspec.json.schema(contract.type, schema_hook=_anything)
-    root = schema["$defs"][contract.type.__name__]
-    root["required"].remove("kind")
-    root["properties"]["kind"] = {"const": contract.kind}
-    root["properties"]["schema"] = {"const": contract.version}
-    for definition in schema["$defs"].values():
-        # Adding a field does not raise the version, so a schema of today must accept the files of tomorrow.
+    for other in CONTRACTS:
+        # Also where one is part of another: metrics lie in three files.
+        if (part := schema["$defs"].get(other.type.__name__)) is not None:
+            part["required"].remove("kind")
+            part["properties"] |= {"kind": {"const": other.kind}, "schema": {"const": other.version}}
+    for name, definition in schema["$defs"].items():
+        # Neither a new field nor a new rule of advice raises the version: a schema of today accepts files of tomorrow.
+        if name == Rule.__name__:
+            definition.update(type="string", examples=definition.pop("enum"))
         if definition.get("additionalProperties") is False:
             del definition["additionalProperties"]
     return {
