@@ -22,6 +22,7 @@ from model_profiling.run_directory import Conditions, RunDirectory
 from tests.adb_device import TestDevice
 from tests.adb_lab import Lab, at_turn, short, write_config
 from tests.conftest import kit, needs
+from tests.contract_check import check_files
 from tests.test_pipeline import accelerator_for
 
 Toy = Callable[[str], Path]
@@ -63,6 +64,7 @@ def native_run(lab: Lab, phone: TestDevice, toy: Toy, tmp_path_factory: pytest.T
     done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost")
     assert done.code == 0, done.stderr
     assert phone.phone.settings() == before
+    check_files(root)
     return RunDirectory(root)
 
 
