@@ -11,6 +11,10 @@ def ms(value: float) -> str:
     return f"{value:.3f} ms"
 
 
+def count(value: float) -> str:
+    return f"{value:.0f}"
+
+
 def share(value: float) -> str:
     """A part of the whole, as percent with one digit."""
     return f"{value * 100:.1f} %"

@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.intervals import ASSUMED_SPREAD
-from model_profiling.report.numbers import percent
 
 if TYPE_CHECKING:
     from model_profiling.analysis.agreement import Agreement
     from model_profiling.analysis.forecast import Forecast
     from model_profiling.analysis.latency import Comparison
-    from model_profiling.analysis.metrics import ExperimentMetrics
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
@@ -34,13 +32,6 @@ def _launches(comparison: Comparison) -> list[str]:
         return []
     count = "one launch" if comparison.launches == 1 else f"{comparison.launches} launches"
     return [f"{count} per side: the spread between launches is not known, {ASSUMED_SPREAD:.1%} is assumed"]
-
-
-def tracer_cost(experiment: ExperimentMetrics) -> str:
-    """What the tracer cost; `~` where that is too little to tell, a dash where it was not measured."""
-    if experiment.tracer_overhead_percent is not None:
-        return percent(experiment.tracer_overhead_percent)
-    return "~" if experiment.tracer_overhead_measured else "-"
 
 
 def _verdict(comparison: Comparison) -> str:
