@@ -8,6 +8,7 @@ from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.intervals import Interval, ratio_intervals
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
@@ -68,10 +69,12 @@ class ProfileComparison(msgspec.Struct, frozen=True):
 
 
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
-    """One pair of `compare --json`: the latency of the two, and where their time goes."""
+    """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each."""
 
     latency: Comparison
     profile: ProfileComparison
+    before: ExperimentMetrics | None = None
+    after: ExperimentMetrics | None = None
     schema: int = 1
 
 
