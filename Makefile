@@ -82,6 +82,7 @@ fuzz: $(VENV)/.setup-dev
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
+	$(BIN)/python -m model_profiling.schemas
 
 # The site, in site/; a broken link is an error.
 docs: $(VENV)/.setup-dev

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 EXPORT_META = "export_meta.json"
+GRAPH = "graph.json"
 MANIFEST = "manifest.json"
 METRICS = "metrics.json"
 ANALYSIS_SUMMARY = "analysis_summary.json"
@@ -121,7 +122,7 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: RequestRecord | None = None
 
 
-class ExportMeta(msgspec.Struct, forbid_unknown_fields=True):
+class ExportMeta(msgspec.Struct, forbid_unknown_fields=True, tag="export_meta", tag_field="kind"):
     """export_meta.json: one record per .pte of the directory, by its stem."""
 
     schema: int = 1
@@ -137,7 +138,7 @@ class ExportPaths:
         self.directory = pte.parent
         self.etrecord = pte.with_name(f"{pte.name}.etrecord")
         self.meta = pte.with_name(EXPORT_META)
-        self.graph = pte.with_name("graph.json")
+        self.graph = pte.with_name(GRAPH)
         self.inputs = pte.with_name(f"{self.stem}_inputs")
         self.expected = pte.with_name(f"{self.stem}_expected")
 

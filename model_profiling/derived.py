@@ -41,7 +41,7 @@ class DerivedFile(msgspec.Struct, frozen=True):
     others: dict[str, str] = {}
 
 
-class DerivedIndex(msgspec.Struct, frozen=True):
+class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind"):
     """derived.json. `kit` and `categories` (a hash of the user's table, if any) are part of every fingerprint.
 
     They are those of the last analysis: a newer kit alone makes nothing stale, but one that analyses makes all else so.
@@ -164,9 +164,9 @@ class DerivedWriter:
     def write_text(self, path: Path, text: str, renew: str) -> None:
         self.write_bytes(path, text.encode(), renew)
 
-    def write_json(self, path: Path, value: object, renew: str) -> None:
-        """Indented, with the fingerprint as the last key."""
-        data = {**msgspec.to_builtins(value), "sources": self.sources}
+    def write_json(self, path: Path, value: msgspec.Struct, renew: str) -> None:
+        """Indented, with the fingerprint in the field that every derived type has for it."""
+        data = msgspec.structs.replace(value, sources=self.sources)
         self.write_bytes(path, msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n", renew)
 
     def finish(self) -> list[Outdated]:

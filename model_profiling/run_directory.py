@@ -10,6 +10,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -19,6 +20,16 @@ from model_profiling.errors import InputError
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
+# The states that files name. mypy holds every comparison with one of them to these words.
+Timing = Literal["measured", "emulated"]
+Mode = Literal["timing", "trace"]
+ExperimentStatus = Literal["ok", "failed"]
+RunStatus = Literal["partial", "complete", "failed"]
+LatencySource = Literal["untraced executions", "traced executions", "none"]
+RunnerKind = Literal["kit", "foreign"]
+ScheduleKind = Literal["interleaved turns", "alternating launches", "alternating launches, interleaved turns"]
+# Android's thermal severities (PowerManager.THERMAL_STATUS_*), by their number.
+ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"]
 # No execution takes a year.
 _LONGEST_NS = 365 * 24 * 3600 * 10**9
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
@@ -39,11 +50,12 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch: int = 0
 
 
-class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samples", tag_field="kind"):
     """Every timed execution, by turn. `timed` had no tracer attached; `traced` had, and is never latency."""
 
     timed: list[Turn]
     traced: list[Turn]
+    schema: int = 1
 
     @property
     def traced_launches(self) -> dict[int, int]:
@@ -57,7 +69,7 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced."""
 
-    kind: str
+    kind: RunnerKind
     path: str
     sha256: str
     target: str = ""
@@ -69,10 +81,10 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One finished or failed experiment. `session` is equal for experiments measured side by side."""
 
     name: str
-    status: str
+    status: ExperimentStatus
     fingerprint: str
     session: str
-    mode: str
+    mode: Mode
     threads: int
     disable_features: list[str]
     runner: RunnerRecord
@@ -84,7 +96,7 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backends: list[str] = []
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
-    latency_source: str = "untraced executions"
+    latency_source: LatencySource = "untraced executions"
     load_before: float = 0.0
     load_after: float = 0.0
     files: dict[str, str] = {}
@@ -114,7 +126,7 @@ class HeatSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_s: float
     celsius: float | None
     sensor: str
-    status: str
+    status: ThermalStatus
     clock_capped: bool
 
 
@@ -139,7 +151,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     seed: int
-    kind: str
+    kind: ScheduleKind
     turns: int
     settle_runs: int
     order: list[list[str]]
@@ -148,7 +160,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan: str = ""
 
 
-class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, forbid_unknown_fields=True, tag="manifest", tag_field="kind"):
     kit_version: str
     platform: str
     created: str
@@ -157,11 +169,11 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     model: ModelRecord
     environment: dict[str, object]
     compare_pairs: list[tuple[str, str]]
-    status: str = "partial"
+    status: RunStatus = "partial"
     experiments: dict[str, ExperimentRecord] = {}
     schedules: dict[str, ScheduleRecord] = {}
     # "measured", or "emulated": then no time in this directory is a latency, and nobody may show it as one.
-    timing: str = "measured"
+    timing: Timing = "measured"
     # What the run is called among those of its directory; '' in manifests of kits that had no labels.
     label: str = ""
     schema: int = SCHEMA

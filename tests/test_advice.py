@@ -132,7 +132,7 @@ def check(findings: list[Finding], breakdown: Breakdown) -> None:
         assert f"{finding.share:.0%}" in finding.title
         if finding.rule == "layout changes":
             assert {entry.kind for entry in entries} <= set(LAYOUT_KINDS)
-    gains = [finding.gain for finding in findings]
+    gains = [finding.gain or float("inf") for finding in findings]
     assert gains == sorted(gains, reverse=True)
 
 

@@ -22,6 +22,7 @@ from model_profiling.run_directory import Conditions, RunDirectory
 from tests.adb_device import TestDevice
 from tests.adb_lab import Lab, at_turn, short, write_config
 from tests.conftest import kit, needs
+from tests.contract_check import check_files
 from tests.test_pipeline import accelerator_for
 
 Toy = Callable[[str], Path]
@@ -63,6 +64,7 @@ def native_run(lab: Lab, phone: TestDevice, toy: Toy, tmp_path_factory: pytest.T
     done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost")
     assert done.code == 0, done.stderr
     assert phone.phone.settings() == before
+    check_files(root)
     return RunDirectory(root)
 
 
@@ -76,7 +78,7 @@ def test_on_and_off_are_measured_compared_and_reported(native_run: RunDirectory,
     metrics = read_json(native_run.metrics_path, Metrics, "metrics")
     assert metrics.platform == "android"
     assert all(experiment.latency is not None for experiment in metrics.experiments.values())
-    assert all(agreement.cosine > 0.999 for agreement in metrics.agreements)
+    assert all((agreement.cosine or 0) > 0.999 for agreement in metrics.agreements)
     if accelerator in ("fp16arith", "avx512fp16", "sme2"):
         (comparison,) = metrics.comparisons
         # Whether a few seconds beside other tests suffice to see the difference is not asked here.

@@ -26,6 +26,7 @@ from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
 from tests.conftest import ROOT, kit, needs_emulator
+from tests.contract_check import check_files, check_printed
 
 Toy = Callable[[str], Path]
 RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
@@ -44,6 +45,7 @@ def runs(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDir
         done = kit("kernels", toy(dtype), "--output-root", home / dtype)
         assert done.returncode == 0, done.stderr
         assert "SME2 runs" in done.stdout
+    assert "kernels" in check_files(home)
     return {dtype: RunDirectory(home / dtype) for dtype in ("fp32", "fp16", "int8")}
 
 
@@ -176,7 +178,9 @@ def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(
     model = export(ExportRequest("every_kind", tmp_path, "fp32")).paths.pte
     done = kit("kernels", model, "--output-root", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
-    operators = json.loads(done.stdout)["experiments"]["emulator_sme2"]["coverage"]["operators"]
+    evidence = json.loads(done.stdout)
+    check_printed("kernels", evidence)
+    operators = evidence["experiments"]["emulator_sme2"]["coverage"]["operators"]
     levels = {(x["kind"], x["dtype"]): x["level"] for x in operators}
     assert levels == {
         ("conv2d", "PF32"): "SME2",

@@ -124,7 +124,7 @@ def test_an_experiment_is_not_named_like_something_else(tmp_path: Path, name: st
 def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.comparison import compare_profiles
+    from model_profiling.analysis.comparison import PairComparison, compare_profiles
     from model_profiling.analysis.latency import compare
     from model_profiling.analysis.selection import choose
 
@@ -132,7 +132,8 @@ def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
     side = next(iter(choose(str(run)).values()))
     profile = side.profile(load_table())
     parts = compare_profiles((hostile, profile, break_down(profile)), (hostile, profile, break_down(profile)), True)
-    summary = job_summary([(compare((hostile, side.turns), (hostile, side.turns), True), parts)], [])
+    latency = compare((hostile, side.turns), (hostile, side.turns), True)
+    summary = job_summary([PairComparison(latency, parts, side.metrics, side.metrics)], [])
     assert "<img" not in summary.replace("\\<img", "")
 
 

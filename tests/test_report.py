@@ -155,7 +155,7 @@ def test_operators_of_several_delegates_are_unique_labels_by_their_instruction(r
     assert len(set(names)) == len(names) and "delegate call (instruction 0)" in names
     # As the terminal lists kernels.
     places = [("GEMM #1", 0), ("IGEMM #1", 0), ("GEMM #1", 2)]
-    operators = [CoveredOperator(name, "GEMM", "", "", "", place, "SME2", [], 1, "", "") for name, place in places]
+    operators = [CoveredOperator(name, "GEMM", "", "delegated", "", at, "SME2", [], 1, "", "") for name, at in places]
     lines = coverage_lines("on", Coverage(3, 3, 0, 3, 3, "", operators), detail=True)[1:]
     shown = [line.removesuffix("SME2").strip() for line in lines]
     assert shown == ["GEMM #1 (instruction 0)", "IGEMM #1", "GEMM #1 (instruction 2)"]

@@ -30,6 +30,7 @@ from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, fi
 from model_profiling.run_directory import RunDirectory, Turn
 from model_profiling.runs import checked_label, earlier_labels, listed, remove, resolve, unique_label
 from tests.conftest import QUICK, ROOT, kit
+from tests.contract_check import check_files, check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 _NET = """
@@ -390,6 +391,8 @@ def test_a_zip_of_all_runs_answers_elsewhere_as_it_does_here(
     compared = json.loads(here(capsys, "compare", f"{there}@twelve", there, "--json")[1])
     assert [entry["latency"]["after"] for entry in compared] == ["B:left", "B:right"]
     assert not any(entry["latency"]["paired"] for entry in compared)
+    for entry in compared:
+        check_printed("comparison", entry)
     assert here(capsys, "compare", f"{there}@twelve:left", f"{there}@latest:right")[0] == 0
     assert here(capsys, "analyze", f"{there}@twelve")[0] == 0
     assert here(capsys, "report", f"{there}@twelve", there, "-o", tmp_path / "both.md")[0] == 0
@@ -466,6 +469,7 @@ def test_a_part_can_be_analysed_and_is_called_one_everywhere(
     assert run.manifest().status == "partial" and run.manifest().label.endswith("-partial")
     for name in ("report.md", "metrics.json", f"{run.manifest().model.stem}_pipeline_summary.md"):
         assert "of 20 planned launches" in (root / name).read_text()
+    check_files(root)
     assert here(capsys, "validate", "--results", root)[0] == 1
     assert {p: p.read_bytes() for p in kept} == kept
 

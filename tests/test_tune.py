@@ -17,6 +17,7 @@ from model_profiling.analysis.profile import RUNTIME
 from model_profiling.tune.tuning import Tried, won
 from model_profiling.tune.variants import Variant, first_round, second_round
 from tests.conftest import kit, tune_home
+from tests.contract_check import check_printed
 
 BASE = Variant("fp32")
 
@@ -80,6 +81,7 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     done = kit("tune", "toy_cnn", "--json", "--outdir", home, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
+    check_printed("tune", result)
     tried = {entry["name"]: entry for entry in result["tried"]}
     assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
     assert tried["fp32+per-pixel"]["agreement"]["verdict"] == "agrees"

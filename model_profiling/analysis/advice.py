@@ -5,6 +5,8 @@ operators, the particular before the general: what one finding is about, no late
 predictions: what would be saved if that time were gone and nothing else changed.
 """
 
+import math
+
 from model_profiling.analysis import advice_compute, advice_layout, advice_portable
 from model_profiling.analysis.finding import Evidence as Evidence
 from model_profiling.analysis.finding import Finding as Finding
@@ -41,4 +43,4 @@ def advise(evidence: Evidence) -> list[Finding]:
             if finding.saved_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
-    return sorted(found, key=lambda finding: -finding.gain)[:_MOST_FINDINGS]
+    return sorted(found, key=lambda finding: -(finding.gain or math.inf))[:_MOST_FINDINGS]

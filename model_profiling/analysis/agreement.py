@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from tokenize import TokenError
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -23,21 +24,31 @@ _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """Outputs `left` against `right`: largest difference, cosine, signal to noise in decibel (None: exact)."""
+    """Outputs `left` against `right`: largest difference, cosine, signal to noise in decibel (None: exact).
+
+    Outputs that hold NaN or infinity have no such numbers: then those that cannot be computed are None, too.
+    """
 
     left: str
     right: str
-    max_abs_error: float
-    cosine: float
+    max_abs_error: float | None
+    cosine: float | None
     sqnr_db: float | None
     # The largest value of `right`: what a difference is to be measured by.
-    max_abs_reference: float = 0.0
+    max_abs_reference: float | None = 0.0
     # 'agrees' or 'differs', as far as the dtype explains; '' in records of older kits.
-    verdict: str = ""
+    verdict: Literal["agrees", "differs", ""] = ""
     # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
     dtype_sqnr_db: float | None = None
     # What is odd about the outputs of `left`: NaN, infinite, constant.
     remarks: list[str] = []
+
+    @property
+    def error_of_reference(self) -> str:
+        """`0.01 of 2.5`, or why there is no such number."""
+        if self.max_abs_error is None or self.max_abs_reference is None:
+            return "NaN or infinite values"
+        return f"{self.max_abs_error:.3g} of {self.max_abs_reference:.3g}"
 
 
 def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
@@ -107,19 +118,27 @@ def agreement_of(
         return None
     a = np.concatenate([array.ravel().astype(np.float64) for array in ours])
     b = np.concatenate([array.ravel().astype(np.float64) for array in theirs])
-    noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    error = float(np.max(np.abs(a - b), initial=0.0))
-    reference = float(np.max(np.abs(b), initial=0.0))
-    sqnr = 10 * float(np.log10(signal / noise)) if noise and signal else None
+    # Outputs may hold anything; what comes out is judged below.
+    with np.errstate(all="ignore"):
+        noise, signal = float(np.sum((a - b) ** 2)), float(np.sum(b**2))
+        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+        cosine = float(np.dot(a, b) / norm) if norm else 1.0
+        error = float(np.max(np.abs(a - b), initial=0.0))
+        reference = float(np.max(np.abs(b), initial=0.0))
+        sqnr = 10 * float(np.log10(signal / noise)) if noise and signal else None
     return Agreement(
         left=left,
         right=right,
-        max_abs_error=error,
-        cosine=float(np.dot(a, b) / norm) if norm else 1.0,
-        sqnr_db=sqnr,
-        max_abs_reference=reference,
+        max_abs_error=_finite(error),
+        cosine=_finite(cosine),
+        sqnr_db=_finite(sqnr),
+        max_abs_reference=_finite(reference),
         verdict=judge(error, reference, sqnr, dtype, cost),
         dtype_sqnr_db=cost.sqnr_db if cost else None,
         remarks=suspicious(ours),
     )
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN and no infinity; a number that is none is not known."""
+    return value if value is not None and np.isfinite(value) else None

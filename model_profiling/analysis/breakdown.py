@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.categories import CATEGORIES
-from model_profiling.analysis.profile import RUNTIME, Instance, Profile
+from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 from model_profiling.analysis.quantiles import median, quantile
 
 # Numbers that are sorted together.
@@ -23,7 +23,7 @@ class Spread(msgspec.Struct, frozen=True):
 class CategoryTime(msgspec.Struct, frozen=True):
     """A category's time in a typical execution. `Runtime` is what ExecuTorch itself took around the operators."""
 
-    category: str
+    category: Part
     ms: float
     share: float
     instances: int
@@ -50,9 +50,9 @@ class InstanceTime(msgspec.Struct, frozen=True):
 
     name: str
     operator: str
-    category: str
+    category: Part
     kind: str
-    where: str
+    where: Where
     dtype: str
     algorithm: str
     chain: int
@@ -67,9 +67,9 @@ class OperatorTime(msgspec.Struct, frozen=True):
     """All instances of one operator together."""
 
     operator: str
-    category: str
+    category: Part
     kind: str
-    where: str
+    where: Where
     dtype: str
     algorithm: str
     instances: int
@@ -88,6 +88,10 @@ class Breakdown(msgspec.Struct, frozen=True):
     operators: list[OperatorTime]
     instances: list[InstanceTime]
 
+    @property
+    def ms_by_category(self) -> dict[str, float]:
+        return {entry.category: entry.ms for entry in self.categories}
+
     def category(self, name: str) -> CategoryTime:
         return next(entry for entry in self.categories if entry.category == name)
 
@@ -101,7 +105,7 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
     """Add a profile up; `sources` has the PyTorch line of operators, by their row."""
     times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
     instances = profile.instances
-    by_category: dict[str, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
+    by_category: dict[Part, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
     by_where: dict[str, list[float]] = {"delegated": [], "portable": [], "runtime": []}
     for instance, ms in zip(instances, times.tolist(), strict=True):
         by_category[instance.category].append(ms)
@@ -120,14 +124,14 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
     )
 
 
-def _category(name: str, members: list[float], whole: float) -> CategoryTime:
+def _category(name: Part, members: list[float], whole: float) -> CategoryTime:
     return CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
 
 
 def _operators(
     profile: Profile, times: npt.NDArray[np.float64], whole: float, spreads: list[Spread]
 ) -> list[OperatorTime]:
-    rows: dict[tuple[str, str], list[int]] = {}
+    rows: dict[tuple[str, Where], list[int]] = {}
     for row, instance in enumerate(profile.instances):
         rows.setdefault((instance.operator, instance.where), []).append(row)
     # The spreads of all sums at once; one by one they would take longer than all else where names are many.

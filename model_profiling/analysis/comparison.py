@@ -7,7 +7,9 @@ import numpy.typing as npt
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.intervals import Interval, ratio_intervals
-from model_profiling.analysis.profile import RUNTIME, Instance, Profile
+from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 _TOUCHED = 1.1
@@ -36,9 +38,9 @@ class OperatorChange(msgspec.Struct, frozen=True):
 
     before: str
     after: str
-    category: str
+    category: Part
     kind: str
-    where: str
+    where: Where
     instruction: int
     change: Change
 
@@ -64,6 +66,16 @@ class ProfileComparison(msgspec.Struct, frozen=True):
     shift: Shift
     # CONV and GEMM operators that did not become faster although acceleration was switched on.
     untouched: list[OperatorChange]
+
+
+class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
+    """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each."""
+
+    latency: Comparison
+    profile: ProfileComparison
+    before: ExperimentMetrics | None = None
+    after: ExperimentMetrics | None = None
+    schema: int = 1
 
 
 def compare_profiles(

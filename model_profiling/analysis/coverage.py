@@ -1,26 +1,28 @@
 """SME2 coverage: which CONV and GEMM operators run on SME2, by which kernel, how much work that is, and why not."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.category_table import is_packed
 from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
+from model_profiling.analysis.profile import Part, Where
 
 if TYPE_CHECKING:
     from model_profiling.pte import xnnpack_graph
 
+Level = Literal["SME2", "SME", "NEON i8mm", "NEON dot", "NEON", "XNNPACK's own", "portable", "other", "unknown"]
 # The part of a kernel's name that tells the instructions it is made of, best first.
-_LEVELS = (
+_LEVELS: tuple[tuple[str, Level], ...] = (
     ("_sme2_", "SME2"),
     ("_sme_", "SME"),
     ("_neon_i8mm", "NEON i8mm"),
     ("_neon_dotprod", "NEON dot"),
     ("_neon", "NEON"),
 )
-_UNKNOWN = "unknown"
+_UNKNOWN: Level = "unknown"
 _NO_TRACE = "there is no kernel trace (mode: trace makes one where kernels can be traced)"
 
 
@@ -28,12 +30,12 @@ class CoveredOperator(msgspec.Struct, frozen=True):
     """One eligible operator. `level` is what its kernels use, or "unknown"; `why_not` says why that is not SME2."""
 
     name: str
-    category: str
+    category: Part
     kind: str
-    where: str
+    where: Where
     dtype: str
     instruction: int
-    level: str
+    level: Level
     kernels: list[KernelCalls]
     multiply_accumulates: int | None
     shape: str
@@ -143,7 +145,7 @@ def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> t
     return {}, "no execution of the trace has the operators that are shown" if positions else ""
 
 
-def _level(kernels: list[KernelCalls], entry: InstanceTime) -> str:
+def _level(kernels: list[KernelCalls], entry: InstanceTime) -> Level:
     """What the operator's own matrix kernels are made of; packing does not count."""
     found = {_kernel_level(call.kernel) for call in kernels if call.kernel.startswith(MATRIX_KERNEL)}
     for _, level in _LEVELS:
@@ -154,11 +156,11 @@ def _level(kernels: list[KernelCalls], entry: InstanceTime) -> str:
     return "other" if found else "XNNPACK's own"
 
 
-def _kernel_level(kernel: str) -> str:
+def _kernel_level(kernel: str) -> Level:
     return next((level for part, level in _LEVELS if part in kernel), "other")
 
 
-def _why_not(entry: InstanceTime, level: str, features: list[str], work: _Work | None) -> str:
+def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work | None) -> str:
     """Why an operator does not run on SME2, as far as the evidence goes; '' if it does."""
     if level == "SME2":
         return ""

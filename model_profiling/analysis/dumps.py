@@ -17,6 +17,7 @@ from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
+from model_profiling.run_directory import Timing
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph import ModelGraph
@@ -37,7 +38,9 @@ class ExperimentAnalysis(msgspec.Struct, frozen=True):
     coverage: Coverage | None = None
 
 
-class AnalysisSummary(msgspec.Struct, frozen=True):
+class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_field="kind"):
+    """analysis_summary.json. `sources` is set in the file only: the state of the run that it was made from."""
+
     model: str
     platform: str
     dtype: str
@@ -46,8 +49,9 @@ class AnalysisSummary(msgspec.Struct, frozen=True):
     metrics: Metrics | None
     notes: list[str]
     # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
-    timing: str = "measured"
+    timing: Timing = "measured"
     schema: int = SCHEMA
+    sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -37,7 +37,8 @@ class Kind(str, enum.Enum):
 
 class Finding(msgspec.Struct, frozen=True):
     """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
-    the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then.
+    the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then
+    (None: nothing would be left of it).
 
     `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something.
     """
@@ -47,9 +48,9 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: list[str]
     ms: float
     share: float
-    gain: float
+    gain: float | None
     next_step: str
-    label: str = "prediction"
+    label: Literal["prediction"] = "prediction"
     saved_ms: float = 0.0
     instances: list[int] = []
     rewrite: str = ""

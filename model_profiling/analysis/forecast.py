@@ -4,7 +4,7 @@ Which operators SME2 takes is known, because the emulated run shows their kernel
 it is assumed, and every assumption gets its own prediction.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Forecast(msgspec.Struct, frozen=True):
     predictions: list[Prediction]
     left: list[RemainingOperator]
     notes: list[str]
-    label: str = "prediction"
+    label: Literal["prediction"] = "prediction"
 
     @property
     def share(self) -> float:

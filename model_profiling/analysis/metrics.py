@@ -1,14 +1,24 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
-from model_profiling.run_directory import NOT_RANDOMISED, ExperimentRecord, Manifest, RunDirectory, Samples
+from model_profiling.run_directory import (
+    NOT_RANDOMISED,
+    ExperimentRecord,
+    LatencySource,
+    Manifest,
+    RunDirectory,
+    Samples,
+    Turn,
+)
 
-PARTIAL_STATUS = "partial"
+MeasuredStatus = Literal["ok", "failed", "partial"]
+PARTIAL_STATUS: MeasuredStatus = "partial"
 
 
 class ExperimentMetrics(msgspec.Struct, frozen=True):
@@ -17,31 +27,32 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     Without a number for it, `tracer_overhead_measured` tells "too little to be seen" from "not measured".
     """
 
-    status: str
+    status: MeasuredStatus
     latency: Latency | None
-    latency_source: str
+    latency_source: LatencySource
     tracer_overhead_percent: float | None
     disabled: list[str]
     nonfinite_outputs: int
     tracer_overhead_measured: bool = False
 
 
-class Metrics(msgspec.Struct, frozen=True):
+class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
+    """metrics.json. `sources` is set in the file only: the state of the run that it was made from."""
+
     model: str
     platform: str
     experiments: dict[str, ExperimentMetrics]
     comparisons: list[Comparison]
     agreements: list[Agreement]
+    schema: int = 1
+    sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
     """Compute all metrics of a run from its samples and outputs."""
     done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
     samples = {name: directory.samples(manifest, name) for name in done}
-    experiments = {
-        name: _experiment(record, samples.get(name), _heat(manifest, record))
-        for name, record in manifest.experiments.items()
-    }
+    experiments = {name: experiment_metrics(manifest, name, samples.get(name)) for name in manifest.experiments}
     comparisons = []
     for before, after in manifest.compare_pairs:
         if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
@@ -76,7 +87,10 @@ def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
     return schedule.conditions.throttled if schedule else ""
 
 
-def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) -> ExperimentMetrics:
+def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -> ExperimentMetrics:
+    """What was measured of one experiment: the one place that fills what report/metric_columns.py shows."""
+    record = manifest.experiments[name]
+    heat = _heat(manifest, record)
     turns = latency_turns(record, samples) if samples else []
     latency = summarise(turns) if turns else None
     said = [words for words in (partial_note(record), heat) if words]
@@ -95,6 +109,12 @@ def _experiment(record: ExperimentRecord, samples: Samples | None, heat: str) ->
         nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
         tracer_overhead_measured=tracer is not None,
     )
+
+
+def latency_metrics(turns: list[Turn], source: LatencySource) -> ExperimentMetrics:
+    """The metrics of executions of which no run directory tells more."""
+    latency = summarise(turns) if turns else None
+    return ExperimentMetrics("ok", latency, source, tracer_overhead_percent=None, disabled=[], nonfinite_outputs=0)
 
 
 def _tracer(samples: Samples | None) -> Comparison | None:

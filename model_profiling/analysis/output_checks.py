@@ -12,8 +12,8 @@ def verify_outputs(summary: AnalysisSummary) -> None:
     for agreement in summary.metrics.agreements:
         if agreement.verdict == "differs":
             raise RunError(
-                f"outputs of {agreement.left} and {agreement.right} differ by {agreement.max_abs_error:.3g} of "
-                f"{agreement.max_abs_reference:.3g}, more than {summary.dtype} explains",
+                f"outputs of {agreement.left} and {agreement.right} differ by "
+                f"{agreement.error_of_reference}, more than {summary.dtype} explains",
                 f"Results part at or after {_suspect(summary, agreement.left, agreement.right)}.",
             )
 

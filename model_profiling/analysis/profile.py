@@ -14,14 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling import etdump
-from model_profiling.analysis.categories import CategoryTable, OperatorClass, strip_instance
+from model_profiling.analysis.categories import Category, CategoryTable, OperatorClass, strip_instance
 from model_profiling.analysis.intervals import Groups
 from model_profiling.errors import InputError
 
 Where = Literal["delegated", "portable", "runtime"]
+# What time is counted under: a category of operators, or ExecuTorch itself.
+Part = Literal[Category, "Runtime"]
 Nanoseconds = npt.NDArray[np.float64]
 
-RUNTIME = "Runtime"
+RUNTIME: Literal["Runtime"] = "Runtime"
 # What each parent took for itself.
 _OWN_TIME = {"DELEGATE_CALL": "delegate call", "OPERATOR_CALL": "operator call", etdump.EXECUTE: "method"}
 # One in so many executions is left out at each end of the range by duration; the others count as typical.
@@ -45,7 +47,7 @@ class Instance(msgspec.Struct, frozen=True):
         return self.kind_of.kind
 
     @property
-    def category(self) -> str:
+    def category(self) -> Part:
         return RUNTIME if self.where == "runtime" else self.kind_of.category
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from model_profiling import etdump
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.latency import latency_turns
-from model_profiling.analysis.metrics import caveats_of
+from model_profiling.analysis.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
-from model_profiling.run_directory import Manifest, RunDirectory, Turn, experiment_file
+from model_profiling.run_directory import LatencySource, Manifest, RunDirectory, Turn, experiment_file
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Chosen:
 
     name: str
     turns: list[Turn]
-    latency_source: str
+    latency_source: LatencySource
     etdump: Path
     session: str
     traced_launches: dict[int, int]
@@ -29,6 +29,12 @@ class Chosen:
     caveats: tuple[str, ...] = ()
     # The profile where the dump had to be read already: large ones are neither read twice nor kept.
     ready: Profile | None = None
+    # Of an experiment of a run: all that was measured.
+    measured: ExperimentMetrics | None = None
+
+    @property
+    def metrics(self) -> ExperimentMetrics:
+        return self.measured or latency_metrics(self.turns, self.latency_source)
 
     def profile(self, table: CategoryTable) -> Profile:
         return (self.ready or profiles(etdump.read(self.etdump), table)[0]).with_launches(self.traced_launches)
@@ -75,7 +81,9 @@ def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
     record, samples = manifest.experiments[name], run.samples(manifest, name)
     file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
     turns, caveats = latency_turns(record, samples), tuple(caveats_of(manifest, name))
-    return Chosen(name, turns, record.latency_source, file, record.session, samples.traced_launches, caveats)
+    measured = experiment_metrics(manifest, name, samples)
+    launches = samples.traced_launches
+    return Chosen(name, turns, record.latency_source, file, record.session, launches, caveats, measured=measured)
 
 
 def _dump(path: Path, table: CategoryTable | None) -> Chosen:

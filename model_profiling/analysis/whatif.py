@@ -1,6 +1,7 @@
 """What if (Amdahl): the latency and the next bottleneck when some parts become faster. A prediction, never a result."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -17,7 +18,7 @@ class Prediction(msgspec.Struct, frozen=True):
     ratio: float
     shares: dict[str, float]
     next_bottleneck: str
-    label: str = "prediction"
+    label: Literal["prediction"] = "prediction"
 
 
 def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
@@ -52,10 +53,10 @@ def sped_up(breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[
     )
 
 
-def saving(breakdown: Breakdown, ms: float) -> float:
-    """How many times faster the whole would be if `ms` of it were gone."""
+def saving(breakdown: Breakdown, ms: float) -> float | None:
+    """How many times faster the whole would be if `ms` of it were gone; None if nothing would be left."""
     rest = breakdown.execute_ms - ms
-    return breakdown.execute_ms / rest if rest > 0 else float("inf")
+    return breakdown.execute_ms / rest if rest > 0 else None
 
 
 def parse_speedups(texts: list[str]) -> dict[str, float]:

@@ -12,8 +12,7 @@ from model_profiling.saying import say, say_json, warn
 
 if TYPE_CHECKING:
     from model_profiling.analysis.categories import CategoryTable
-    from model_profiling.analysis.comparison import ProfileComparison
-    from model_profiling.analysis.latency import Comparison
+    from model_profiling.analysis.comparison import PairComparison
     from model_profiling.analysis.selection import Chosen
     from model_profiling.gates.verdict import Judgement
 
@@ -47,7 +46,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--categories", metavar="FILE", help="a JSON file that extends or overrides the category table")
     parser.add_argument("--verbose", action="store_true", help="also say how each category and operator changed")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, one comparison for each pair")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     from model_profiling.analysis.breakdown import break_down
     from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.comparison import compare_profiles
+    from model_profiling.analysis.comparison import PairComparison, compare_profiles
     from model_profiling.analysis.latency import compare
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import judge
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if gated:
         refuse_wrong_baseline(args.before, args.after, args.any_baseline)
     table = load_table(Path(args.categories) if args.categories else None)
-    results: list[tuple[Comparison, ProfileComparison]] = []
+    results: list[PairComparison] = []
     with tempfile.TemporaryDirectory() as scratch:
         for before, after in _pairs(args, Path(scratch), table):
             paired = bool(before.session) and before.session == after.session
@@ -78,33 +77,30 @@ def run(args: argparse.Namespace) -> int:
             caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
             latency = msgspec.structs.replace(latency, caveats=caveats)
             old, new = before.profile(table), after.profile(table)
-            results.append(
-                (latency, compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired))
-            )
+            profile = compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired)
+            results.append(PairComparison(latency, profile, before.metrics, after.metrics))
     if args.json:
-        say_json([{"latency": latency, "profile": profile} for latency, profile in results])
+        say_json(results)
     else:
-        for latency, profile in results:
-            say(comparison_sentence(latency) + "\n")
+        for result in results:
+            say(comparison_sentence(result.latency) + "\n")
             if args.verbose:
-                terminal.show_comparison(profile)
-    judgements = judge([latency for latency, _ in results], args.fail_if_slower, args.strict) if gated else []
+                terminal.show_comparison(result.profile)
+    judgements = judge([result.latency for result in results], args.fail_if_slower, args.strict) if gated else []
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
     _leave_for_ci(args, results, judgements)
     return 1 if any(judgement.failed for judgement in judgements) else 0
 
 
-def _leave_for_ci(
-    args: argparse.Namespace, results: "list[tuple[Comparison, ProfileComparison]]", judgements: "list[Judgement]"
-) -> None:
+def _leave_for_ci(args: argparse.Namespace, results: "list[PairComparison]", judgements: "list[Judgement]") -> None:
     """Write what a CI system reads: JUnit for its test view, Markdown for its summary."""
     from model_profiling import files
     from model_profiling.gates.job_summary import job_summary
     from model_profiling.gates.junit import junit_xml
 
     if args.junit:
-        files.write_text(args.junit, junit_xml([latency for latency, _ in results], judgements))
+        files.write_text(args.junit, junit_xml(results, judgements))
     if args.summary:
         # Several steps of one job share this file: what others wrote stays.
         earlier = files.read_bytes(args.summary, "job summary").decode() if args.summary.exists() else ""

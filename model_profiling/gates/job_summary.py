@@ -1,17 +1,18 @@
 """The job summary: Markdown that a CI system shows above the log."""
 
 import html
+from collections.abc import Sequence
 
-from model_profiling.analysis.comparison import ProfileComparison
-from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.comparison import PairComparison
 from model_profiling.gates.verdict import Judgement
+from model_profiling.report import metric_columns
 from model_profiling.report.markdown import row, text
 from model_profiling.report.words import comparison_sentence
 
 _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
 
 
-def job_summary(results: list[tuple[Comparison, ProfileComparison]], judgements: list[Judgement]) -> str:
+def job_summary(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
     """The verdict first, then each comparison in a row, then what changed inside, category by category."""
     failed = [judgement for judgement in judgements if judgement.failed]
     title = "Performance" if not judgements else f"Performance gate: {'failed' if failed else 'passed'}"
@@ -19,12 +20,14 @@ def job_summary(results: list[tuple[Comparison, ProfileComparison]], judgements:
     lines += [f"- {text(judgement.sentence)}" for judgement in judgements]
     lines += ["", row(["experiment", "gate", "result"]), "|---|---|---|"]
     judged = {id(judgement.comparison): judgement for judgement in judgements}
-    for latency, _ in results:
-        judgement = judged.get(id(latency))
+    for result in results:
+        judgement = judged.get(id(result.latency))
         mark = "-" if judgement is None else _MARKS[judgement.outcome]
-        lines.append(row([latency.after, mark, comparison_sentence(latency)]))
-    for latency, profile in results:
-        lines += ["", f"<details><summary>{html.escape(latency.after)}: where the time goes</summary>", ""]
+        lines.append(row([result.latency.after, mark, comparison_sentence(result.latency)]))
+    for result in results:
+        profile = result.profile
+        lines += ["", f"<details><summary>{html.escape(result.latency.after)}: where the time goes</summary>", ""]
+        lines += _metrics(result)
         lines += [text(profile.shift.sentence), "", row(["category", "before ms", "after ms", "share before", "after"])]
         lines += ["|---|---:|---:|---:|---:|"]
         lines += [
@@ -42,3 +45,12 @@ def job_summary(results: list[tuple[Comparison, ProfileComparison]], judgements:
         ]
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def _metrics(result: PairComparison) -> list[str]:
+    """The metrics of both sides, where both are known."""
+    if result.before is None or result.after is None:
+        return []
+    columns = metric_columns.columns("short", "full")
+    rows = [row([column.described, column.text(result.before), column.text(result.after)]) for column in columns]
+    return [row(["metric", "before", "after"]), "|---|---:|---:|", *rows, ""]

@@ -1,23 +1,27 @@
 """JUnit XML, which CI systems show as test results: one test case per comparison."""
 
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 
-from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.comparison import PairComparison
 from model_profiling.gates.verdict import Judgement
+from model_profiling.report import metric_columns
 from model_profiling.report.words import comparison_sentence
 
 
-def junit_xml(comparisons: list[Comparison], judgements: list[Judgement]) -> str:
+def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
     """Each comparison as a test case; one that no gate judged passes and only says what it saw."""
     judged = {id(judgement.comparison): judgement for judgement in judgements}
     failures = sum(judgement.failed for judgement in judgements)
     suite = ET.Element(
-        "testsuite", name="sme2-kit compare", tests=str(len(comparisons)), failures=str(failures), errors="0"
+        "testsuite", name="sme2-kit compare", tests=str(len(results)), failures=str(failures), errors="0"
     )
-    for comparison in comparisons:
+    for result in results:
+        comparison = result.latency
         case = ET.SubElement(
             suite, "testcase", classname="sme2-kit.compare", name=f"{comparison.after} against {comparison.before}"
         )
+        _add_metrics(case, result)
         judgement = judged.get(id(comparison))
         said = comparison_sentence(comparison)
         if judgement is not None and judgement.failed:
@@ -27,6 +31,18 @@ def junit_xml(comparisons: list[Comparison], judgements: list[Judgement]) -> str
         case.set("name", _legal(case.get("name", "")))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _add_metrics(case: ET.Element, result: PairComparison) -> None:
+    """The metrics of both sides as properties: CI systems show them, and some draw them over time."""
+    if result.before is None or result.after is None:
+        return
+    properties = ET.SubElement(case, "properties")
+    for side, measured in (("before", result.before), ("after", result.after)):
+        for column in metric_columns.columns("short", "full"):
+            value = column.value(measured)
+            if value is not None:
+                ET.SubElement(properties, "property", name=f"{side}.{column.key}", value=repr(value))
 
 
 def _legal(text: str) -> str:

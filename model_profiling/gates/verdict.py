@@ -1,6 +1,7 @@
 """The judgement of a gate, as data that every output shows alike."""
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -13,7 +14,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
     comparison: Comparison
     limit_percent: float
-    outcome: str
+    outcome: Literal["passed", "failed", "unsure"]
     failed: bool
     sentence: str
 

@@ -11,6 +11,7 @@ import msgspec
 from model_profiling import files
 from model_profiling.artifacts import EARLIER, FAILED
 from model_profiling.errors import InputError
+from model_profiling.run_directory import Mode
 from model_profiling.runs import checked_label
 from model_profiling.saying import say
 
@@ -19,7 +20,7 @@ NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){
 FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$(?!\n)"
 # Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
 ACCELERATOR = "{accelerator}"
-MODES = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
+MODES: dict[str, Mode] = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 # Names that belong to what else lies in a run directory.
 _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
 _FOLDERS = ("report_charts", FAILED, EARLIER)

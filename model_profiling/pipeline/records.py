@@ -8,7 +8,7 @@ from model_profiling.pipeline.account import Account, Outcome
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.progress import Progress, Sitting
-from model_profiling.run_directory import Conditions, ExperimentRecord, ScheduleRecord
+from model_profiling.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
 
 # What of an environment changes all the time.
 _RESTLESS = ("load_1m_5m_15m", "battery", "temperature_celsius", "thermal_status")
@@ -36,14 +36,14 @@ def experiment_record(
     fingerprint: str,
     first: Sitting,
     hashes: dict[str, str],
-    timing: str,
+    timing: Timing,
     notes: Sequence[str] = (),
     load_after: float = 0.0,
     partial: str = "",
 ) -> ExperimentRecord:
     experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
     foreign = outcome.runner.kind == "foreign"
-    mode = MODES[experiment.mode] if timing == "measured" else "trace"
+    mode: Mode = MODES[experiment.mode] if timing == "measured" else "trace"
     absent = outcome.features.absent if outcome.features is not None else []
     return ExperimentRecord(
         name=experiment.name,

@@ -26,7 +26,7 @@ from model_profiling.platforms.android_thermal import HeatLog
 from model_profiling.platforms.base import Probe, Request, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, kit_bundle, own_bundle
 from model_profiling.platforms.process import no_trace_note
-from model_profiling.run_directory import Conditions, RunnerRecord
+from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
@@ -111,7 +111,7 @@ class AndroidPlatform:
 
     def __init__(self, options: AndroidOptions, emulated: bool = False) -> None:
         # A launch_prefix that is an emulator makes all times meaningless.
-        self.timing = "emulated" if emulated else "measured"
+        self.timing: Timing = "emulated" if emulated else "measured"
         self.trace_note = ""
         self.identity = ""
         self._options = options
@@ -134,7 +134,7 @@ class AndroidPlatform:
         output = self._device().device.shell(*bundle.start(home), "--list_features", timeout_s=60)
         try:
             first = output.stdout.splitlines()[0] if output.stdout else ""
-            kind = "kit" if isinstance(decode_message(first), Features) else "foreign"
+            kind: RunnerKind = "kit" if isinstance(decode_message(first), Features) else "foreign"
         except msgspec.DecodeError:
             kind = "foreign"
         return RunnerRecord(kind, str(path), files.sha256(path))

@@ -4,13 +4,13 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from model_profiling.errors import RunError
 from model_profiling.platforms.adb import Device
-from model_profiling.run_directory import HeatSample
+from model_profiling.run_directory import HeatSample, ThermalStatus
 
-# Android's thermal severities (PowerManager.THERMAL_STATUS_*).
-SEVERITIES = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
+SEVERITIES: tuple[ThermalStatus, ...] = get_args(ThermalStatus)
 # What throttling listens to comes first: android.hardware.thermal's TemperatureType, skin, CPU, battery.
 _SENSORS = (("3", "skin"), ("0", "CPU"), ("2", "battery"))
 _SCRIPT = """dumpsys thermalservice 2> /dev/null

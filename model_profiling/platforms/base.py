@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from model_profiling.run_directory import Conditions, RunnerRecord
+from model_profiling.run_directory import Conditions, RunnerRecord, Timing
 from model_profiling.runner.protocol import Done, Features, Ready
 
 
@@ -84,7 +84,7 @@ class Probe:
 class Platform(Protocol):
     name: str
     # "measured", or "emulated": then times mean nothing, and no experiment is timed.
-    timing: str
+    timing: Timing
     # Why kernels cannot be traced here; empty if they can.
     trace_note: str
     # What else tells one measurement from another, known after the probe: which device, in which power mode.

@@ -9,7 +9,7 @@ import msgspec
 from model_profiling import files
 from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Request, launch_flags, paced_flags
-from model_profiling.run_directory import Conditions, RunnerRecord
+from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
@@ -43,7 +43,7 @@ class ProcessPlatform:
 
     identity = ""
 
-    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: str) -> None:
+    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing) -> None:
         self.name = name
         self.timing = timing
         self._build = build
@@ -68,7 +68,7 @@ class ProcessPlatform:
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
-        kind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
+        kind: RunnerKind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
         return RunnerRecord(kind, str(path), files.sha256(path))
 
     def open(self, request: Request) -> ProcessSession:

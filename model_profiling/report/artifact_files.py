@@ -2,23 +2,46 @@
 
 import msgspec
 
+from model_profiling.analysis.breakdown import CategoryTime
+from model_profiling.analysis.comparison import Shift
+from model_profiling.analysis.finding import Finding
 from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.run_view import RunView
 from model_profiling.analysis.summary import has_times
 from model_profiling.artifacts import KERNEL_VIEW, KERNELS
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.report import kernel_view, markdown, tables
-from model_profiling.run_directory import experiment_file
+from model_profiling.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
 
 
-class RobustStats(msgspec.Struct, frozen=True):
+class RobustStats(msgspec.Struct, frozen=True, tag="robust_stats", tag_field="kind"):
     """`…_robust_stats.json`: one experiment's latency and what it was taken from."""
 
     model: str
     experiment: str
-    latency_source: str
+    latency_source: LatencySource
     latency: Latency
     tracer_overhead_percent: float | None
+    schema: int = 1
+    sources: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class PipelineSummary(msgspec.Struct, frozen=True, tag="pipeline_summary", tag_field="kind"):
+    """`<model_stem>_pipeline_summary.json`: what a person would paste, as data."""
+
+    model: ModelRecord
+    platform: str
+    environment: dict[str, object]
+    status: RunStatus
+    updated: str
+    metrics: Metrics
+    categories: dict[str, list[CategoryTime]]
+    shifts: list[Shift]
+    advice: dict[str, list[Finding]]
+    notes: list[str]
+    schema: int = 1
+    sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def save(run: RunView) -> list[Outdated]:
@@ -62,18 +85,17 @@ def _write_experiment(writer: DerivedWriter, renew: str, run: RunView, name: str
         writer.write_json(home / place("_robust_stats.json"), stats, renew)
 
 
-def _pipeline_summary(run: RunView) -> dict[str, object]:
-    """`<model_stem>_pipeline_summary.json`: what a person would paste, as data."""
+def _pipeline_summary(run: RunView) -> PipelineSummary:
     manifest, summary = run.manifest, run.summary
-    return {
-        "model": manifest.model,
-        "platform": manifest.platform,
-        "environment": manifest.environment,
-        "status": manifest.status,
-        "updated": manifest.updated,
-        "metrics": summary.metrics,
-        "categories": {name: experiment.breakdown.categories for name, experiment in summary.experiments.items()},
-        "shifts": [comparison.shift for comparison in summary.comparisons],
-        "advice": {name: experiment.advice for name, experiment in summary.experiments.items()},
-        "notes": summary.notes,
-    }
+    return PipelineSummary(
+        model=manifest.model,
+        platform=manifest.platform,
+        environment=manifest.environment,
+        status=manifest.status,
+        updated=manifest.updated,
+        metrics=run.metrics,
+        categories={name: experiment.breakdown.categories for name, experiment in summary.experiments.items()},
+        shifts=[comparison.shift for comparison in summary.comparisons],
+        advice={name: experiment.advice for name, experiment in summary.experiments.items()},
+        notes=summary.notes,
+    )

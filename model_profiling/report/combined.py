@@ -6,7 +6,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.analysis.run_view import RunView
 from model_profiling.derived import stamped
-from model_profiling.report import charts, markdown_report, numbers, report_files
+from model_profiling.report import charts, markdown_report, metric_columns, numbers, report_files
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing import Artist
@@ -58,7 +58,7 @@ def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, 
                 unsure = "" if comparison.reliable else " (busy machine)"
                 speed.append((f"{name}: {after}{unsure}", comparison.ratio, comparison.low, comparison.high))
         parts += [
-            (f"{name}: {label}", {c.category: c.ms for c in run.summary.experiments[experiment].breakdown.categories})
+            (f"{name}: {label}", run.summary.experiments[experiment].breakdown.ms_by_category)
             for experiment, label in _labelled(run)
         ]
     if speed:
@@ -91,19 +91,18 @@ def _sentences(runs: Sequence[RunView]) -> list[str]:
 
 
 def _speed(runs: Sequence[RunView]) -> Section | None:
-    columns = ("run", "experiment", "median", "MAD", "p95", "runs")
+    columns = metric_columns.columns("short")
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         metrics = run.summary.metrics
         for experiment, measured in metrics.experiments.items() if metrics and run.measured else []:
-            if latency := measured.latency:
-                median, p95 = (Number(numbers.ms(value), value) for value in (latency.median_ms, latency.p95_ms))
-                mad = Number(numbers.spread(latency.mad_percent), latency.mad_percent)
-                rows.append((name, experiment, median, mad, p95, Number(str(latency.runs), latency.runs)))
+            if measured.latency:
+                rows.append((name, experiment, *(column.number(measured) for column in columns)))
     if not rows:
         return None
     caption = "How many times faster the accelerated experiment of each run is."
-    return Section("latency", "Latency", [Table("latency", columns, rows), Picture("speedups", caption)])
+    table = Table("latency", ("run", "experiment", *metric_columns.labels(columns)), rows)
+    return Section("latency", "Latency", [table, Picture("speedups", caption)])
 
 
 def _shares(runs: Sequence[RunView]) -> Section | None:

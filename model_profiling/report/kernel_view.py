@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.kernels import KernelCalls, KernelEvidence
 from model_profiling.report.markdown import row, text
 from model_profiling.report.words import unique_labels
+from model_profiling.runner.protocol import Features
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.coverage import Coverage, CoveredOperator
+    from model_profiling.analysis.coverage import CoveredOperator
     from model_profiling.analysis.dumps import AnalysisSummary
-    from model_profiling.analysis.kernels import KernelCalls
     from model_profiling.analysis.run_view import RunView
     from model_profiling.analysis.xnntrace import TracedKernel
 
 
-def kernels_data(run: RunView) -> dict[str, object]:
-    """kernels.json: per experiment the features in force, the kernels of each operator, and the coverage."""
-    return {
-        "model": run.summary.model,
-        "platform": run.summary.platform,
-        "experiments": {
-            name: {
-                "features": run.manifest.experiments[name].features,
-                "coverage": experiment.coverage,
-                "kernels": experiment.kernels,
-            }
-            for name, experiment in run.summary.experiments.items()
-            if experiment.coverage is not None
-        },
+class ExperimentKernels(msgspec.Struct, frozen=True):
+    """The features in force, how far SME2 is used, and the kernels of each operator (None: no trace was kept)."""
+
+    features: Features | None
+    coverage: Coverage
+    kernels: KernelEvidence | None
+
+
+class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
+    """kernels.json: the kernel evidence of every experiment that has any."""
+
+    model: str
+    platform: str
+    experiments: dict[str, ExperimentKernels]
+    schema: int = 1
+    sources: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def kernels_data(run: RunView) -> Kernels:
+    experiments = {
+        name: ExperimentKernels(run.manifest.experiments[name].features, experiment.coverage, experiment.kernels)
+        for name, experiment in run.summary.experiments.items()
+        if experiment.coverage is not None
     }
+    return Kernels(run.summary.model, run.summary.platform, experiments)
 
 
 def kernel_view(summary: AnalysisSummary) -> str:

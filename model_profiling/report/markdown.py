@@ -3,7 +3,7 @@
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.run_view import RunView
-from model_profiling.report import numbers
+from model_profiling.report import metric_columns, numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 
 
@@ -29,16 +29,14 @@ def pipeline_summary(run: RunView) -> str:
 
 
 def _latency(metrics: Metrics) -> list[str]:
-    lines = ["| experiment | status | switched off | median ms | MAD | p95 ms | runs | latency from |"]
-    lines += ["|---|---|---|---:|---:|---:|---:|---|"]
-    for name, experiment in metrics.experiments.items():
-        latency = experiment.latency
-        times = ["", "", ""]
-        if latency:
-            times = [f"{latency.median_ms:.4f}", numbers.spread(latency.mad_percent), f"{latency.p95_ms:.4f}"]
-        cells = [name, experiment.status, ", ".join(experiment.disabled) or "nothing", *times]
-        cells += [str(latency.runs) if latency else "", experiment.latency_source]
-        lines.append(row(cells))
+    columns = metric_columns.columns("short")
+    lines = [row(["experiment", "status", "switched off", *metric_columns.labels(columns), "latency from"])]
+    lines += ["|---|---|---|" + "---:|" * len(columns) + "---|"]
+    for name, measured in metrics.experiments.items():
+        cells = [column.text(measured) for column in columns]
+        lines.append(
+            row([name, measured.status, metric_columns.switched_off(measured), *cells, measured.latency_source])
+        )
     return lines
 
 

@@ -11,6 +11,10 @@ def ms(value: float) -> str:
     return f"{value:.3f} ms"
 
 
+def count(value: float) -> str:
+    return f"{value:.0f}"
+
+
 def share(value: float) -> str:
     """A part of the whole, as percent with one digit."""
     return f"{value * 100:.1f} %"
@@ -26,9 +30,9 @@ def ratio(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"
 
 
-def gain(value: float) -> str:
+def gain(value: float | None) -> str:
     """A predicted speedup; past ten, what it would be if all of that time were gone is no prediction any more."""
-    return ratio(value) if value < _MOST_GAIN else f"over {_MOST_GAIN}x"
+    return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
 def interval(low: float | None, high: float | None) -> str:

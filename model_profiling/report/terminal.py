@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.whatif import Prediction
-from model_profiling.report import numbers
+from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost, unique_labels
+from model_profiling.report.words import agreement_sentence, comparison_sentence, unique_labels
 from model_profiling.run_directory import Manifest
 from model_profiling.saying import paint, say
 
@@ -78,7 +78,7 @@ def render_run(run: "RunView", style: Style) -> str:
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
-    lines += table([_HEADER] + [_row(name, experiment) for name, experiment in metrics.experiments.items()], words=2)
+    lines += _latency(metrics)
     lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
     lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
@@ -134,25 +134,13 @@ def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
     return [f"  {label}{_wrapped(sentence, 11)}" for label, sentence in found]
 
 
-_HEADER = ("experiment", "switched off", "median", "MAD", "p95", "runs", "launches", "spread", "tracer cost")
-
-
-def _row(name: str, experiment: ExperimentMetrics) -> tuple[str, ...]:
-    off = ", ".join(experiment.disabled) or "-"
-    latency, cost = experiment.latency, tracer_cost(experiment)
-    if latency is None:
-        return (name, off, *["-"] * 6, cost)
-    return (
-        name,
-        off,
-        f"{latency.median_ms:.3f} ms",
-        numbers.spread(latency.mad_percent),
-        f"{latency.p95_ms:.3f} ms",
-        str(latency.runs),
-        str(latency.launches),
-        numbers.spread(latency.launch_spread_percent),
-        cost,
-    )
+def _latency(metrics: Metrics) -> list[str]:
+    columns = metric_columns.columns("short", "full")
+    rows: list[tuple[str, ...]] = [("experiment", "switched off", *metric_columns.labels(columns))]
+    for name, measured in metrics.experiments.items():
+        cells = (column.text(measured) for column in columns)
+        rows.append((name, metric_columns.switched_off(measured), *cells))
+    return table(rows, words=2)
 
 
 def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS) -> list[str]:

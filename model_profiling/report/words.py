@@ -7,13 +7,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.intervals import ASSUMED_SPREAD
-from model_profiling.report.numbers import percent
 
 if TYPE_CHECKING:
     from model_profiling.analysis.agreement import Agreement
     from model_profiling.analysis.forecast import Forecast
     from model_profiling.analysis.latency import Comparison
-    from model_profiling.analysis.metrics import ExperimentMetrics
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
@@ -34,13 +32,6 @@ def _launches(comparison: Comparison) -> list[str]:
         return []
     count = "one launch" if comparison.launches == 1 else f"{comparison.launches} launches"
     return [f"{count} per side: the spread between launches is not known, {ASSUMED_SPREAD:.1%} is assumed"]
-
-
-def tracer_cost(experiment: ExperimentMetrics) -> str:
-    """What the tracer cost; `~` where that is too little to tell, a dash where it was not measured."""
-    if experiment.tracer_overhead_percent is not None:
-        return percent(experiment.tracer_overhead_percent)
-    return "~" if experiment.tracer_overhead_measured else "-"
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -68,6 +59,9 @@ def agreement_sentence(agreement: Agreement) -> str:
     odd = "".join(f"; {remark}" for remark in agreement.remarks)
     if agreement.max_abs_error == 0:
         return f"{pair}: identical{odd}"
+    differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
+    if agreement.max_abs_error is None:
+        return f"{pair}: {agreement.error_of_reference}, so there is no error to tell{differs}{odd}"
     sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
     alone = agreement.dtype_sqnr_db
     # Worth its place where the dtype's own noise is what one sees.
@@ -76,8 +70,8 @@ def agreement_sentence(agreement: Agreement) -> str:
         if sqnr and agreement.right == "eager" and alone is not None and alone < 40
         else ""
     )
-    differs = "; more than the dtype explains" if agreement.verdict == "differs" else ""
-    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {agreement.cosine:.6f}{sqnr}{differs}{odd}"
+    cosine = "unknown" if agreement.cosine is None else f"{agreement.cosine:.6f}"
+    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {cosine}{sqnr}{differs}{odd}"
 
 
 def forecast_sentence(forecast: Forecast) -> str:

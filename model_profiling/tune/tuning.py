@@ -44,7 +44,7 @@ class Tried(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-class TuneResult(msgspec.Struct, frozen=True):
+class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     """All that was tried, fastest first, and which of it to keep: the fastest that is surely faster and still right."""
 
     model: str

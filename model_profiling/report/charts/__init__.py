@@ -46,14 +46,13 @@ def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
         sides = run.sides(comparison.before, comparison.after)
         experiments = [run.summary.experiments[name] for name in (comparison.before, comparison.after)]
         rows = [
-            (side, {entry.category: entry.ms for entry in experiment.breakdown.categories})
-            for side, experiment in zip(sides, experiments, strict=True)
+            (side, experiment.breakdown.ms_by_category) for side, experiment in zip(sides, experiments, strict=True)
         ]
         found[f"shift{end}"] = shift(rows, width, theme, title("where the time goes"))
         found[f"operators{end}"] = operators(comparison.operators, sides, width, theme, title("top operators"))
     if not run.summary.comparisons and run.shown:
         breakdowns = {name: run.summary.experiments[name].breakdown for name in run.shown}
-        parts = [(name, {entry.category: entry.ms for entry in b.categories}) for name, b in breakdowns.items()]
+        parts = [(name, b.ms_by_category) for name, b in breakdowns.items()]
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
         entries = sorted((e for e in breakdown.instances if e.where != "runtime"), key=lambda e: -e.ms)

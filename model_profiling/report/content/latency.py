@@ -2,12 +2,9 @@
 
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.run_view import RunView
-from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.words import agreement_sentence, comparison_sentence, tracer_cost
-
-_COLUMNS = ("experiment", "switched off", "median", "MAD", "p95", "runs", "launches", "tracer cost")
-_SPREAD = ("experiment", "min", "p90", "p99", "max", "CV", "between launches", "drift", "outliers")
+from model_profiling.report import metric_columns
+from model_profiling.report.blocks import Block, Bullets, Cell, Paragraph, Picture, Section, Table
+from model_profiling.report.words import agreement_sentence, comparison_sentence
 
 
 def section(run: RunView) -> Section | None:
@@ -18,8 +15,7 @@ def section(run: RunView) -> Section | None:
     if run.measured:
         timed = {name: experiment for name, experiment in metrics.experiments.items() if experiment.latency}
         if timed:
-            blocks.append(Table("latency", _COLUMNS, [_row(*item) for item in timed.items()]))
-            blocks.append(Table("spread", _SPREAD, [_spread(*item) for item in timed.items()]))
+            blocks += [_table(timed), _distribution(timed)]
         sentences = [comparison_sentence(comparison) + "." for comparison in metrics.comparisons]
         sentences += [
             f"{name}: {warning}."
@@ -41,36 +37,21 @@ def section(run: RunView) -> Section | None:
     return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None
 
 
-def _row(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
-    latency = experiment.latency
-    assert latency is not None
-    return (
-        name,
-        ", ".join(experiment.disabled) or "nothing",
-        Number(numbers.ms(latency.median_ms), latency.median_ms),
-        Number(numbers.spread(latency.mad_percent), latency.mad_percent),
-        Number(numbers.ms(latency.p95_ms), latency.p95_ms),
-        Number(str(latency.runs), latency.runs),
-        Number(str(latency.launches), latency.launches),
-        Number(tracer_cost(experiment), experiment.tracer_overhead_percent),
-    )
+def _table(timed: dict[str, ExperimentMetrics]) -> Table:
+    columns = metric_columns.columns("short", "full")
+    rows: list[tuple[Cell, ...]] = [
+        (name, metric_columns.switched_off(measured), *(column.number(measured) for column in columns))
+        for name, measured in timed.items()
+    ]
+    return Table("latency", ("experiment", "switched off", *metric_columns.labels(columns)), rows)
 
 
-def _spread(name: str, experiment: ExperimentMetrics) -> tuple[Cell, ...]:
-    latency = experiment.latency
-    assert latency is not None
-    return (
-        name,
-        *_times(latency.min_ms, latency.p90_ms, latency.p99_ms, latency.max_ms),
-        Number(f"{latency.cv_percent:.1f} %", latency.cv_percent),
-        Number(numbers.spread(latency.launch_spread_percent), latency.launch_spread_percent),
-        Number(numbers.percent(latency.drift_percent), latency.drift_percent),
-        Number(str(latency.outliers), latency.outliers),
-    )
-
-
-def _times(*values: float) -> list[Number]:
-    return [Number(numbers.ms(value), value) for value in values]
+def _distribution(timed: dict[str, ExperimentMetrics]) -> Table:
+    columns = metric_columns.columns("distribution")
+    rows: list[tuple[Cell, ...]] = [
+        (name, *(column.number(measured) for column in columns)) for name, measured in timed.items()
+    ]
+    return Table("spread", ("experiment", *metric_columns.labels(columns)), rows)
 
 
 def _outputs(run: RunView) -> list[Block]:

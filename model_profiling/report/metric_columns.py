@@ -1,0 +1,105 @@
+"""The metrics of an experiment, one entry each: every table of every report shows these, under one name and format.
+
+A new metric is a field that `analysis/metrics.py` fills and an entry here.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Number
+
+# Which tables show it: all; all but the shortest; or only the one on the distribution of a report's executions.
+Detail = Literal["short", "full", "distribution"]
+Getter = Callable[[ExperimentMetrics], float | None]
+
+
+@dataclass(frozen=True)
+class Column:
+    """`value` is None where the metric is not known; `unknown` says then what to write instead."""
+
+    name: str
+    label: str
+    unit: Literal["ms", "percent", ""]
+    value: Getter
+    shown: Callable[[float], str]
+    better: Literal["lower", "higher"] | None = None
+    detail: Detail = "short"
+    unknown: Callable[[ExperimentMetrics], str] = lambda _: "-"
+
+    def text(self, measured: ExperimentMetrics) -> str:
+        value = self.value(measured)
+        return self.unknown(measured) if value is None else self.shown(value)
+
+    def number(self, measured: ExperimentMetrics) -> Number:
+        return Number(self.text(measured), self.value(measured))
+
+    @property
+    def key(self) -> str:
+        """What programs call it: the name and the unit of the plain number."""
+        return f"{self.name}_{self.unit}" if self.unit else self.name
+
+    @property
+    def described(self) -> str:
+        """The label with its direction, for a table that has room."""
+        return f"{self.label} ({self.better} is better)" if self.better else self.label
+
+
+def _of(value: Callable[[Latency], float | None]) -> Getter:
+    return lambda measured: value(measured.latency) if measured.latency is not None else None
+
+
+def _tracer_unknown(measured: ExperimentMetrics) -> str:
+    """`~` where the cost is too little to tell, a dash where it was not measured."""
+    return "~" if measured.tracer_overhead_measured else "-"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
+    Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
+    Column("p95", "p95", "ms", _of(lambda x: x.p95_ms), numbers.ms, "lower"),
+    Column("runs", "runs", "", _of(lambda x: x.runs), numbers.count),
+    Column("launches", "launches", "", _of(lambda x: x.launches), numbers.count, detail="full"),
+    Column(
+        "launch_spread",
+        "launch spread",
+        "percent",
+        _of(lambda x: x.launch_spread_percent),
+        numbers.spread,
+        "lower",
+        "full",
+    ),
+    Column(
+        "tracer_cost",
+        "tracer cost",
+        "percent",
+        lambda measured: measured.tracer_overhead_percent,
+        numbers.percent,
+        "lower",
+        "full",
+        _tracer_unknown,
+    ),
+    Column("min", "min", "ms", _of(lambda x: x.min_ms), numbers.ms, "lower", "distribution"),
+    Column("p90", "p90", "ms", _of(lambda x: x.p90_ms), numbers.ms, "lower", "distribution"),
+    Column("p99", "p99", "ms", _of(lambda x: x.p99_ms), numbers.ms, "lower", "distribution"),
+    Column("max", "max", "ms", _of(lambda x: x.max_ms), numbers.ms, "lower", "distribution"),
+    Column("cv", "CV", "percent", _of(lambda x: x.cv_percent), numbers.spread, "lower", "distribution"),
+    Column("drift", "drift", "percent", _of(lambda x: x.drift_percent), numbers.percent, None, "distribution"),
+    Column("outliers", "outliers", "", _of(lambda x: x.outliers), numbers.count, "lower", "distribution"),
+)
+
+
+def columns(*details: Detail) -> list[Column]:
+    return [column for column in COLUMNS if column.detail in details]
+
+
+def labels(chosen: Iterable[Column]) -> list[str]:
+    return [column.label for column in chosen]
+
+
+def switched_off(measured: ExperimentMetrics) -> str:
+    """The CPU features that an experiment ran without."""
+    return ", ".join(measured.disabled) or "nothing"

@@ -1,0 +1,98 @@
+"""Every kind of JSON file that the kit promises to others: its type, its version, and which files are of it.
+
+docs/contracts.md says when a version rises. A type says its kind in its tag and its version in its field `schema`.
+"""
+
+import fnmatch
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from model_profiling import artifacts
+from model_profiling.analysis.comparison import PairComparison
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.finding import Kind as Rule
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.artifacts import ExportMeta
+from model_profiling.derived import DerivedIndex
+from model_profiling.report.artifact_files import PipelineSummary, RobustStats
+from model_profiling.report.kernel_view import Kernels
+from model_profiling.run_directory import Manifest, Samples
+from model_profiling.tune.tuning import RESULT, TuneResult
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+@dataclass(frozen=True)
+class Contract:
+    """`names` are patterns of the files that hold it; none: it is only printed."""
+
+    type: type[msgspec.Struct]
+    names: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        return str(self.type.__struct_config__.tag)
+
+    @property
+    def version(self) -> int:
+        fields = msgspec.structs.fields(self.type)
+        return next(int(field.default) for field in fields if field.name == "schema")
+
+    @property
+    def file_name(self) -> str:
+        """Each version has its own file, and those of earlier versions stay."""
+        return f"{self.kind}-{self.version}.schema.json"
+
+
+CONTRACTS = (
+    Contract(Manifest, (artifacts.MANIFEST,)),
+    Contract(Samples, ("*_samples.json",)),
+    Contract(Metrics, (artifacts.METRICS,)),
+    Contract(AnalysisSummary, (artifacts.ANALYSIS_SUMMARY, "operator_analysis.json")),
+    Contract(RobustStats, ("*_robust_stats.json",)),
+    Contract(PipelineSummary, ("*_pipeline_summary.json",)),
+    Contract(Kernels, (artifacts.KERNELS,)),
+    Contract(DerivedIndex, (artifacts.DERIVED,)),
+    Contract(ExportMeta, (artifacts.EXPORT_META,)),
+    Contract(TuneResult, (RESULT,)),
+    Contract(PairComparison, ()),
+)
+# JSON files that are no contract: formats of others (Perfetto, the user's own category table), a debugging aid, and
+# what the kit keeps for itself. Hidden files and folders (.partial, stamps) are for itself, too.
+NO_CONTRACT = (artifacts.TRACE, artifacts.CATEGORIES, artifacts.GRAPH, "round-*.json", ".*")
+
+
+def contract_of(name: str) -> Contract | None:
+    """The contract that a file of this name is held to."""
+    return next((c for c in CONTRACTS if any(fnmatch.fnmatchcase(name, pattern) for pattern in c.names)), None)
+
+
+def json_schema(contract: Contract) -> dict[str, Any]:
+    """The schema for readers: fields that they do not know may be there, and files without a kind are of version 1."""
+    schema = msgspec.json.schema(contract.type, schema_hook=_anything)
+    for other in CONTRACTS:
+        # Also where one is part of another: metrics lie in three files.
+        if (part := schema["$defs"].get(other.type.__name__)) is not None:
+            part["required"].remove("kind")
+            part["properties"] |= {"kind": {"const": other.kind}, "schema": {"const": other.version}}
+    for name, definition in schema["$defs"].items():
+        # Neither a new field nor a new rule of advice raises the version: a schema of today accepts files of tomorrow.
+        if name == Rule.__name__:
+            definition.update(type="string", examples=definition.pop("enum"))
+        if definition.get("additionalProperties") is False:
+            del definition["additionalProperties"]
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:executorch-sme2-kit:{contract.kind}:{contract.version}",
+        "title": f"{contract.kind}, version {contract.version}",
+        **schema,
+    }
+
+
+def _anything(type_: type[Any]) -> dict[str, Any]:
+    """What the kit only passes on (a config, what a machine says of itself) may hold any JSON."""
+    if type_ is object:
+        return {"description": "any JSON"}
+    raise NotImplementedError

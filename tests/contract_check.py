@@ -1,0 +1,54 @@
+"""Holds the JSON files below a directory to the schemas that ship with the kit."""
+
+import fnmatch
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from model_profiling.schemas import contracts
+from tests.conftest import ROOT
+
+SCHEMAS = ROOT / "model_profiling" / "schemas"
+
+
+@functools.cache
+def validator(contract: contracts.Contract, strict: bool) -> Any:
+    """`strict` is for what this kit writes: it names kind and version, and has no field that its type does not."""
+    schema = json.loads((SCHEMAS / contract.file_name).read_text())
+    if strict:
+        for definition in schema["$defs"].values():
+            if "properties" in definition:
+                definition["additionalProperties"] = False
+        schema["$defs"][contract.type.__name__]["required"] += ["kind", "schema"]
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def check(contract: contracts.Contract, data: object, what: object = "", strict: bool = True) -> None:
+    wrong = [
+        f"{what}: {error.json_path}: {error.message[:200]}" for error in validator(contract, strict).iter_errors(data)
+    ]
+    assert not wrong, "\n".join(wrong[:10])
+
+
+def check_printed(kind: str, data: object) -> None:
+    """Hold what a command printed to the schema of that kind."""
+    (contract,) = [contract for contract in contracts.CONTRACTS if contract.kind == kind]
+    check(contract, data, kind)
+
+
+def check_files(root: Path, strict: bool = True) -> set[str]:
+    """Check every JSON file below `root` that others may read; returns the kinds that were there."""
+    kinds = set()
+    for path in sorted(root.rglob("*.json")):
+        parts = path.relative_to(root).parts
+        if any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in contracts.NO_CONTRACT):
+            continue
+        contract = contracts.contract_of(path.name)
+        assert contract is not None, f"{path}: no contract says what this file is"
+        check(contract, json.loads(path.read_text()), path, strict)
+        kinds.add(contract.kind)
+    return kinds
