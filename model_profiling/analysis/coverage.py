@@ -21,7 +21,7 @@ _LEVELS = (
     ("_neon", "NEON"),
 )
 _UNKNOWN = "unknown"
-_NO_TRACE = "there is no kernel trace (mode: trace makes one where kernels can be traced)"
+_NO_TRACE = "there is no kernel trace (run with mode: trace where kernels can be traced)"
 
 
 class CoveredOperator(msgspec.Struct, frozen=True):
@@ -140,7 +140,7 @@ def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> t
         operators = [operator for operator in evidence.operators if operator.execution == execution]
         if [(operator.instruction, operator.name) for operator in operators] == wanted:
             return dict(zip(positions, (operator.kernels for operator in operators), strict=True)), ""
-    return {}, "no execution of the trace has the operators that are shown" if positions else ""
+    return {}, "no traced execution matches the operators shown" if positions else ""
 
 
 def _level(kernels: list[KernelCalls], entry: InstanceTime) -> str:

@@ -60,7 +60,9 @@ def _summary_problems(directory: RunDirectory, manifest: Manifest) -> list[str]:
         metrics = files.read_json(directory.metrics_path, Metrics, "metrics")
     except KitError as error:
         return [error.message]
-    found = [f"metrics.json does not know {name}" for name in manifest.experiments if name not in metrics.experiments]
+    found = [
+        f"metrics.json has no entry for {name}" for name in manifest.experiments if name not in metrics.experiments
+    ]
     for suffix in ("json", "md"):
         path = directory.summary_path(manifest.model.stem, suffix)
         if not path.is_file():

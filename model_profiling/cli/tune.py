@@ -70,7 +70,7 @@ def _as_text(result: "TuneResult") -> str:
             [
                 *lines,
                 "",
-                f"  nothing that was tried is surely faster and still right: keep the baseline{_busy(result)}",
+                f"  no variant is faster (95 % interval) with matching outputs: keep the baseline{_busy(result)}",
                 "",
             ]
         )

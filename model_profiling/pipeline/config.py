@@ -173,7 +173,7 @@ def _checked(config: Config, where: str) -> Config:
         for name in pair:
             if name not in names:
                 raise InputError(
-                    f"config {where}: compare_pairs names '{name}', which is no experiment",
+                    f"config {where}: compare_pairs names '{name}', which is not an experiment",
                     f"Experiments: {', '.join(names)}.",
                 )
         if pair[0] == pair[1]:

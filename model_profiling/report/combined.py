@@ -82,7 +82,7 @@ def _sentences(runs: Sequence[RunView]) -> list[str]:
     found = []
     for name, run in zip(names(runs), runs, strict=True):
         if not run.measured:
-            found.append(f"{name}: emulated, so nothing is said of its time.")
+            found.append(f"{name}: emulated, so it has no times.")
         elif run.summary.metrics and run.summary.metrics.comparisons:
             found += [f"{name}: {comparison_sentence(c)}." for c in run.summary.metrics.comparisons]
         else:

@@ -26,7 +26,7 @@ def section(run: RunView) -> Section | None:
             ),
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),
-            Paragraph("The costliest operators that SME2 leaves as they are:"),
+            Paragraph("The costliest operators that SME2 does not run:"),
             Bullets([_left(name, entry) for name, entry in left_operators(forecast)]),
         ]
     blocks += [Paragraph(f"Note: {note}.") for note in run.forecasts[0].notes]
