@@ -259,7 +259,7 @@ def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist
     change_run(directory)
     assert all("an earlier state of this one" in copy_problem(directory, path) for path in copies)
     assert all(path.is_file() for path in copies)
-    assert "does not say" in copy_problem(directory, Path(__file__))
+    assert "contains no fingerprint" in copy_problem(directory, Path(__file__))
     assert "does not exist" in copy_problem(directory, tmp_path / "none.md")
 
 

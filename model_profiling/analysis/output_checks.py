@@ -28,7 +28,7 @@ def verify_kernels(summary: AnalysisSummary) -> None:
             raise RunError(
                 f"which operators of {name} called which kernels is unknown: {reason}",
                 "Run it again, into another directory (--output-root); kernels.json has the kernels by name. "
-                "If it stays, please report it with the .pte.",
+                "If it happens again, please report it with the .pte.",
             )
 
 
