@@ -66,6 +66,14 @@ def test_the_page_of_all_commands_has_all() -> None:
         assert (ROOT / "model_profiling" / script).is_file(), script
 
 
+def test_the_table_of_where_things_are_names_what_exists() -> None:
+    rows = re.findall(r"^\|[^|]+\|([^|]+)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    paths = [text for row in rows for text in re.findall(r"`([^`\s]+)`", row) if "/" in text or "." in text]
+    assert len(paths) > 40
+    for path in paths:
+        assert (ROOT / path).exists() or (ROOT / "model_profiling" / path).exists(), path
+
+
 def test_links_between_files_of_the_repository_lead_somewhere() -> None:
     for document in DOCUMENTS:
         text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
