@@ -134,7 +134,7 @@ def _sme2_coverage(summary: AnalysisSummary) -> Coverage:
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
         raise InputError(
-            f"which operators of {summary.model} SME2 takes is unknown: {unknown}",
+            f"which operators of {summary.model} run on SME2 is unknown: {unknown}",
             "Trace them again, into another directory: sme2-kit kernels MODEL.pte --output-root DIR",
         )
     if not covered:

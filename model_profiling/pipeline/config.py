@@ -50,7 +50,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which experiments to hold against each other: [before, after]."""
+    """Which experiments to compare: [before, after]."""
 
     compare_pairs: list[tuple[str, str]] = []
 

@@ -14,7 +14,7 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            "A prediction, not a measurement. Which operators SME2 takes is known from the kernels of an emulated run; "
+            "A prediction, not a measurement. Which operators SME2 runs is known from the kernels of an emulated run; "
             "how much faster they become is assumed, and nothing else is assumed to change."
         )
     ]
