@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
     from sme2_kit.run import Run
 
-HELP = "profile a .pte with acceleration on and off, side by side"
+HELP = "profile a .pte with acceleration on and off, interleaved"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.tune.tuning import Tried, TuneResult
 
-HELP = "try variants of a model that the advice recommends, side by side, and rank them"
+HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -161,7 +161,7 @@ class Tools:
         fail_if_slower: float | None = None,
     ) -> Answer:
         """Compare two run directories (experiments of equal name), two experiments, or two .etdump files. With
-        `fail_if_slower` (percent) `gate` in the result is passed or failed; a baseline that does not match is an error."""
+        `fail_if_slower` (percent) `gate` in the result is passed or failed; a wrong baseline is an error."""
         sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
         gate = [] if fail_if_slower is None else [f"--fail-if-slower={fail_if_slower}"]
         ended = await self._kit(context, "compare", *sides, "--json", *gate, accept=(0, 1))

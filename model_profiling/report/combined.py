@@ -148,5 +148,5 @@ def _machines(runs: Sequence[RunView]) -> Section:
         digest = run.manifest.model.sha256[:16]
         rows.append((name, cpu(run), run.manifest.timing, ", ".join(failed) or "none", ", ".join(versions), digest))
     columns = ("run", "CPU", "timing", "failed", "ExecuTorch", "model SHA-256, first 16 digits")
-    note = "Runs were not measured side by side: compare ratios between them, and absolute times only with care."
+    note = "Runs were measured separately: compare ratios between them, and absolute times only with care."
     return Section("environment", "Machines", [Table("machines", columns, rows), Paragraph(note)])

@@ -58,7 +58,7 @@ def _verdict(comparison: Comparison) -> str:
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
     if not comparison.paired:
-        sentence += "; not measured side by side"
+        sentence += "; measured separately"
     return sentence + "; measured on a busy machine, do not rely on it" if comparison.contended else sentence
 
 
