@@ -63,7 +63,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
     step = f"Avoid the change of dtype inside forward: {_some(places)}."
     if not asked_for:
-        step = "Keep the ETRecord of the export beside the .pte: it tells which operator of the model they come from."
+        step = "Keep the ETRecord of the export next to the .pte: it shows which operator of the model they come from."
     return e.finding(Kind.CONVERSIONS, title, rows, step)
 
 

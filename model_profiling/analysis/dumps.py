@@ -82,7 +82,7 @@ def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str
     others = ", ".join(
         f"{profile.executions} executions of {profile.execute.sum() / 1e6:.3f} ms in all" for profile in found[1:]
     )
-    return found[0], [f"the dump holds {len(found)} methods; shown is the one that took longest, left out: {others}"]
+    return found[0], [f"the ETDump has {len(found)} methods; only the longest one is shown, not: {others}"]
 
 
 def analysed_profile(profile: Profile) -> ExperimentAnalysis:

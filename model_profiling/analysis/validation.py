@@ -47,7 +47,7 @@ def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str,
         return [error.message]
     executed, expected = len(etdump.nest(dump)), sum(len(turn.ns) for turn in samples.traced)
     if record.runner.kind == "kit" and executed != expected:
-        found.append(f"{needed[0]} holds {executed} executions where {expected} were traced")
+        found.append(f"{needed[0]} has {executed} executions, {expected} were traced")
     if record.mode == "timing" and not samples.timed and record.runner.kind == "kit":
         found.append("there are no timed executions")
     if unknown:

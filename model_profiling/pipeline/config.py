@@ -112,7 +112,9 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         msgspec.json.encode(raw)
         config = msgspec.convert(raw, Config)
     except UnicodeError:
-        raise InputError(f"config {where} holds a lone surrogate (\\ud800 to \\udfff)", "Correct that text.") from None
+        raise InputError(
+            f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
+        ) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
     return _checked(config, where)
@@ -177,7 +179,7 @@ def _checked(config: Config, where: str) -> Config:
                     f"Experiments: {', '.join(names)}.",
                 )
         if pair[0] == pair[1]:
-            raise InputError(f"config {where}: compare_pairs holds '{pair[0]}' against itself", "Name two experiments.")
+            raise InputError(f"config {where}: compare_pairs compares '{pair[0]}' with itself", "Name two experiments.")
     if not Path(config.model).is_file():
         raise InputError(
             f"config {where}: model '{config.model}' does not exist",

@@ -19,7 +19,7 @@ from model_profiling.errors import InputError, KitError, RunError, SetupError
 ANSWER_S = 20.0
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
-_INSTALL = "Install it: apt-get install adb, or Android's platform tools, and have it on the path."
+_INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."
 _STATE_HINTS = {
     "unauthorized": "Unlock the device and accept `Allow USB debugging?`, then run again.",
     "authorizing": "Unlock the device and accept `Allow USB debugging?`, then run again.",
@@ -64,7 +64,7 @@ class Listed:
 def find_adb() -> str:
     path = shutil.which("adb")
     if path is None:
-        raise SetupError("adb is not on the path", _INSTALL)
+        raise SetupError("adb is not in PATH", _INSTALL)
     return path
 
 

@@ -104,7 +104,7 @@ def _package(name: str, remark: str = "") -> Check:
 def _tool(what: str, command: str, fix: str) -> Check:
     path = shutil.which(command)
     if path is None:
-        return Check(what, False, f"{command} is not on the path", fix)
+        return Check(what, False, f"{command} is not in PATH", fix)
     said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     version = re.search(r"version ([\d.]+)", said)
     return Check(what, True, f"{command} {version[1] if version else ''}".strip())
@@ -114,7 +114,7 @@ def _emulator() -> Check:
     qemu = find_qemu()
     if qemu is None:
         return Check(
-            "emulator", False, "qemu-aarch64 is not on the path: SME2 kernels cannot be traced here", how_to_install()
+            "emulator", False, "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", how_to_install()
         )
     if qemu.version < NEEDED:
         return Check("emulator", False, f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)", how_to_install())
@@ -128,7 +128,7 @@ def _cross_compiler() -> Check:
         return Check("Arm compiler", True, "this machine's own")
     found = shutil.which(target.cross_compiler[0]) is not None
     return Check(
-        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not on the path"), how_to_install()
+        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not in PATH"), how_to_install()
     )
 
 
