@@ -93,7 +93,7 @@ class Tools:
         output_root: str | None = None,
         label: str | None = None,
     ) -> Answer:
-        """Measure a .pte on this machine with its accelerator on and off, in alternation. What is finished is not run
+        """Measure a .pte on this machine with its accelerator on and off, interleaved. What is finished is not run
         again; without `runs` there are as many as fit 30 s. A run that other settings replace is kept: `runs` lists
         all, and every tool takes DIR@LABEL. Answers with latencies, the comparison with its 95 % interval, and output
         agreement."""
