@@ -15,10 +15,10 @@ PARALLEL := -n logical --dist loadgroup --no-loadscope-reorder
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
 	@echo "make check   format, lint, types and the fast tests, in under a minute"
-	@echo "make test    run all tests"
+	@echo "make test    run all tests: in parallel, those that judge a measurement last"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
-	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   read a million damaged files"
+	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   fuzz all readers"
 	@echo "make clean   remove what make made (not your results)"
 
 $(BIN)/python:

@@ -71,7 +71,7 @@ def notes(outdated: list[Outdated]) -> list[str]:
     found = []
     for (renew, removed), names in together.items():
         what = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        state = f"removed {what}" if removed else f"{what} was edited and stays"
+        state = f"removed {what}" if removed else f"{what} was edited and is kept"
         found.append(f"{state}: made from an earlier state of this run; to make it again: {renew}")
     return found
 

@@ -51,7 +51,7 @@ def inside(root: Path, path: Path) -> Path:
     """`path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
     if not path.resolve().is_relative_to(root.resolve()):
         raise InputError(
-            f"{path} leads out of {root}", "A link in it points elsewhere: remove the link, or give that directory."
+            f"{path} points outside {root}", "A link in it points elsewhere: remove the link, or give that directory."
         )
     return path
 

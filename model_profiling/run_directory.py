@@ -219,7 +219,8 @@ class RunDirectory:
         sides = (samples.timed, samples.traced)
         if any(len({turn.turn for turn in side}) < len(side) or not all(map(_possible, side)) for side in sides):
             raise InputError(
-                f"samples {path} hold times that no execution can have", "Restore the file, or run the pipeline again."
+                f"samples {path} contain times that no execution can have",
+                "Restore the file, or run the pipeline again.",
             )
         return samples
 

@@ -73,7 +73,7 @@ def test_the_learning_paths_spellings_are_read(write: Any) -> None:
         ({"experiments": [{"name": "a", "mode": "fast"}]}, "has mode 'fast'", "timing"),
         ({"experiments": [{"name": "a", "runner_path": "/no/runner"}]}, "runner_path '/no/runner'", "kit's own runner"),
         ({"analysis": {"compare_pairs": [["mac_sme2_on", "x"]]}}, "names 'x'", "mac_sme2_on"),
-        ({"analysis": {"compare_pairs": [["mac_sme2_on", "mac_sme2_on"]]}}, "against itself", ""),
+        ({"analysis": {"compare_pairs": [["mac_sme2_on", "mac_sme2_on"]]}}, "with itself", ""),
         ({"model": "/no/model.pte"}, "model '/no/model.pte' does not exist", "Export it first"),
         ({"model": None}, "missing required field `model`", "templates"),
         ({"inputs": ["/no/input.npy"]}, "input file '/no/input.npy'", ""),

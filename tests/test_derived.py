@@ -169,7 +169,7 @@ def test_an_edited_report_is_never_removed(directory: RunDirectory) -> None:
     told: list[Outdated] = []
     told += Run.open(directory.path).save()
     assert page.read_text().endswith("<p>my remark</p>")
-    assert any("report.html was edited and stays" in note for note in notes(told))
+    assert any("report.html was edited and is kept" in note for note in notes(told))
     (problem,) = ages(directory).stale
     assert "report.html is stale" in problem
 
@@ -237,7 +237,7 @@ def test_without_a_record_files_are_of_unknown_age_and_the_run_is_valid() -> Non
     done = kit("validate", "--results", KNOWN_GOOD)
     assert done.returncode == 0, done.stdout
     if not (KNOWN_GOOD / DERIVED).exists():
-        assert "unknown age: analysis_summary.json" in done.stdout
+        assert "unknown origin: analysis_summary.json" in done.stdout
 
 
 def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(directory: RunDirectory) -> None:
@@ -245,7 +245,7 @@ def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(direct
     Run.open(directory.path).save()
     (directory.path / "report.html").write_text("<html>from a kit that stamped nothing</html>")
     (problem,) = ages(directory).stale
-    assert "report.html is of unknown age" in problem and f"sme2-kit report {directory.path} --html" in problem
+    assert "report.html has no known origin" in problem and f"sme2-kit report {directory.path} --html" in problem
 
 
 def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist
     change_run(directory)
     assert all("an earlier state of this one" in copy_problem(directory, path) for path in copies)
     assert all(path.is_file() for path in copies)
-    assert "does not say" in copy_problem(directory, Path(__file__))
+    assert "contains no fingerprint" in copy_problem(directory, Path(__file__))
     assert "does not exist" in copy_problem(directory, tmp_path / "none.md")
 
 

@@ -3,11 +3,13 @@
 `make test` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
 """
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,14 @@ def test_the_page_of_all_commands_has_all() -> None:
         assert (ROOT / "model_profiling" / script).is_file(), script
 
 
+def test_the_table_of_where_things_are_names_what_exists() -> None:
+    rows = re.findall(r"^\|[^|]+\|([^|]+)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    paths = [text for row in rows for text in re.findall(r"`([^`\s]+)`", row) if "/" in text or "." in text]
+    assert len(paths) > 40
+    for path in paths:
+        assert (ROOT / path).exists() or (ROOT / "model_profiling" / path).exists(), path
+
+
 def test_links_between_files_of_the_repository_lead_somewhere() -> None:
     for document in DOCUMENTS:
         text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
@@ -94,6 +104,33 @@ def test_no_page_of_ours_names_a_machine_or_a_host() -> None:
         text = document.read_text()
         assert not re.search(r"(?<![\w.~$])/(home|work|root|Users)/", text), document
         assert "http" not in text, document
+
+
+def test_what_users_read_has_the_words_of_the_field() -> None:
+    """Inventions that stood where perf, pyperf and benchstat have a word; comments may say what they like."""
+    ours = re.compile(
+        r"surely (slower|faster)|would not show|there already, from|for lack of|is no assumption|\bmood\b|words before"
+        r"|unharmed|\bmends?\b|to its left|(goes|gone|going) on\b|for want of|took the processor away|unknown age"
+    )
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]}
+    for path in [*(ROOT / "model_profiling").rglob("*.py"), *(ROOT / "sme2_kit").rglob("*.py")]:
+        texts[str(path.relative_to(ROOT))] = "\n".join(_strings(ast.parse(path.read_text())))
+    found = [f"{name}: {match[0]}" for name, text in texts.items() for match in ours.finditer(text)]
+    assert not found
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    """The text of a module that is not a docstring."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
 
 
 def test_troubleshooting_quotes_messages_that_exist() -> None:

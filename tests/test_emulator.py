@@ -247,7 +247,7 @@ def test_no_emulator_is_one_message_with_its_fix(toy: Toy, tmp_path: Path) -> No
             (tools / name).symlink_to(found)
     done = kit("kernels", toy("fp32"), "--output-root", tmp_path / "out", env={"PATH": str(tools)})
     assert done.returncode == 3
-    assert "qemu-aarch64 is not on the path" in done.stderr
+    assert "qemu-aarch64 is not in PATH" in done.stderr
     assert "install_emulator.sh" in done.stderr
 
 

@@ -139,4 +139,4 @@ def test_a_busy_machine_is_said_and_its_ratio_not_relied_on() -> None:
     result = compare(("a", quiet), ("b", busy), paired=True)
     assert result.contended and not result.reliable
     assert not compare(("a", quiet), ("b", quiet), paired=True).contended
-    assert any("took the processor away" in warning for warning in summarise(busy).warnings)
+    assert any("other processes preempted" in warning for warning in summarise(busy).warnings)

@@ -162,4 +162,4 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
 
 def test_a_workspace_that_is_none_is_an_error(tmp_path: Path) -> None:
     done = kit("mcp", "--workspace", tmp_path / "nowhere")
-    assert done.returncode == 2 and "no directory" in done.stderr
+    assert done.returncode == 2 and "not a directory" in done.stderr

@@ -124,7 +124,7 @@ def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_p
         assert on_disk(request) == made.record
     assert cached(replace(request, seed=1)) is None and cached(replace(request, dtype="fp16")) is None
     done = kit("export", f"{stranger}:StrangeNet", "--outdir", tmp_path / "made", cwd=tmp_path)
-    assert "nothing has changed since the last one" in done.stderr and str(made.paths.pte) in done.stdout
+    assert "reused the existing export" in done.stderr and str(made.paths.pte) in done.stdout
 
 
 def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path) -> None:

@@ -120,9 +120,9 @@ def test_a_second_run_says_that_it_measured_nothing_and_force_measures_again(toy
 
     _, first = run()
     said, second = run()
-    assert "nothing was measured: all of it was there already, from 20" in said and second == first
+    assert "reused existing results from 20" in said and second == first
     said, third = run("--force")
-    assert "there already" not in said and third != first
+    assert "reused existing" not in said and third != first
 
 
 def test_another_dtype_gets_a_directory_of_its_own(toy: Toy, tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_a_run_with_one_experiment_says_that_nothing_was_compared(measured_run: 
 def test_a_failed_experiment_is_named_first_and_the_rest_is_still_reported(measured_run: Path, tmp_path: Path) -> None:
     markdown, page, directory = forged(measured_run, tmp_path, fail_one)
     name = next(iter(RunDirectory(directory).manifest().experiments))
-    assert f"{name} failed, so nothing is said of it." in markdown.replace("\\", "")
+    assert f"{name} failed and has no results." in markdown.replace("\\", "")
     assert "the runner | was <killed>" in markdown.replace("\\", "")
     assert "was &lt;killed&gt;" in page and "<killed>" not in page
     assert "Median latency of" in markdown
@@ -342,7 +342,7 @@ def test_a_run_in_which_all_failed_still_has_a_report(measured_run: Path, tmp_pa
 def test_without_export_and_etrecord_the_report_says_so(measured_run: Path, tmp_path: Path) -> None:
     markdown, _, _ = forged(measured_run, tmp_path, forget_export)
     missing = markdown.split("## What was not measured")[1].split("##")[0]
-    assert "no export\\_meta.json lies beside the model" in missing
+    assert "there is no export\\_meta.json next to the model" in missing
 
 
 def test_an_emulated_run_shows_operators_and_kernels_and_no_time_at_all(measured_run: Path, tmp_path: Path) -> None:

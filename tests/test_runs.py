@@ -444,9 +444,9 @@ def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Pat
         said += end_after(start(path), how, root, lambda text, goal=goal: text.count("taken") >= goal)  # type: ignore[misc]
         assert not (root / "manifest.json").exists()
         seen = max([text.read_text().count("taken") for text in root.glob(".partial/*/*.progress")], default=0)
-    assert seen > 4 and "planned launches are kept" in said and "The same command goes on from there" in said
+    assert seen > 4 and "planned launches are kept" in said and "Run the same command to resume" in said
     done = kit("run", "--config", path, "--quiet")
-    assert done.returncode == 0 and "going on where this run was interrupted" in done.stderr, done.stderr
+    assert done.returncode == 0 and "resuming an interrupted run" in done.stderr, done.stderr
     run = complete(root, 48)
     manifest = run.manifest()
     assert any("interrupted after" in note for note in manifest.experiments["left"].notes)
@@ -458,7 +458,7 @@ def test_a_part_can_be_analysed_and_is_called_one_everywhere(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, root = config(tmp_path, tiny, 60, 20), tmp_path / "out"
-    assert "nothing was interrupted" in here(capsys, "run", "--config", path, "--analyze-partial")[2]
+    assert "there is no interrupted run" in here(capsys, "run", "--config", path, "--analyze-partial")[2]
     said = end_after(start(path), signal.SIGINT, root, lambda text: text.count("ended") >= 9)
     assert "of 20 planned launches are kept" in said and "--analyze-partial" in said
     kept = {p: p.read_bytes() for p in root.glob(".partial/*/*.progress")}

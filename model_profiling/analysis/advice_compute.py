@@ -70,5 +70,5 @@ def runtime_overhead(e: Evidence) -> Iterator[Finding]:
         return
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
-    title = f"ExecuTorch's own time is {e.share(rows):.0%}"
+    title = f"ExecuTorch runtime overhead is {e.share(rows):.0%}"
     yield e.finding(Kind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])

@@ -84,7 +84,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
         kinds[entry.kind] = kinds.get(entry.kind, 0.0) + entry.ms
     shown = ", ".join(f"{kind} {ms:.3f} ms" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     title = f"layout changes take {e.share(rows):.0%} of the time"
-    step = "See where they are in the graph: the chains under data movement name what each lies between."
+    step = "See where they are in the graph: the chains under data movement show the operators around each."
     yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown])
 
 

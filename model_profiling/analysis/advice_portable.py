@@ -63,7 +63,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
     step = f"Avoid the change of dtype inside forward: {_some(places)}."
     if not asked_for:
-        step = "Keep the ETRecord of the export beside the .pte: it tells which operator of the model they come from."
+        step = "Keep the ETRecord of the export next to the .pte: it shows which operator of the model they come from."
     return e.finding(Kind.CONVERSIONS, title, rows, step)
 
 
@@ -75,7 +75,7 @@ def _decomposed(e: Evidence, graph: "ModelGraph", rows: list[int], dtypes: str, 
     names = " and ".join(unique(origin.removeprefix("aten.").rstrip("_") for origin in origins))
     beside = f" and {len(edges)} layout changes around them" if edges else ""
     title = f"{names} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
-    step = f"Write {names} with operators that XNNPACK takes in the model's dtype."
+    step = f"Write {names} with operators that XNNPACK delegates in the model's dtype."
     step = f"Export with --rewrite {rewrite}." if rewrite else _not_known(e.export, origins[0]) or step
     return e.finding(Kind.CONVERSIONS, title, claims, step, rewrite=rewrite)
 
@@ -110,11 +110,13 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
     if rewrite:
-        return f"Export with --rewrite {rewrite}{_BY_HAND.get(origin, '')}: XNNPACK takes that."
+        return f"Export with --rewrite {rewrite}{_BY_HAND.get(origin, '')}: XNNPACK delegates that."
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
-        return "XNNPACK looks nothing up: look up less, or do it before the model if it is the same every time."
+        return (
+            "XNNPACK has no gather operator: look up fewer values, or precompute the result if it is always the same."
+        )
     if entry.kind == "copy" and origin in ("aten.clone", "aten.contiguous"):
         return f"Avoid .clone() and .contiguous() where the layout is already right{_at(entry)}."
     if entry.kind == "transpose" and base_name(entry.operator).split("_")[0] == base_name(origin):
@@ -175,7 +177,7 @@ def _plain(operator: str) -> str:
 
 def _some(places: list[str]) -> str:
     more = f" and {len(places) - 2} more" if len(places) > 2 else ""
-    return (", ".join(places[:2]) or "its place is not known") + more
+    return (", ".join(places[:2]) or "source line unknown") + more
 
 
 def _at(entry: InstanceTime) -> str:

@@ -106,7 +106,7 @@ def _expected(path: Path) -> Array:
             f"expected output {path} is not a readable .npy ({reason})", "Export the model again."
         ) from None
     if array.dtype.kind not in "biuf":
-        raise InputError(f"expected output {path} holds {array.dtype}, not numbers", "Export the model again.")
+        raise InputError(f"expected output {path} contains {array.dtype}, not numbers", "Export the model again.")
     return array
 
 

@@ -238,11 +238,11 @@ def _read_overrides(text: bytes, path: Path) -> dict[str, Override]:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InputError(f"{what}: not JSON: {reason}", _EXAMPLE) from None
     if not isinstance(document, dict):
-        raise InputError(f"{what}: the file holds no JSON object", _EXAMPLE)
+        raise InputError(f"{what}: the file does not contain a JSON object", _EXAMPLE)
     _refuse_other_keys(document, ("operators",), what)
     operators = document.get("operators")
     if not isinstance(operators, dict):
-        raise InputError(f'{what}: the key "operators" is missing or no object', _EXAMPLE)
+        raise InputError(f'{what}: the key "operators" is missing or not an object', _EXAMPLE)
     _once([(_key(name), None) for name in operators], what)
     return {name: _override(name, value, what) for name, value in operators.items()}
 
@@ -260,7 +260,7 @@ def _override(name: str, value: object, what: str) -> Override:
     where = f"{what}: operators[{_quoted(name)}]"
     if not name.strip() or strip_instance(name) != name:
         raise InputError(
-            f"{where} is no operator's name", "Leave out the instance number (` #1`) and the prefix `native_call_`."
+            f"{where} is not an operator name", "Leave out the instance number (` #1`) and the prefix `native_call_`."
         )
     fields = {"category": value} if isinstance(value, str) else value
     if not isinstance(fields, dict):

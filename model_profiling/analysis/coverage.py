@@ -23,7 +23,7 @@ _LEVELS: tuple[tuple[str, Level], ...] = (
     ("_neon", "NEON"),
 )
 _UNKNOWN: Level = "unknown"
-_NO_TRACE = "there is no kernel trace (mode: trace makes one where kernels can be traced)"
+_NO_TRACE = "there is no kernel trace (run with mode: trace where kernels can be traced)"
 
 
 class CoveredOperator(msgspec.Struct, frozen=True):
@@ -142,7 +142,7 @@ def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> t
         operators = [operator for operator in evidence.operators if operator.execution == execution]
         if [(operator.instruction, operator.name) for operator in operators] == wanted:
             return dict(zip(positions, (operator.kernels for operator in operators), strict=True)), ""
-    return {}, "no execution of the trace has the operators that are shown" if positions else ""
+    return {}, "no traced execution matches the operators shown" if positions else ""
 
 
 def _level(kernels: list[KernelCalls], entry: InstanceTime) -> Level:

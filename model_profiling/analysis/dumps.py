@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.graph import ModelGraph
 
 SCHEMA = 1
-_KERNELS_TRACED = "a kernel trace lies beside this ETDump: its operators have no times"
+_KERNELS_TRACED = "this ETDump is from a kernel trace run: its operator times are not valid"
 
 
 class ExperimentAnalysis(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
     experiments = {
         name: describe(path, break_down(profile), None, None, notes) for name, (path, profile, notes) in loaded.items()
     }
-    note = "bare ETDumps: times are traced, and nothing is known of the model or the machine"
+    note = "ETDumps without a run directory: times include tracer overhead; model and machine are unknown"
     summary = AnalysisSummary("", "", "", experiments, [], None, [note])
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
@@ -86,7 +86,7 @@ def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str
     others = ", ".join(
         f"{profile.executions} executions of {profile.execute.sum() / 1e6:.3f} ms in all" for profile in found[1:]
     )
-    return found[0], [f"the dump holds {len(found)} methods; shown is the one that took longest, left out: {others}"]
+    return found[0], [f"the ETDump has {len(found)} methods; only the longest one is shown, not: {others}"]
 
 
 def analysed_profile(profile: Profile) -> ExperimentAnalysis:

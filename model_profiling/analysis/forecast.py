@@ -72,7 +72,7 @@ def forecasts(
     speedups = tuple(sorted(speedups))
     for value in speedups:
         if not 1 <= value < float("inf"):
-            raise InputError(f"a speedup of {value:g} is no assumption", "Give 1 or more, for example --speedup 3.")
+            raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
     coverage = _sme2_coverage(emulated.summary)
     notes = _notes(manifest, emulated.manifest)
     # What is switched off on purpose, beside SME2, would not be off with SME2.
@@ -81,7 +81,7 @@ def forecasts(
     names = [name for name, record in without.items() if len(record.disable_features) == least]
     if not names:
         raise InputError(
-            "nothing in the first run is known to have been measured without SME2",
+            "no experiment of the first run is known to have run without SME2",
             "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
         )
     return [_forecast(name, summary.experiments[name].breakdown, coverage, speedups, notes) for name in names]
@@ -134,7 +134,7 @@ def _sme2_coverage(summary: AnalysisSummary) -> Coverage:
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
         raise InputError(
-            f"which operators of {summary.model} SME2 takes is unknown: {unknown}",
+            f"which operators of {summary.model} run on SME2 is unknown: {unknown}",
             "Trace them again, into another directory: sme2-kit kernels MODEL.pte --output-root DIR",
         )
     if not covered:
@@ -151,5 +151,5 @@ def _notes(measured: Manifest, emulated: Manifest) -> list[str]:
         names = f"times are of {measured.model.stem}, kernels of {emulated.model.stem}"
         notes.append(f"{names}: another .pte with the same operators")
     if measured.environment.get("arch") != "aarch64":
-        notes.append("times are of a CPU that is not Arm: an Arm CPU spreads its time in another way")
+        notes.append("times are from a CPU that is not Arm: shares differ on an Arm CPU")
     return notes

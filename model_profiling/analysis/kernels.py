@@ -120,7 +120,7 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
 def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
     """How many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
     if dumped and not invocations:
-        raise _MismatchError("the kernel trace is of an earlier version of the kit and has no delegate calls")
+        raise _MismatchError("the kernel trace was written by an earlier version of the kit and has no delegate calls")
     if len(invocations) < dumped:
         raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
     return len(invocations) - dumped
@@ -153,10 +153,10 @@ def _verify_places(operators: list[OperatorKernels], outside: list[Calls]) -> No
         kernel = next((x.kernel for x in operator.kernels if x.kernel.startswith(MATRIX_KERNEL)), "")
         kind = table.classify(operator.name, True)
         if kernel and kind.known and kind.category not in ELIGIBLE:
-            raise _MismatchError(f"{kernel} falls to {operator.name}, which multiplies no matrices")
+            raise _MismatchError(f"{kernel} would belong to {operator.name}, which is not a matrix operator")
     stray = next((call.kernel for call in outside if call.kernel.startswith(MATRIX_KERNEL)), "")
     if stray:
-        raise _MismatchError(f"{stray} falls outside all operators of the ETDump")
+        raise _MismatchError(f"{stray} is outside all operators of the ETDump")
 
 
 def _calls(invocations: list[_Invocation]) -> Iterable[Calls]:

@@ -145,7 +145,9 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     spread = float(np.median(np.abs(medians - np.median(medians))) / np.median(medians) * 100)
     # Drift counts only where it stands out from how much turns differ anyway.
     if abs(drift) > max(2.0, 4 * spread):
-        found.append(f"latency drifted by {drift:+.1f} % over the run: heat, a changing clock or a neighbour")
+        found.append(
+            f"latency drifted by {drift:+.1f} % over the run: throttling, a changing clock frequency or other load"
+        )
     launch = np.array([turn.launch for turn in turns])
     first = np.concatenate(([True], launch[1:] != launch[:-1]))
     if (
@@ -157,10 +159,10 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     middle = float(np.median(ms))
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
-        found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock unsteady")
+        found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
     if preempted_share(turns) > _MOST_PREEMPTED:
         found.append(
-            f"other work took the processor away in {preempted_share(turns):.0%} of the executions: run it alone"
+            f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
     if len(ms) < 10:
         found.append(f"only {len(ms)} executions: take at least 10")

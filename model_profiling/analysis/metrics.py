@@ -78,7 +78,7 @@ def partial_note(record: ExperimentRecord) -> str:
 def layout_caveats(environment: Mapping[str, object]) -> list[str]:
     """Say so where all launches had one memory layout: they then show nothing of how much it matters."""
     fixed = environment.get("address_randomisation") == NOT_RANDOMISED
-    return ["address randomisation is off, so this holds for one memory layout"] if fixed else []
+    return ["address space randomisation (ASLR) is off, so this holds for one memory layout"] if fixed else []
 
 
 def _heat(manifest: Manifest, record: ExperimentRecord) -> str:

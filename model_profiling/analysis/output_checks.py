@@ -14,7 +14,7 @@ def verify_outputs(summary: AnalysisSummary) -> None:
             raise RunError(
                 f"outputs of {agreement.left} and {agreement.right} differ by "
                 f"{agreement.error_of_reference}, more than {summary.dtype} explains",
-                f"Results part at or after {_suspect(summary, agreement.left, agreement.right)}.",
+                f"Results diverge at or after {_suspect(summary, agreement.left, agreement.right)}.",
             )
 
 
@@ -28,7 +28,7 @@ def verify_kernels(summary: AnalysisSummary) -> None:
             raise RunError(
                 f"which operators of {name} called which kernels is unknown: {reason}",
                 "Run it again, into another directory (--output-root); kernels.json has the kernels by name. "
-                "If it stays, please report it with the .pte.",
+                "If it happens again, please report it with the .pte.",
             )
 
 
@@ -39,7 +39,7 @@ def _suspect(summary: AnalysisSummary, left: str, right: str) -> str:
         for ours, theirs in zip(sides[0].operators, sides[1].operators, strict=False):
             if _kernels(ours) != _kernels(theirs) or ours.dtype != theirs.dtype:
                 return f"{theirs.name} (instruction {theirs.instruction}), the first operator with another kernel"
-    return "an operator that cannot be told from kernels alone; compare intermediate outputs"
+    return "an operator that kernel names do not identify; compare intermediate outputs"
 
 
 def _kernels(operator: CoveredOperator) -> list[str]:

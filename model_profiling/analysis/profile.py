@@ -113,7 +113,7 @@ def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting 
     """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""
     nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
-        raise InputError(f"{dump.path} holds no execution", "Run the model at least once with the tracer attached.")
+        raise InputError(f"{dump.path} contains no execution", "Run the model at least once with the tracer attached.")
     rows = _rows(dump, nesting)
     found = [_profile(dump, nesting, rows, members, table) for members in _alike(rows)]
     return sorted(found, key=lambda profile: -float(profile.execute.sum()))

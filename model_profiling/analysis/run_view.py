@@ -65,8 +65,8 @@ class RunView:
     def run_directory(self) -> RunDirectory:
         if self.path.is_file():
             raise InputError(
-                f"{self.path} is a bare ETDump, without a run directory around it",
-                "It tells operators and categories; for the rest, measure the model with sme2-kit run.",
+                f"{self.path} is an ETDump without a run directory",
+                "It has operators and categories only; for the rest, measure the model with sme2-kit run.",
             )
         return RunDirectory(self.path)
 

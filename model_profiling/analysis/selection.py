@@ -92,7 +92,7 @@ def _dump(path: Path, table: CategoryTable | None) -> Chosen:
     nesting = etdump.nest(dump)
     durations = dump.events.take(nesting.executions).duration
     if len(durations) == 0:
-        raise InputError(f"{path} holds no execution", "Run the model at least once with the tracer attached.")
+        raise InputError(f"{path} contains no execution", "Run the model at least once with the tracer attached.")
     ready = profiles(dump, table, nesting)[0] if table else None
     count = max(1, len(durations) // 5)
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()

@@ -45,7 +45,7 @@ def read_sources(model: Path, method: str = "forward") -> Sources:
     """Read the ETRecord beside a .pte; a missing, broken or foreign one is said and not used."""
     paths = ExportPaths(model)
     if not files.is_file(paths.etrecord):
-        return Sources(model, None, {}, f"no ETRecord beside {model.name}: {_UNLINKED}")
+        return Sources(model, None, {}, f"no ETRecord next to {model.name}: {_UNLINKED}")
     try:
         record = etrecord.read(paths.etrecord)
         mismatch = etrecord.matches(record, model)

@@ -44,7 +44,7 @@ def ages(directory: RunDirectory) -> Ages:
             found.stale.append(_outdated(name, command(renew, directory)))
         elif not inside_it and index is not None:
             found.stale.append(
-                f"{name} is of unknown age: no record of this run lists it; "
+                f"{name} has no known origin: derived.json does not list it; "
                 f"remove it, or `{command(renew, directory)}` writes it again"
             )
         elif not inside_it:
@@ -58,7 +58,7 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
         return f"{path} does not exist"
     found = stamps(path)
     if not found:
-        return f"{path} is of unknown age: it does not say what it was made from"
+        return f"{path} has no known origin: it contains no fingerprint of a run"
     try:
         current = _current(directory, read_index(directory))
     except KitError as error:

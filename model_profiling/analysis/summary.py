@@ -19,7 +19,7 @@ from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
 
-_EMULATED = "run under an emulator: times mean nothing and are left out; operators, kernels and outputs are real"
+_EMULATED = "run under an emulator: times are not valid and are left out; operators, kernels and outputs are real"
 
 
 def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:

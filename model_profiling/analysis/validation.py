@@ -47,7 +47,7 @@ def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str,
         return [error.message]
     executed, expected = len(etdump.nest(dump)), sum(len(turn.ns) for turn in samples.traced)
     if record.runner.kind == "kit" and executed != expected:
-        found.append(f"{needed[0]} holds {executed} executions where {expected} were traced")
+        found.append(f"{needed[0]} has {executed} executions, {expected} were traced")
     if record.mode == "timing" and not samples.timed and record.runner.kind == "kit":
         found.append("there are no timed executions")
     if unknown:
@@ -60,7 +60,9 @@ def _summary_problems(directory: RunDirectory, manifest: Manifest) -> list[str]:
         metrics = files.read_json(directory.metrics_path, Metrics, "metrics")
     except KitError as error:
         return [error.message]
-    found = [f"metrics.json does not know {name}" for name in manifest.experiments if name not in metrics.experiments]
+    found = [
+        f"metrics.json has no entry for {name}" for name in manifest.experiments if name not in metrics.experiments
+    ]
     for suffix in ("json", "md"):
         path = directory.summary_path(manifest.model.stem, suffix)
         if not path.is_file():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model_profiling.cli.numpy_start import start_numpy
 
-HELP = "tell where the time goes, what changed and what to do next"
+HELP = "show where the time goes, what changed and what to do next"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +21,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--categories",
         type=Path,
         metavar="FILE",
-        help="a JSON file that extends or overrides the category table; the run remembers it (`builtin` forgets it)",
+        help="a JSON file that extends or overrides the category table; stored with the run (`builtin`: the default)",
     )
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="NAME=SPEEDUP", help="predict, e.g. CONV=3; may be repeated"
     )
-    parser.add_argument("--json", action="store_true", help="print analysis_summary.json; with --what-if, the predictions")
+    parser.add_argument(
+        "--json", action="store_true", help="print analysis_summary.json; with --what-if, the predictions"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

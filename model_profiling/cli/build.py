@@ -5,7 +5,7 @@ import time
 
 from model_profiling.saying import say, say_json
 
-HELP = "build the native runner (done by itself when needed)"
+HELP = "build the native runner (done automatically when needed)"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -11,14 +11,14 @@ from model_profiling.saying import say
 if TYPE_CHECKING:
     from model_profiling.export.delegation_preview import DelegationPreview
 
-HELP = "tell what of a model will be delegated and what will not, and why, without a full export"
+HELP = "show which operators of a model will be delegated, which will not, and why, without a full export"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print every operator and its fate as JSON")
+    parser.add_argument("--json", action="store_true", help="print every operator and whether it is delegated as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 

@@ -29,7 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--fail-if-slower",
         type=float,
         metavar="PCT",
-        help="exit 1 if the whole 95 %% interval says that B is slower by more than PCT percent",
+        help="exit 1 if the whole 95 %% interval is above the limit: B is slower by more than PCT percent",
     )
     parser.add_argument(
         "--strict", action="store_true", help="with --fail-if-slower: also fail when that cannot be ruled out"
@@ -37,7 +37,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--any-baseline",
         action="store_true",
-        help="with --fail-if-slower: accept an A of another model, machine or setting",
+        help="with --fail-if-slower: accept a baseline A of another model, machine or setting",
     )
     count_flags.prepare_parser(parser, "of each of two .pte")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
@@ -119,7 +119,7 @@ def _pairs(args: argparse.Namespace, scratch: Path, table: "CategoryTable") -> "
         raise InputError(f"{programs[0]} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
     if count_flags.given(args):
         flags = "--runs, --launches, --budget and --threads"
-        raise InputError(f"{flags} are for two .pte", "What is in a run directory has been measured.")
+        raise InputError(f"{flags} are for two .pte", "A run directory is measured already.")
     before, after = choose(first, table), choose(second, table)
     pairs = [(next(iter(before.values())), next(iter(after.values())))]
     if len(before) > 1 or len(after) > 1:

@@ -12,7 +12,7 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
     parser.add_argument("--runs", type=int, metavar="N", help=f"timed runs {of}, over all launches (default: chosen)")
     parser.add_argument("--launches", type=int, metavar="N", help=f"processes started {of} (default: chosen)")
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="time for all runs; what is not given is chosen to fit (30)"
+        "--budget", type=float, metavar="SECONDS", help="time for all runs; counts that are not given are chosen (30)"
     )
     parser.add_argument("--threads", type=int, metavar="N", help="default: 1")
 
@@ -27,7 +27,7 @@ def counts(args: argparse.Namespace) -> "Counts":
         if value is not None and value < 1:
             raise InputError(f"{flag} must be at least 1, not {value}", "Leave it out for the default.")
     if args.launches is not None and args.launches > MOST_LAUNCHES:
-        raise InputError(f"--launches must be at most {MOST_LAUNCHES}", "More tell hardly more; leave it out.")
+        raise InputError(f"--launches must be at most {MOST_LAUNCHES}", "More launches add little; leave it out.")
     if args.budget is not None and not 0 < args.budget <= 1e6:
         raise InputError(
             f"--budget must be a number of seconds above 0, not {args.budget:g}", "For example --budget 60."

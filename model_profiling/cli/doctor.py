@@ -8,7 +8,7 @@ from model_profiling.saying import say, say_json
 if TYPE_CHECKING:
     from model_profiling.platforms.doctor import Check
 
-HELP = "tell what this machine can do and what is missing"
+HELP = "show what this machine can do and what is missing"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -82,7 +82,7 @@ def _shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
         try:
             shapes.append(tuple(int(size) for size in text.replace("x", ",").split(",")))
         except ValueError:
-            raise InputError(f"--input-shape {text} is no shape", "Write it as 1,3,224,224.") from None
+            raise InputError(f"--input-shape {text} is not a shape", "Write it as 1,3,224,224.") from None
         if min(shapes[-1]) < 1:
             raise InputError(f"--input-shape {text} has a size below 1", "Write it as 1,3,224,224.")
     return tuple(shapes)
@@ -115,9 +115,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=REWRITES,
-        help="change the graph and not what it computes; keepdim: mean and sum over pixels as XNNPACK takes them; "
+        help="change the graph, not its results; keepdim: mean and sum over pixels in a form XNNPACK delegates; "
         "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
-        "tanh form; silu, hardsigmoid: these in fp16 without a detour through fp32",
+        "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32",
     )
     parser.add_argument(
         "--delegation",
@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
     request = requested(args)
     earlier = None if args.force else cached(request)
     if earlier is not None:
-        warn("export: nothing has changed since the last one; --force exports again\n")
+        warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
     result = earlier or export_with_progress(request)
     say(_as_json(result) if args.json else _as_text(result))
     return 0

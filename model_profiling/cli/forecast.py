@@ -14,7 +14,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=float,
         metavar="N",
-        help="assume that SME2's operators become so many times faster; may be repeated (3, 8 and 15)",
+        help="assumed speedup of the operators that SME2 runs; may be repeated (default: 3, 8 and 15)",
     )
     parser.add_argument("--json", action="store_true", help="print the forecast as JSON")
 

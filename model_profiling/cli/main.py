@@ -103,7 +103,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
             raise
         return _fail(error.message, error.hint, error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted", "Whatever was finished is kept; the same command does the rest.", 130)
+        return _fail("interrupted", "Finished work is kept; run the same command to continue.", 130)
     except BrokenPipeError:
         # Whoever read our output has left; what they did not read is nobody's loss.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

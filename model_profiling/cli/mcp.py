@@ -3,12 +3,12 @@
 import argparse
 from pathlib import Path
 
-HELP = "serve the kit's verbs as tools for assistants (Model Context Protocol, stdio)"
+HELP = "serve the kit's commands as tools for assistants (Model Context Protocol, stdio)"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--workspace", type=Path, default=Path(), metavar="DIR", help="paths stay inside it (default: here)"
+        "--workspace", type=Path, default=Path(), metavar="DIR", help="no path may leave it (default: .)"
     )
 
 
@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.installation import install_command
 
     if not args.workspace.is_dir():
-        raise InputError(f"workspace {args.workspace} is no directory", "Give one that exists.")
+        raise InputError(f"workspace {args.workspace} is not a directory", "Give one that exists.")
     try:
         from model_profiling.mcp_server.server import build_server
     except ModuleNotFoundError as error:

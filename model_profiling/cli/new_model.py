@@ -17,7 +17,7 @@ def run(args: argparse.Namespace) -> int:
     made = scaffold(args.name)
     say("".join(f"{path}\n" for path in made.written))
     say(
-        f"It works as it stands; put your model into model.py, then:\n"
+        f"It can be exported as it is; put your model into model.py, then:\n"
         f"  sme2-kit check {made.model}\n  sme2-kit export {made.model}\n  sme2-kit run --config {made.config}\n"
     )
     return 0

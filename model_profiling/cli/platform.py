@@ -14,7 +14,7 @@ _ANDROID = ("device", "remote_device", "power_mode", "cool_down", "remove_pushed
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--platform", choices=("linux", "mac", "emulator", "android"), help="default: this machine's own"
+        "--platform", choices=("linux", "mac", "emulator", "android"), help="default: that of this machine"
     )
     android = parser.add_argument_group("Android")
     android.add_argument("--device", metavar="SERIAL", help="which device, if adb sees several")
@@ -24,9 +24,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         choices=("boost", "app", "keep"),
         help="the device's settings while it is measured, restored afterwards (keep: as they are)",
     )
-    android.add_argument("--cool-down", type=float, metavar="CELSIUS", help="wait for this temperature before a turn")
+    android.add_argument("--cool-down", type=float, metavar="CELSIUS", help="let the device cool to this before a turn")
     android.add_argument(
-        "--remove-pushed", action="store_true", help="leave nothing on the device; else the next run pushes less"
+        "--remove-pushed", action="store_true", help="remove pushed files (default: keep them for the next run)"
     )
 
 

@@ -15,7 +15,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
-    parser.add_argument("--label", metavar="NAME", help="what to call the run (default: when it was made)")
+    parser.add_argument("--label", metavar="NAME", help="label of the run (default: its date and time)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="DIR",
-        help="a run directory (DIR@LABEL: an earlier run); several are side by side",
+        help="a run directory (DIR@LABEL: an earlier run); several give one combined report",
     )
     parser.add_argument(
         "--run-dir", action="append", type=Path, default=[], metavar="DIR", help="the same as DIR; may be repeated"
@@ -34,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="EMULATED",
         help="also predict what SME2 would change, from the kernels of an emulated run of the same model",
     )
-    parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at paper quality")
+    parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at print resolution")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (light)")
     parser.add_argument("--width", type=int, default=760, metavar="N", help="width of --png before scaling (760)")
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: report.md in the run directory")
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         )
     for path in paths:
         if not (path / MANIFEST).is_file():
-            raise InputError(f"{path} holds no run", "Give the directory a pipeline wrote to.")
+            raise InputError(f"{path} contains no run", "Give the directory a pipeline wrote to.")
     emulated = resolve(args.forecast) if args.forecast else None
     # The artist starts up while everything else is imported and read.
     with Artist() as artist:

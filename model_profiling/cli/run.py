@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
     from sme2_kit.run import Run
 
-HELP = "profile a .pte with acceleration on and off, side by side"
+HELP = "profile a .pte with acceleration on and off, interleaved"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -38,22 +38,24 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
-    parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="run only this one; may be repeated")
+    parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment")
     parser.add_argument(
-        "--label", metavar="NAME", help="what to call this run; commands take DIR@NAME (default: when it was made)"
+        "--label", metavar="NAME", help="label of this run; commands take it as DIR@NAME (default: date and time)"
     )
-    parser.add_argument("--force", action="store_true", help="measure again what is already there; that is kept, too")
+    parser.add_argument("--force", action="store_true", help="measure again; the existing run is kept")
     parser.add_argument(
         "--analyze-partial",
         action="store_true",
         help="measure nothing; analyse what an interrupted run has measured so far, labelled as partial",
     )
-    parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
+    parser.add_argument("--analysis-only", action="store_true", help="measure nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
-    parser.add_argument("--json", action="store_true", help="print analysis_summary.json: the analysis, with its metrics")
+    parser.add_argument(
+        "--json", action="store_true", help="print analysis_summary.json: the analysis, with its metrics"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no table")
-    parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
+    parser.add_argument("--verbose", action="store_true", help="print what is run, what is reused and where")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
                 raise
             remark = remark or _kept(result)
             if result.archived:
-                warn(f"note: the run before this one is kept as {directory.path}@{result.archived}\n")
+                warn(f"note: the previous run is kept as {directory.path}@{result.archived}\n")
             if args.verbose:
                 kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
-                warn(f"ran: {ran}; kept: {kept}\n")
+                warn(f"ran: {ran}; reused: {kept}\n")
     if remark:
         warn(f"note: {remark}\n")
     found = Run.open(directory.path)
@@ -124,7 +126,7 @@ def _analyze_partial(args: argparse.Namespace) -> int:
     label = args.label or (config.label if config else None)
     root = Path(config.output_root) if config else args.output_root
     directory = put_in_place(root or output_root_of(args.model, args.platform or local_name()), label, sys.argv)
-    warn(f"note: a partial run, put in {directory.path}; the same command without --analyze-partial goes on\n")
+    warn(f"note: {directory.path} is a partial run; to finish it, run the same command without --analyze-partial\n")
     _show(Run.open(directory.path), args)
     return 0
 
@@ -134,8 +136,8 @@ def _kept(result: "PipelineResult") -> str:
     if not result.kept:
         return ""
     when = max(result.manifest.experiments[name].finished for name in result.kept)
-    what = ", ".join(result.kept) if result.ran else "nothing was measured: all of it"
-    return f"{what} was there already, from {when}; --force measures again"
+    what = f" of {', '.join(result.kept)}" if result.ran else ""
+    return f"reused existing results{what} from {when} (use --force to measure again)"
 
 
 def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:
@@ -152,7 +154,7 @@ def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", s
     if args.config is not None:
         if args.output_root or args.inputs or count_flags.given(args):
             flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
-            raise InputError(f"{flags} go with a .pte", "Set them in the config.")
+            raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
         return _labelled(load_config(args.config), args.label), ""
     counts = count_flags.counts(args)
     config, remark = default_config(args.model, platform, args.output_root, counts, args.threads, inputs=args.inputs)

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"run directory {args.directory} does not exist", "Give the directory a pipeline wrote to.")
     if args.remove is not None:
         if args.directory is None:
-            raise InputError("--remove does not say where", "Give the run directory, too.")
+            raise InputError("--remove needs a run directory", "For example: sme2-kit runs DIR --remove LABEL")
         say(f"removed {runs.remove(args.directory, args.remove)}\n")
         return 0
     roots = [args.directory] if args.directory is not None else runs.found_below(Path())

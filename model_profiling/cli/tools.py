@@ -70,7 +70,7 @@ def _dump_and_model(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=Path,
         metavar="FILE.pte",
-        help="what feeds what (default: the model of the dump's run directory)",
+        help="the .pte with the graph (default: the model of the run directory)",
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.tune.tuning import Tried, TuneResult
 
-HELP = "try variants of a model that the advice recommends, side by side, and rank them"
+HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
-    parser.add_argument("--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner")
+    parser.add_argument(
+        "--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +72,7 @@ def _as_text(result: "TuneResult") -> str:
             [
                 *lines,
                 "",
-                f"  nothing that was tried is surely faster and still right: keep the baseline{_busy(result)}",
+                f"  no variant is faster (95 % interval) with matching outputs: keep the baseline{_busy(result)}",
                 "",
             ]
         )

@@ -43,6 +43,6 @@ def _unknown(names: list[str], results: Path) -> list[str]:
         return []
     what = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return [
-        f"unknown age: {what}. The kit that wrote them kept no record of what they were made from; "
+        f"unknown origin: {what}. They were written by a kit that recorded no fingerprints; "
         f"`sme2-kit analyze {results}` and `sme2-kit report --html {results}` write them again"
     ]

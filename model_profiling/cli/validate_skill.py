@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model_profiling.saying import say, say_json
 
-HELP = "check that a playbook left behind what it promises"
+HELP = "check that the results of a playbook are there and valid"
 _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
 
 

@@ -31,7 +31,7 @@ class EtdumpError(InputError):
         where = "" if offset is None else f" at byte {offset}"
         super().__init__(
             f"{path} is not a readable ETDump: {problem}{where}",
-            hint or "Run the model again to write it anew; if it was copied from a device, copy it again.",
+            hint or "Run the model again to write it again; if it was copied from a device, copy it again.",
         )
         self.path = path
         self.problem = problem

@@ -101,11 +101,11 @@ def run_tables(words: Words, root: Tables) -> Tables:
     """Find the tables of the dump's blocks."""
     _, at = root.where(1)
     if not len(at):
-        raise words.error("it holds no runs", words.root)
+        raise words.error("it contains no runs", words.root)
     vector = words.follow(at, "the vector of runs")
     count = int(words.lengths(vector, 4, "the vector of runs")[0])
     if count == 0:
-        raise words.error("it holds no runs", int(vector[0]))
+        raise words.error("it contains no runs", int(vector[0]))
     if count * _SMALLEST_BLOCK > words.size:
         raise words.error("it names more runs than fit in it", int(vector[0]))
     return Tables(words, words.follow(int(vector[0]) + 1 + np.arange(count), "a run"), _RUN_DATA, "a run")
@@ -121,7 +121,7 @@ class _Entries:
         if self.total * _SMALLEST_EVENT > words.size:
             raise words.error("it names more events than fit in it", int(runs.at[0]))
         if self.total == 0:
-            raise words.error("it holds no events", int(runs.at[0]))
+            raise words.error("it contains no events", int(runs.at[0]))
         self._block = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         # An event's place in the vector of its block, counted from where that vector would start in the sequence.
         self._base = first - (np.cumsum(counts) - counts)

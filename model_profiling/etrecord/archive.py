@@ -48,7 +48,7 @@ class Archive:
         except OSError as error:
             raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
         except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError) as error:
-            raise EtrecordError(path, f"it is not a whole zip file ({error})") from None
+            raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
         self.names = frozenset(self._zip.namelist())
         self._left = min(MAX_UNPACKED, max(_RATIO_FROM, MAX_RATIO * path.stat().st_size))
 
@@ -89,7 +89,7 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
             raise EtrecordError(self.path, f"{name} is corrupt ({error})") from None
         except (NotImplementedError, RuntimeError) as error:
-            raise EtrecordError(self.path, f"{name} is packed in a way we do not read ({error})") from None
+            raise EtrecordError(self.path, f"{name} uses a compression that is not supported ({error})") from None
 
 
 _MISSING = (

@@ -32,13 +32,13 @@ def matches(etrecord: Etrecord, pte: Path) -> str | None:
     for name, sources in etrecord.sources.items():
         method = program.method(name)
         if method is None:
-            return f"the ETRecord has a method {name!r}, the .pte has not"
+            return f"the ETRecord has a method {name!r}, the .pte does not"
         graph = etrecord.graphs[name]
         reason = _inputs(method, graph) or _instructions(method, sources, graph) or _xnnpack(program, method, sources)
         if reason:
             return f"in method {name!r}, {reason}"
     unknown = [method.name for method in program.methods if method.instructions and method.name not in etrecord.sources]
-    return f"the .pte has a method {unknown[0]!r}, the ETRecord has not" if unknown else None
+    return f"the .pte has a method {unknown[0]!r}, the ETRecord does not" if unknown else None
 
 
 def _inputs(method: Method, graph: Graph) -> str | None:

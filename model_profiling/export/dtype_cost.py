@@ -32,4 +32,4 @@ def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
     if cost.sqnr_db is None or cost.sqnr_db >= _LEAST_SQNR_DB[dtype]:
         return []
     random = "; its weights are random, trained ones usually lose less" if weights == "random" else ""
-    return [f"{dtype} alone keeps {cost.sqnr_db:.1f} dB of the fp32 outputs' signal{random}"]
+    return [f"{dtype} alone gives {cost.sqnr_db:.1f} dB SQNR against the fp32 outputs{random}"]

@@ -93,7 +93,7 @@ def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         keywords = dict(example_inputs)
         odd = [key for key in keywords if not isinstance(key, str)]
         if odd:
-            raise InputError(f"a keyword input is named {odd[0]!r}, which is no text", _INPUTS)
+            raise InputError(f"a keyword input is named {odd[0]!r}, which is not a string", _INPUTS)
     elif isinstance(example_inputs, (tuple, list)):
         positional = tuple(example_inputs)
     else:

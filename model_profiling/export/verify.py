@@ -35,8 +35,8 @@ def verify(result: ExportResult) -> Agreement:
         sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else "none"
         odd = "; ".join(agreement.remarks)
         raise GateError(
-            f"{paths.pte.name} does not answer as the eager model does: max error "
+            f"{paths.pte.name} does not match the eager model: max error "
             f"{agreement.error_of_reference}, SQNR {sqnr}{f'; {odd}' if odd else ''}",
-            "Compare fp32 first: if it agrees, the rest is what the dtype costs.",
+            "Try --dtype fp32 first: if that matches, the error comes from the dtype.",
         )
     return agreement

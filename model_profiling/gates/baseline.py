@@ -7,7 +7,7 @@ from model_profiling.analysis.validation import problems
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory
 
-_ANYWAY = "Use the right baseline, or say --any-baseline if this comparison is what you mean."
+_ANYWAY = "Use the right baseline, or pass --any-baseline to compare anyway."
 # What a run has to share with its baseline.
 _SHARED: dict[str, Callable[[Manifest], object]] = {
     "model": lambda manifest: manifest.model.stem,
@@ -19,7 +19,7 @@ _SHARED: dict[str, Callable[[Manifest], object]] = {
 def refuse_wrong_baseline(before: str, after: str, any_baseline: bool) -> None:
     """Raise unless `before` is whole and was measured as `after` was; bare dumps do not say how they were measured."""
     if Path(before).exists() and Path(before).resolve() == Path(after).resolve():
-        raise InputError(f"{before} is its own baseline", "Give the run to hold it against as A.")
+        raise InputError(f"{before} is its own baseline", "Give the baseline as A and the new run as B.")
     sides = [_run(before), _run(after)]
     if sides[0] is None or sides[1] is None:
         return

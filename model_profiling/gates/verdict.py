@@ -22,7 +22,7 @@ class Judgement(msgspec.Struct, frozen=True):
 def judge(comparisons: list[Comparison], limit_percent: float, strict: bool) -> list[Judgement]:
     """Hold each comparison against the limit; one that has no interval at all is no basis for a pass."""
     if not (math.isfinite(limit_percent) and limit_percent >= 0):
-        raise InputError(f"--fail-if-slower {limit_percent:g} is no limit", "Give a percentage of 0 or more.")
+        raise InputError(f"--fail-if-slower {limit_percent:g} is not a limit", "Give a percentage of 0 or more.")
     return [_judge(comparison, limit_percent, strict) for comparison in comparisons]
 
 
@@ -33,7 +33,7 @@ def _judge(comparison: Comparison, limit_percent: float, strict: bool) -> Judgem
             f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides again, without --runs."
         )
     if comparison.contended:
-        sentence = f"{name}: measured on a busy machine, which says nothing; measure again alone"
+        sentence = f"{name}: measured on a busy machine, so no verdict; stop other work and measure again"
         return Judgement(comparison, limit_percent, "unsure", strict, sentence)
     if comparison.high < allowed:
         return Judgement(

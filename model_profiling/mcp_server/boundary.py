@@ -17,7 +17,7 @@ class Workspace:
         try:
             path = (self.root / text).resolve()
         except (OSError, ValueError, RuntimeError):
-            raise InputError(f"{text!r} is no path", "Give a path relative to the workspace.") from None
+            raise InputError(f"{text!r} is not a path", "Give a path relative to the workspace.") from None
         if path != self.root and self.root not in path.parents:
             raise InputError(f"{text} is outside the workspace", "Give a path inside the directory the server serves.")
         return path

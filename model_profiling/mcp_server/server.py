@@ -24,9 +24,9 @@ Answer = dict[str, Any]
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 INSTRUCTIONS = """Profiles ExecuTorch models. Usual order: doctor, export, run, analyze; then compare, what_if, report;
-kernels and forecast tell what SME2 would change where there is none.
+kernels and forecast show what SME2 would change on a machine without SME2.
 All paths are relative to the workspace and must stay inside it. Quote a speedup only with its interval; times of the
-emulator are never latency; a what_if or a forecast is a prediction, not a result."""
+emulator are never latency; a what_if or a forecast is a prediction, not a measurement."""
 
 
 def kit_errors(tool: Callable[P, Awaitable[Answer]]) -> Callable[P, Awaitable[Answer]]:
@@ -54,7 +54,7 @@ class Tools:
 
     @kit_errors
     async def doctor(self, context: Context, essentials: bool = True) -> Answer:
-        """What this machine can do, what is missing, and the command that mends it."""
+        """What this machine can do, what is missing, and the command that fixes it."""
         flags = ["--essentials"] if essentials else []
         checks = (await self._kit(context, "doctor", "--json", *flags, accept=(0, 3))).data()
         return {"ready": all(check["ok"] for check in checks if check["essential"]), "checks": checks}
@@ -73,7 +73,7 @@ class Tools:
         outdir: str | None = None,
         input_shapes: list[str] | None = None,
     ) -> Answer:
-        """Turn a PyTorch model into a .pte. `model` is a name of `models`, or path/to/file.py:ClassName; for a class
+        """Export a PyTorch model to a .pte. `model` is a name of `models`, or path/to/file.py:ClassName; for a class
         without example inputs give `input_shapes`, such as ["1,3,224,224"]."""
         from model_profiling.models.lookup import model_name
 
@@ -93,7 +93,7 @@ class Tools:
         output_root: str | None = None,
         label: str | None = None,
     ) -> Answer:
-        """Measure a .pte on this machine with its accelerator on and off, side by side. What is finished is not run
+        """Measure a .pte on this machine with its accelerator on and off, interleaved. What is finished is not run
         again; without `runs` there are as many as fit 30 s. A run that other settings replace is kept: `runs` lists
         all, and every tool takes DIR@LABEL. Answers with latencies, the comparison with its 95 % interval, and output
         agreement."""
@@ -115,8 +115,8 @@ class Tools:
 
     @kit_errors
     async def kernels(self, context: Context, model: str, output_root: str | None = None) -> Answer:
-        """Which SME2 kernels a .pte uses, operator by operator, under emulation: evidence, never timing. Where
-        `unknown` has a reason, it cannot be said which operators use them, only which kernels ran."""
+        """Which SME2 kernels a .pte uses, operator by operator, under emulation, without times. Where
+        `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
         place = self._output(path, output_root, "emulator")
         flags = [str(path), "--output-root", str(place), "--json"]
@@ -127,7 +127,7 @@ class Tools:
     @kit_errors
     async def analyze(self, context: Context, run_dir: str, detail: bool = False) -> Answer:
         """Where the time goes in a run directory or an .etdump: categories, top operators, bottleneck shift, advice.
-        `detail` answers with the whole analysis, which is long."""
+        `detail` returns the whole analysis, which is long."""
         path = self._workspace.run(run_dir)
         summary: Answer = (await self._kit(context, "analyze", str(path), "--json")).data()
         return summary if detail else results.analysis(summary)
@@ -144,7 +144,7 @@ class Tools:
         self, context: Context, run_dir: str, emulated_dir: str, speedups: list[float] | None = None
     ) -> Answer:
         """Predict what SME2 would change in a run measured without it, from the run directory that `kernels` made of
-        the same model; `speedups` are what to assume of SME2's operators (3, 8 and 15)."""
+        the same model; `speedups` are the assumed speedups of operators that SME2 runs (default: 3, 8 and 15)."""
         sides = [str(self._workspace.run(path)) for path in (run_dir, emulated_dir)]
         flags = [f"--speedup={value}" for value in speedups or []]
         found = (await self._kit(context, "forecast", *sides, "--json", *flags)).data()
@@ -161,7 +161,7 @@ class Tools:
         fail_if_slower: float | None = None,
     ) -> Answer:
         """Compare two run directories (experiments of equal name), two experiments, or two .etdump files. With
-        `fail_if_slower` (percent) the answer's `gate` says passed or failed; a wrong baseline is an error."""
+        `fail_if_slower` (percent) `gate` in the result is passed or failed; a wrong baseline is an error."""
         sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
         gate = [] if fail_if_slower is None else [f"--fail-if-slower={fail_if_slower}"]
         ended = await self._kit(context, "compare", *sides, "--json", *gate, accept=(0, 1))
@@ -170,7 +170,7 @@ class Tools:
 
     @kit_errors
     async def report(self, context: Context, run_dir: str, html: bool = True) -> Answer:
-        """Write the report of a run directory: Markdown with pictures and, if asked for, a self-contained page."""
+        """Write the report of a run directory: Markdown with pictures and, with `html`, a self-contained HTML page."""
         path = self._workspace.run(run_dir)
         ended = await self._kit(context, "report", str(path), *(["--html"] if html else []))
         return {"files": [self._workspace.relative(line) for line in ended.stdout.splitlines() if line]}

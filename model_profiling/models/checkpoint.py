@@ -43,7 +43,7 @@ def _state_dict(path: Path) -> dict[str, torch.Tensor]:
         if isinstance(value, dict) and isinstance(value.get(name), dict):
             value = value[name]
     if not isinstance(value, dict) or not value or not all(isinstance(leaf, torch.Tensor) for leaf in value.values()):
-        raise InputError(f"checkpoint {path} holds no state dict", "Save model.state_dict(), not the model.")
+        raise InputError(f"checkpoint {path} contains no state dict", "Save model.state_dict(), not the model.")
     # DataParallel puts this before every name.
     prefix = "module." if all(key.startswith("module.") for key in value) else ""
     return {key.removeprefix(prefix): tensor for key, tensor in value.items()}

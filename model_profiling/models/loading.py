@@ -101,9 +101,7 @@ def find_model(name: str, shapes: tuple[tuple[int, ...], ...] = ()) -> tuple["Ca
     if from_file is not None:
         return functools.partial(FileModel, from_file, shapes), f"{from_file.path.name}:{from_file.attribute}"
     if shapes:
-        raise InputError(
-            f"{name} brings its own example inputs", "Leave --input-shape out; it is for models from a file."
-        )
+        raise InputError(f"{name} has its own example inputs", "Leave --input-shape out; it is for models from a file.")
     check_name(name)
     ours = registered_models()
     if name in ours:

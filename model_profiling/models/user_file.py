@@ -55,7 +55,7 @@ class FileModel:
         except TypeError as error:
             raise InputError(
                 f"{self._target.attribute} of {self._target.path} cannot be called without arguments: {error}",
-                "Write `def make(): return TheClass(...)` beside it, and name that function instead.",
+                "Write `def make(): return TheClass(...)` next to it, and name that function instead.",
             ) from None
         except ValueError:
             pass  # written in C: it has no signature to look at

@@ -51,7 +51,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which experiments to hold against each other: [before, after]."""
+    """Which experiments to compare: [before, after]."""
 
     compare_pairs: list[tuple[str, str]] = []
 
@@ -113,7 +113,9 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         msgspec.json.encode(raw)
         config = msgspec.convert(raw, Config)
     except UnicodeError:
-        raise InputError(f"config {where} holds a lone surrogate (\\ud800 to \\udfff)", "Correct that text.") from None
+        raise InputError(
+            f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
+        ) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
     return _checked(config, where)
@@ -174,11 +176,11 @@ def _checked(config: Config, where: str) -> Config:
         for name in pair:
             if name not in names:
                 raise InputError(
-                    f"config {where}: compare_pairs names '{name}', which is no experiment",
+                    f"config {where}: compare_pairs names '{name}', which is not an experiment",
                     f"Experiments: {', '.join(names)}.",
                 )
         if pair[0] == pair[1]:
-            raise InputError(f"config {where}: compare_pairs holds '{pair[0]}' against itself", "Name two experiments.")
+            raise InputError(f"config {where}: compare_pairs compares '{pair[0]}' with itself", "Name two experiments.")
     if not files.is_file(Path(config.model)):
         raise InputError(
             f"config {where}: model '{config.model}' does not exist",

@@ -32,7 +32,7 @@ def default_config(
     common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": threads or 1}
     if not _is_program(model):
         raise InputError(
-            f"{model} is not a .pte: it does not begin as an ExecuTorch program does",
+            f"{model} is not a .pte: it does not start like an ExecuTorch program",
             "Give what sme2-kit export makes.",
         )
     raw: dict[str, object] = {
@@ -48,7 +48,7 @@ def default_config(
     if feature is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
-            "an int8 or fp16 export may have one (sme2-kit doctor tells); sme2-kit kernels, then forecast, predict SME2"
+            "an int8 or fp16 export may have one (see sme2-kit doctor); sme2-kit kernels, then forecast, predict SME2"
         )
     raw["experiments"] = [
         {"name": f"{platform.name}_{feature}_on", **common},
@@ -69,7 +69,7 @@ def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[C
     raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}
     missing = [name for name, _ in rungs if name not in {rung[0] for rung in shown}]
     remark = (
-        f"the emulator does not show {' and '.join(missing)}: {how_to_install()} brings one that does"
+        f"the emulator does not support {' and '.join(missing)}: {how_to_install()} installs one that does"
         if missing
         else ""
     )

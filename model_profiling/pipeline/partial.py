@@ -29,7 +29,7 @@ def put_in_place(root: Path, label: str | None, command: list[str]) -> RunDirect
     It lies where the complete run will lie, unless good results lie there: then among the earlier runs.
     """
     if not root.is_dir():
-        raise InputError(f"nothing was interrupted in {root}", "Run the command without --analyze-partial.")
+        raise InputError(f"there is no interrupted run in {root}", "Run the command without --analyze-partial.")
     with files.locked(root, "pipeline"):
         publication.recover(root)
         place, unfinished = _chosen(root, label, command)
@@ -63,9 +63,11 @@ def _chosen(root: Path, label: str | None, command: list[str]) -> tuple[Path, Un
         if len(found) == 1:
             return found[0]
     if not waiting:
-        raise InputError(f"nothing was interrupted in {root}", f"Run the command without {FLAG}.")
+        raise InputError(f"there is no interrupted run in {root}", f"Run the command without {FLAG}.")
     known = ", ".join(entry.label for _, entry in waiting)
-    raise InputError(f"{root} has several interrupted runs, or none called so: {known}", "Say which with --label.")
+    raise InputError(
+        f"{root} has several interrupted runs, or none with this label: {known}", "Choose one with --label."
+    )
 
 
 def _collected(root: Path, place: Path, unfinished: Unfinished, staged: Path) -> Manifest:
@@ -88,7 +90,7 @@ def _collected(root: Path, place: Path, unfinished: Unfinished, staged: Path) ->
     if not manifest.experiments:
         raise InputError(
             "nothing can be analysed yet: no experiment has a complete launch with and one without a tracer",
-            f"The command without {FLAG} goes on.",
+            f"Run the command without {FLAG} to continue.",
         )
     return manifest
 

@@ -129,8 +129,8 @@ class Pipeline:
             if place != self._place.path:
                 command = shlex.quote(str(self._directory.path))
                 warn(
-                    f"note: an interrupted run with other settings is kept as {other.label}: the command that began it "
-                    f"goes on with it, `sme2-kit runs {command} --remove {other.label}` removes it\n"
+                    f"note: an interrupted run with other settings is kept as {other.label}: run its "
+                    f"command to resume it, or remove it: `sme2-kit runs {command} --remove {other.label}`\n"
                 )
         return manifest
 
@@ -189,7 +189,7 @@ class Pipeline:
         progress.save()
         earlier = progress.sittings
         if progress.turns:
-            warn(f"note: going on where this run was interrupted: {progress.said()} are there\n")
+            warn(f"note: resuming an interrupted run: {progress.said()} are measured already\n")
         session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
         progress.add(Sitting(session, names, now(), time.time(), *here))
@@ -201,7 +201,7 @@ class Pipeline:
             kept = f"{progress.said()} are kept" if progress.turns else "nothing was complete yet"
             raise InterruptionError(
                 f"interrupted: {kept}",
-                "The same command goes on from there; with --analyze-partial it analyses what there is.",
+                "Run the same command to resume; add --analyze-partial to analyse what was measured.",
             ) from None
         return combined([*progress.conditions, self._platform.conditions()])
 
@@ -226,9 +226,9 @@ class Pipeline:
             error.message += f" (and {len(failures) - 1} more)"
         if self._standing.replaces:
             aside = self._directory.path / FAILED
-            error.hint += f" Earlier results were not replaced; what this run left is in {aside}."
+            error.hint += f" Earlier results were not replaced; the files of this run are in {aside}."
             if self._place.path.exists():
-                error.hint += " What it did finish is not measured again; --analyze-partial shows it."
+                error.hint += " Finished experiments are not measured again; --analyze-partial analyses them."
         return error
 
     def _new_manifest(self, export: ExportRecord | None) -> Manifest:
@@ -340,7 +340,7 @@ def _checked_only(config: Config, only: list[str] | None) -> set[str]:
     for name in only or []:
         if name not in names:
             raise InputError(
-                f"--only names '{name}', which is no experiment", f"Experiments: {', '.join(sorted(names))}."
+                f"--only names '{name}', which is not an experiment", f"Experiments: {', '.join(sorted(names))}."
             )
     return set(only) if only else names
 

@@ -83,7 +83,7 @@ def resumed_notes(progress: Progress) -> list[str]:
         if not after.turns:
             continue
         kept = f"{after.launches} launches and {after.turns} turns"
-        found.append(f"interrupted after {kept}, begun {before.started}; gone on with {after.started}")
+        found.append(f"interrupted after {kept}, started {before.started}; resumed {after.started}")
         if before.boot != after.boot:
             found.append(f"the machine was restarted before {after.started}: the two parts may differ")
         changed = [
@@ -92,5 +92,5 @@ def resumed_notes(progress: Progress) -> list[str]:
             if before.environment.get(key) != after.environment.get(key)
         ]
         if changed:
-            found.append(f"the machine was not the same after {after.started}: {', '.join(changed)} changed")
+            found.append(f"the machine changed before {after.started}: {', '.join(changed)}")
     return found

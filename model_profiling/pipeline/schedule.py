@@ -184,7 +184,7 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
         for lane in lanes
     ]
     chosen = any(_gives_latency(lane) and lane.launches is None for lane in lanes)
-    return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as many as asked for"
+    return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as requested"
 
 
 def default_budget_s() -> float:
@@ -195,7 +195,9 @@ def default_budget_s() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= 1e6:
-        raise InputError(f"{BUDGET_VARIABLE} is {text!r}, not a number of seconds above 0", "Unset it, or say 30.")
+        raise InputError(
+            f"{BUDGET_VARIABLE} is {text!r}, not a number of seconds above 0", "Unset it, or set it to 30."
+        )
     return seconds
 
 
@@ -223,10 +225,10 @@ def _settled(lane: Lane, launches: int, a_launch: int) -> Lane:
 
 def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
     if launches > max(fits, 1):
-        return f"an interval takes {launches}, for which a budget of {budget_s:g} s is too short"
+        return f"an interval needs {launches}; a budget of {budget_s:g} s is too short for them"
     if launches >= fits:
-        return f"what fits a budget of {budget_s:g} s"
-    return "what so many runs are worth" if asked else f"within a budget of {budget_s:g} s"
+        return f"as many as fit a budget of {budget_s:g} s"
+    return "enough for the requested runs" if asked else f"within a budget of {budget_s:g} s"
 
 
 def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:

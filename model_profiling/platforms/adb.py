@@ -19,7 +19,7 @@ from model_profiling.errors import InputError, KitError, RunError, SetupError
 ANSWER_S = 20.0
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
-_INSTALL = "Install it: apt-get install adb, or Android's platform tools, and have it on the path."
+_INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."
 _STATE_HINTS = {
     "unauthorized": "Unlock the device and accept `Allow USB debugging?`, then run again.",
     "authorizing": "Unlock the device and accept `Allow USB debugging?`, then run again.",
@@ -64,7 +64,7 @@ class Listed:
 def find_adb() -> str:
     path = shutil.which("adb")
     if path is None:
-        raise SetupError("adb is not on the path", _INSTALL)
+        raise SetupError("adb is not in PATH", _INSTALL)
     return path
 
 
@@ -168,9 +168,9 @@ class Device:
         digest = self.sha256([remote]).get(remote)
         if digest is None:
             raise RunError(f"the device {self.serial} has no {remote}", "Look into the runner's log.")
-        said = self.must("tell a file's size", "stat", "-c", "%s", remote).strip()
+        said = self.must("report the size of a file", "stat", "-c", "%s", remote).strip()
         if not re.fullmatch(r"[0-9]{1,18}", said):
-            raise RunError(f"the device {self.serial} tells no size of {remote}: {said[:80]!r}", "Run again.")
+            raise RunError(f"the device {self.serial} did not report the size of {remote}: {said[:80]!r}", "Run again.")
         size = int(said)
         done = self._run(["pull", remote, str(local.absolute())], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
         if done.returncode != 0:
@@ -258,7 +258,7 @@ def _call(command: list[str], timeout_s: float, who: str) -> "subprocess.Complet
     except subprocess.TimeoutExpired:
         raise DeviceLostError(
             f"{who} did not answer within {timeout_s:g} s",
-            "Look whether it hangs, reconnect it, and run the same command: what was finished is kept.",
+            "Check whether it hangs, reconnect it, and run the same command: what was finished is kept.",
         ) from None
     except OSError as error:
         raise SetupError(f"adb cannot be started: {error.strerror}", _INSTALL) from None

@@ -104,7 +104,7 @@ class PowerSettings:
         return f"The next run restores them first; by hand: {'; '.join(calls)}"
 
     def _get(self, name: str) -> str:
-        said = self._device.must(f"tell its setting {name}", "settings", "get", "global", name).strip()
+        said = self._device.must(f"report its setting {name}", "settings", "get", "global", name).strip()
         return said if re.fullmatch(r"[\w.+-]{1,64}", said) else _UNSET
 
     def _set(self, name: str, value: str) -> None:

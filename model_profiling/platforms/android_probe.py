@@ -50,7 +50,7 @@ class Facts:
 
 def examine(device: Device) -> Facts:
     """Ask the device everything that could explain a number."""
-    properties = _properties(device.must("tell its properties", "getprop"))
+    properties = _properties(device.must("report its properties", "getprop"))
     abi = properties.get("ro.product.cpu.abi", "")
     if abi not in TARGETS:
         raise SetupError(

@@ -79,9 +79,7 @@ class HeatLog:
         if self.cool_down is None:
             return
         if heat.celsius is None:
-            raise RunError(
-                f"the device {self.device.serial} tells no temperature to wait for", "Run without --cool-down."
-            )
+            raise RunError(f"the device {self.device.serial} does not report a temperature", "Run without --cool-down.")
         begin = self.clock()
         while heat.celsius is not None and heat.celsius > self.cool_down:
             if self.clock() - begin > LONGEST_COOL_DOWN_S:

@@ -104,7 +104,7 @@ def _package(name: str, remark: str = "") -> Check:
 def _tool(what: str, command: str, fix: str) -> Check:
     path = shutil.which(command)
     if path is None:
-        return Check(what, False, f"{command} is not on the path", fix)
+        return Check(what, False, f"{command} is not in PATH", fix)
     said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
     version = re.search(r"version ([\d.]+)", said)
     return Check(what, True, f"{command} {version[1] if version else ''}".strip())
@@ -113,10 +113,12 @@ def _tool(what: str, command: str, fix: str) -> Check:
 def _emulator() -> Check:
     qemu = find_qemu()
     if qemu is None:
-        return Check("emulator", False, "qemu-aarch64 is not on the path: SME2 cannot be shown here", how_to_install())
+        return Check(
+            "emulator", False, "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", how_to_install()
+        )
     if qemu.version < NEEDED:
-        return Check("emulator", False, f"QEMU {qemu.text} knows SME but not SME2 (10.1 does)", how_to_install())
-    return Check("emulator", True, f"QEMU {qemu.text}, shows SME2")
+        return Check("emulator", False, f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)", how_to_install())
+    return Check("emulator", True, f"QEMU {qemu.text}, supports SME2")
 
 
 def _cross_compiler() -> Check:
@@ -126,7 +128,7 @@ def _cross_compiler() -> Check:
         return Check("Arm compiler", True, "this machine's own")
     found = shutil.which(target.cross_compiler[0]) is not None
     return Check(
-        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not on the path"), how_to_install()
+        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not in PATH"), how_to_install()
     )
 
 
@@ -158,6 +160,6 @@ def _jitter() -> Check:
     return Check(
         "noise",
         mad < 2,
-        f"a fixed piece of work varies by {mad:.1f} % (MAD), its slowest twentieth by {worst:+.0f} %",
+        f"a fixed workload varies by {mad:.1f} % (MAD); its p95 is {worst:+.0f} % from the median",
         "Stop other work; take more runs.",
     )

@@ -59,7 +59,7 @@ class EmulatorPlatform(ProcessPlatform):
                 return
         qemu = find_qemu()
         if qemu is None:
-            raise SetupError("no emulator: qemu-aarch64 is not on the path", f"Install one: {how_to_install()}")
+            raise SetupError("no emulator: qemu-aarch64 is not in PATH", f"Install one: {how_to_install()}")
         sysroot = () if native else ("-L", str(_SYSROOT))
         self.qemu = qemu
         super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")

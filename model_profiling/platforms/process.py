@@ -34,7 +34,7 @@ def no_trace_note(target: str) -> str:
         return ""
     return (
         f"no kernel trace: the backend for {target} has no KleidiAI kernels; "
-        "the features in force and the operators' names are the evidence there is"
+        "only the active features and the operator names are known"
     )
 
 
@@ -57,7 +57,7 @@ class ProcessPlatform:
     def features(self) -> Features:
         found = list_features([*self._prefix, str(self._build.path)])
         if found is None:
-            raise SetupError("the runner cannot tell this CPU's features", "Run `sme2-kit doctor` to see why.")
+            raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
         return found
 
     def runner(self, runner_path: str | None) -> RunnerRecord:

@@ -82,7 +82,7 @@ def _sentences(runs: Sequence[RunView]) -> list[str]:
     found = []
     for name, run in zip(names(runs), runs, strict=True):
         if not run.measured:
-            found.append(f"{name}: emulated, so nothing is said of its time.")
+            found.append(f"{name}: emulated, so it has no times.")
         elif run.summary.metrics and run.summary.metrics.comparisons:
             found += [f"{name}: {comparison_sentence(c)}." for c in run.summary.metrics.comparisons]
         else:
@@ -147,5 +147,5 @@ def _machines(runs: Sequence[RunView]) -> Section:
         digest = run.manifest.model.sha256[:16]
         rows.append((name, cpu(run), run.manifest.timing, ", ".join(failed) or "none", ", ".join(versions), digest))
     columns = ("run", "CPU", "timing", "failed", "ExecuTorch", "model SHA-256, first 16 digits")
-    note = "Runs were not measured side by side: compare ratios between them, and absolute times only with care."
+    note = "Runs were measured separately: compare ratios between them, and absolute times only with care."
     return Section("environment", "Machines", [Table("machines", columns, rows), Paragraph(note)])

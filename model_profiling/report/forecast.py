@@ -38,7 +38,7 @@ def _experiment(forecast: Forecast) -> list[str]:
         "",
         *table(rows, words=1),
         "",
-        "  SME2 leaves as it is",
+        "  not on SME2",
         *table(
             [(f"  {name}", f"{x.ms:.3f} ms", x.category, x.why_not) for name, x in left_operators(forecast)], 1, {2, 3}
         ),

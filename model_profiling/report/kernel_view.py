@@ -67,7 +67,7 @@ def kernel_view(summary: AnalysisSummary) -> str:
         if experiment.kernels is not None and experiment.kernels.at_load:
             packed = text(kernel_counts(experiment.kernels.at_load))
             lines += [f"While loading, weights were packed by: {packed}.", ""]
-    lines += ["Evidence of a trace run: it says what ran and never how fast."]
+    lines += ["From a trace run: it shows which kernels ran, not how fast."]
     return "\n".join(lines) + "\n"
 
 
@@ -78,7 +78,7 @@ def log_view(logs: dict[str, list[TracedKernel]]) -> str:
     lines = ["# Kernels", "", row(["kernel", "instructions", *logs]), "|---|---|" + "---:|" * len(logs)]
     for instructions, kernel in names:
         lines.append(row([kernel, instructions, *(str(counts[name].get(kernel, 0)) for name in logs)]))
-    return "\n".join([*lines, "", "Evidence of trace runs: it says what ran and never how fast."]) + "\n"
+    return "\n".join([*lines, "", "From trace runs: they show which kernels ran, not how fast."]) + "\n"
 
 
 def kernel_counts(kernels: list[KernelCalls]) -> str:

@@ -49,7 +49,7 @@ def _verdict(comparison: Comparison) -> str:
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
     if not comparison.paired:
-        sentence += "; not measured side by side"
+        sentence += "; measured separately"
     return sentence + "; measured on a busy machine, do not rely on it" if comparison.contended else sentence
 
 
@@ -82,7 +82,7 @@ def forecast_sentence(forecast: Forecast) -> str:
     gain = _span(f"{least.ratio:.1f}x", f"{most.ratio:.1f}x")
     share = _span(f"{least.shares[grown]:.0%}", f"{most.shares[grown]:.0%}")
     return (
-        f"Prediction: if SME2 made the {forecast.on_sme2} operators that it takes {assumed} faster, the whole would be "
+        f"Prediction: if SME2 made the {forecast.on_sme2} operators that it runs {assumed} faster, the whole would be "
         f"{gain} faster, and {grown} would take {share} of the time instead of {now.shares[grown]:.0%}."
     )
 

@@ -167,7 +167,7 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
                 log = home.with_suffix(".log")
                 log.write_text(" ".join(call) + "\n\n" + done.stderr)
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-                raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler's words are in {log}.")
+                raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
         try:
             built.rename(home)
         except OSError:

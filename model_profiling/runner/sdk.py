@@ -92,5 +92,5 @@ def _unpack(wheel: Path, into: Path) -> None:
         (into.parent / "wheel" / "executorch").rename(into)
     except (zipfile.BadZipFile, OSError) as error:
         raise SetupError(
-            f"the wheel {wheel.name} is damaged: {error}", "Run the command again to fetch it anew."
+            f"the wheel {wheel.name} is damaged: {error}", "Run the command again to download it again."
         ) from None

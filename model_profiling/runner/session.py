@@ -81,9 +81,7 @@ class ProcessSession:
         try:
             code = self._process.wait(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
-            raise RunError(
-                "the runner did not end after its last run", "Run again; the log has its last words."
-            ) from None
+            raise RunError("the runner did not end after its last run", "Run again; see the end of its log.") from None
         if code != 0:
             raise self._failure()
         self.close()
@@ -117,7 +115,7 @@ class ProcessSession:
             message = decode_message(line)
         except msgspec.DecodeError:
             raise RunError(
-                f"the runner said something unexpected: {line[:200]!r}", f"Its log is {self._log_path}."
+                f"unexpected output from the runner: {line[:200]!r}", f"Its log is {self._log_path}."
             ) from None
         if not isinstance(message, wanted):
             raise RunError(
@@ -145,7 +143,7 @@ class ProcessSession:
         """Wait until there is something to read; silence until the deadline is a failure."""
         if not selector.select(max(0.0, deadline - time.monotonic())):
             raise RunError(
-                f"the runner said nothing for {self._timeout_s:g} s",
+                f"no output from the runner for {self._timeout_s:g} s",
                 "Raise `timeout_s` if one execution takes that long.",
             )
 
@@ -165,7 +163,7 @@ def runner_failure(code: int, log: Path, log_start: int = 0) -> KitError:
         words = file.read().decode(errors="replace")
     if code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
-        why = "killed, perhaps for want of memory" if name == "SIGKILL" else "crashed"
+        why = "killed, possibly out of memory" if name == "SIGKILL" else "crashed"
         return RunError(f"the runner was {why} ({name})", f"Its log is {log}.")
     said = re.findall(r"^error: (.*)$", words, re.MULTILINE)
     message = said[-1] if said else f"the runner ended with exit code {code} and no explanation"

@@ -16,12 +16,12 @@ version_of() { dpkg-query -W -f '${Version}' "$1" 2> /dev/null | sed 's/^[0-9]*:
 new_enough() { [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$needed" "$1" | sort -V | head -n 1)" = "$needed" ]; }
 installed_version() { command -v qemu-aarch64 > /dev/null && qemu-aarch64 --version | sed -n 's/.*version \([0-9.]*\).*/\1/p' | head -n 1; }
 
-command -v apt-get > /dev/null || die "this script knows apt only" "Install qemu-user $needed or newer your system's way."
+command -v apt-get > /dev/null || die "this script supports apt only" "Install qemu-user $needed or newer with your package manager."
 . /etc/os-release
 case "${ID:-}" in
   debian) suite=trixie-backports ;;
   ubuntu) suite=resolute ;;
-  *) die "this script knows Debian and Ubuntu, not ${ID:-this system}" "Install qemu-user $needed or newer your system's way." ;;
+  *) die "this script supports Debian and Ubuntu, not ${ID:-this system}" "Install qemu-user $needed or newer with your package manager." ;;
 esac
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then

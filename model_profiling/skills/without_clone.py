@@ -27,10 +27,13 @@ _RULES = (
     (r"2\. Use it in this shell\.\n\n *```bash\n *source \.venv/bin/activate\n *```\n\n3\.", "2."),
     (r"(?m)^ *source \.venv/bin/activate\n", ""),
     (r"1\. Create `\.venv` and install", "1. Install"),
-    (r"`\.venv/bin/sme2-kit` exists", "`sme2-kit` is on the path"),
+    (r"`\.venv/bin/sme2-kit` exists", "`sme2-kit` is in PATH"),
     (r"into `\.venv`", "into the environment"),
     (r"the repository was just cloned, \.venv is missing, or", "the kit was just installed, or"),
-    (r"A clone of this repository; the working directory is its root\.", "Results are written where you stand."),
+    (
+        r"A clone of this repository; the working directory is its root\.",
+        "Results are written to the working directory.",
+    ),
     (r"3\.13, `make`, a C", "3.13, a C"),
     (r"put the clone elsewhere", "put the environment elsewhere"),
 )

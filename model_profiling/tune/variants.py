@@ -63,7 +63,7 @@ def second_round(base: Variant, winners: list[Variant], matched: dict[str, set[s
     found = []
     for dtype in dtypes[:2] or [base.dtype]:
         rewrites = tuple(name for name in won if name in matched.get(dtype, won))
-        combined = Variant(dtype, layout, rewrites, reason="what won alone, together")
+        combined = Variant(dtype, layout, rewrites, reason="faster variants, combined")
         if combined.name not in {variant.name for variant in [base, *winners]}:
             found.append(combined)
     return found

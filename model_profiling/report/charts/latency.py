@@ -17,7 +17,9 @@ def latency(rows: Sequence[tuple[str, list[Turn]]], width: int, theme: Theme, ti
         values, low, high = _executions(turns)
         y = {"type": "quantitative", "scale": {"domain": [low, high], "zero": False, "nice": False}}
         panels.append(_panel(name, values, turns, y, width - 60 - (beside + 20 if beside else 0), beside, theme))
-    subtitle = "Each dot is one execution, the line joins the medians of turns; triangles lie above the axis' end"
+    subtitle = (
+        "Each dot is one execution, the line joins the medians of turns; triangles are beyond the end of the axis"
+    )
     if width < WIDE:
         subtitle = "Dots: executions; line: medians of turns; triangles: above the axis"
     return whole({"vconcat": panels, "spacing": 26}, theme, width, title, subtitle)

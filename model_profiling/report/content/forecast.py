@@ -14,7 +14,7 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            "A prediction, not a measurement. Which operators SME2 takes is known from the kernels of an emulated run; "
+            "A prediction, not a measurement. Which operators SME2 runs is known from the kernels of an emulated run; "
             "how much faster they become is assumed, and nothing else is assumed to change."
         )
     ]
@@ -26,7 +26,7 @@ def section(run: RunView) -> Section | None:
             ),
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),
-            Paragraph("The costliest operators that SME2 leaves as they are:"),
+            Paragraph("The costliest operators that SME2 does not run:"),
             Bullets([_left(name, entry) for name, entry in left_operators(forecast)]),
         ]
     blocks += [Paragraph(f"Note: {note}.") for note in run.forecasts[0].notes]

@@ -24,7 +24,7 @@ def subtitle(run: RunView) -> str:
 def sentences(run: RunView) -> list[str]:
     """At most a handful; what failed or is missing comes before what was found."""
     failed = [name for name, record in run.manifest.experiments.items() if record.status != "ok"]
-    found = [f"{name} failed, so nothing is said of it." for name in failed]
+    found = [f"{name} failed and has no results." for name in failed]
     found += [f"Partial: {n} has {r.partial}." for n, r in run.manifest.experiments.items() if r.partial]
     if not run.measured:
         return [*found, *_emulated(run)]

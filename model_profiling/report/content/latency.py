@@ -31,7 +31,9 @@ def section(run: RunView) -> Section | None:
             blocks.append(Bullets(sentences))
         if any(run.turns.values()):
             blocks.append(
-                Picture("latency", "Every execution by turn. Each experiment has its own axis, so that drift shows.")
+                Picture(
+                    "latency", "Every execution by turn. Each experiment has its own axis, so that drift is visible."
+                )
             )
     blocks += _outputs(run)
     return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None

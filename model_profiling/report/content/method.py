@@ -18,17 +18,19 @@ def not_measured(run: RunView) -> Section:
     if not run.measured:
         items.append("Time: the CPU was emulated. Run on real hardware for latency, speedup and shares.")
     elif not run.summary.comparisons and run.summary.experiments:
-        items.append("A difference: no two experiments were compared, so nothing is said of speedup.")
+        items.append("A speedup: no two experiments were compared.")
     items += [f"{note.rstrip('.')}." for note in run.summary.notes if not _said(run, note)]
     items += [f"{n}: {note.rstrip('.')}." for n, e in run.summary.experiments.items() for note in e.notes]
     items += [f"{n}: {note.rstrip('.')}." for n, r in run.manifest.experiments.items() for note in r.notes]
     export = run.manifest.model.export
     if export is None:
         items.append(
-            "The export: no export_meta.json lies beside the model, so delegation and expected outputs are unknown."
+            "The export: there is no export_meta.json next to the model: delegation and expected outputs are unknown."
         )
     elif "random" in export.weights:
-        items.append(f"Accuracy: weights are {export.weights}. Latency does not depend on them, outputs mean nothing.")
+        items.append(
+            f"Accuracy: weights are {export.weights}. Latency does not depend on them; outputs are not meaningful."
+        )
     if run.measured:
         items.append(
             "Anything below a microsecond inside the delegate: XNNPACK times its operators in whole microseconds."

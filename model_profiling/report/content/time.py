@@ -90,9 +90,9 @@ def operators(run: RunView) -> Section | None:
             blocks.append(Picture(_numbered("operators", number), caption))
         blocks.append(_operator_changes(run, comparison))
     if run.measured and run.summary.comparisons:
-        text = "Times are means over typical executions. How many times faster is their quotient, its interval is over "
-        blocks.append(Paragraph(text + "launches; ~ where the interval does not tell faster from slower."))
-        text = "An operator's interval also allows for XNNPACK's clock of whole microseconds, a category's does not: "
+        text = "Times are means over typical executions. The speedup is their ratio, its interval is over "
+        blocks.append(Paragraph(text + "launches; ~ means that the interval does not show a difference."))
+        text = "An operator's interval includes the 1 us resolution of XNNPACK's clock, a category's does not: "
         blocks.append(Paragraph(text + "a category of one operator can have a narrower interval than that operator."))
     for name in run.alone:
         if run.measured and not run.summary.comparisons and name == run.alone[0]:
@@ -191,5 +191,5 @@ def advice(run: RunView) -> Section | None:
         blocks += [Advice(f.title, numbers.gain(f.gain), f.evidence, f.next_step) for f in findings]
     if not blocks:
         return None
-    note = "Gains are predictions: what would be saved if that time were gone and nothing else changed."
+    note = "Gains are predictions: they assume that this time is removed and nothing else changes."
     return Section("advice", "What to do next", [*blocks, Paragraph(note)])

@@ -31,18 +31,18 @@ struct Options {
 constexpr const char* kUsage =
     "Runs an ExecuTorch program and times it. Says one JSON line per event on standard output.\n"
     "  --model_path FILE          the .pte to run\n"
-    "  --data_path FILE           its .ptd, if its weights lie outside\n"
-    "  --method_name NAME         the method to run (forward)\n"
+    "  --data_path FILE           its .ptd file, if weights are stored separately\n"
+    "  --method_name NAME         the method to run (default: forward)\n"
     "  --inputs FILE[,FILE...]    one .npy (type and shape are checked) or raw .bin (size is checked) per input;\n"
     "                             may be repeated; without it every input is all ones\n"
     "  --output_file BASE         write the outputs of the last run as BASE-<index>.bin\n"
-    "  --num_executions N         timed runs (1)\n"
-    "  --warmup N                 untimed runs before them (0)\n"
-    "  --cpu_threads N            threads, exactly (ExecuTorch's own choice)\n"
-    "  --etdump_path FILE         attach a tracer and write its ETDump; without it no tracer is attached\n"
-    "  --disable_features A[,B]   CPU features that kernels may not use, each with whatever builds on it\n"
-    "  --list_features            say what this CPU has, and end\n"
-    "  --paced                    load, warm up, then obey `run N` lines on standard input until `quit` or its end\n"
+    "  --num_executions N         timed runs (default: 1)\n"
+    "  --warmup N                 warm-up runs before them (default: 0)\n"
+    "  --cpu_threads N            number of threads (default: chosen by ExecuTorch)\n"
+    "  --etdump_path FILE         attach the event tracer and write an ETDump (default: no tracer)\n"
+    "  --disable_features A[,B]   CPU features to mask, with all features that depend on them\n"
+    "  --list_features            print the features of this CPU and exit\n"
+    "  --paced                    load, warm up, then read `run N` lines from standard input until `quit` or end of file\n"
     "  --backend_library FILE     the XNNPACK backend to load, if not the one this runner was built against\n";
 
 inline std::vector<std::string> split(const std::string& text, char separator) {
