@@ -17,6 +17,6 @@ def cache_directory() -> Path:
 def working_directory() -> str:
     """Where relative paths were meant from; '' if that directory is gone."""
     try:
-        return str(Path.cwd())
+        return str(Path.cwd().resolve())
     except OSError:
         return ""

@@ -136,7 +136,7 @@ def profile(
             runs=runs,
             launches=launches,
             budget_s=budget_s,
-            out=home / "run",
+            out=home / "runs" / _platform_name(platform),
             platform=platform,
             on_progress=report,
         )
@@ -357,6 +357,12 @@ def tune(
         return tuner.run()
 
 
+def _platform_name(platform: str | Platform | None) -> str:
+    from model_profiling.platforms.local import local_name
+
+    return platform if isinstance(platform, str) else local_name() if platform is None else platform.name
+
+
 def _place(out: str | Path | None, what: str) -> Path:
     from sme2_kit.temporary import temporary_directory
 
@@ -418,7 +424,7 @@ def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgre
     notes: list[str] = []
     with opened_platform(platform, notes.append) as opened:
         found = measure(asked, opened, on_progress, notes.append)
-    found.run.notes += [*notes, *([found.remark] if found.remark else [])]
+    found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
     found.run.check_outputs()
     found.run.save()
     found.run.check()

@@ -2,7 +2,6 @@
 
 import functools
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec

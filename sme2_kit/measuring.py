@@ -12,7 +12,7 @@ from model_profiling.errors import InputError, KitError
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
 from model_profiling.pipeline.defaults import default_config
-from model_profiling.pipeline.pipeline import Pipeline
+from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.run_directory import RunDirectory
@@ -41,12 +41,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Measured:
-    """The run, which experiments were measured now and which were there already, and a remark on the choice made."""
+    """The run, which experiments were measured now and which were there already.
+
+    `remark` is about what was chosen for this machine, `reused` about what was not measured now; '' for nothing.
+    """
 
     run: Run
     ran: list[str]
     kept: list[str]
     remark: str
+    reused: str
 
 
 @contextlib.contextmanager
@@ -92,11 +96,16 @@ def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: 
         raise
     if result.archived:
         on_note(f"the run before this one is kept as {directory.path}@{result.archived}")
-    if not remark and result.kept:
-        when = max(result.manifest.experiments[name].finished for name in result.kept)
-        what = ", ".join(result.kept) if result.ran else "nothing was measured: all of it"
-        remark = f"{what} was there already, from {when}; --force measures again"
-    return Measured(Run.open(directory.path), result.ran, result.kept, remark)
+    return Measured(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
+
+
+def _reused(result: PipelineResult) -> str:
+    """Say which numbers are older than this call."""
+    if not result.kept:
+        return ""
+    when = max(result.manifest.experiments[name].finished for name in result.kept)
+    what = ", ".join(result.kept) if result.ran else "nothing was measured: all of it"
+    return f"{what} was there already, from {when}; --force measures again"
 
 
 def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:

@@ -1,7 +1,6 @@
 """Progress where nobody gave a callback: a bar in a notebook, nothing anywhere else."""
 
 import contextlib
-import html
 import importlib
 import sys
 import time
@@ -54,6 +53,8 @@ class _Bar:
 
 
 def _line(label: str, done: int, total: int) -> str:
+    from sme2_kit.records import escaped
+
     amount = f' value="{done}" max="{total}"' if total > 0 else ""
     count = f" {done}/{total}" if total > 1 else ""
-    return f"<progress{amount}></progress> {html.escape(label)}{count}"
+    return f"<progress{amount}></progress> {escaped(label)}{count}"

@@ -140,10 +140,15 @@ class Records(Sequence[T], Generic[T]):
         return table + (f"<p>and {rest} more rows</p>" if rest > 0 else "")
 
 
+def escaped(text: str) -> str:
+    """Text for a page: what is markup is shown, and what cannot be seen is left out."""
+    return html.escape("".join(character for character in text if character.isprintable()))
+
+
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A plain table; names in it come from files and are not trusted."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    head = "".join(f"<th>{escaped(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -1,13 +1,11 @@
 """What a notebook shows of a result: sentences, one picture, one table. All names are escaped."""
 
-import html
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import KitError
 from model_profiling.report import numbers
-from sme2_kit.records import html_table
+from sme2_kit.records import escaped, html_table
 
 if TYPE_CHECKING:
     from model_profiling.report.charts import Spec
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
 _TOP = 10
 _WIDTH = 720
-_LINKED = re.compile(r'(\bid="|url\(#|href="#)')
 
 
 def run_html(run: "Run", picture: str) -> str:
@@ -68,7 +65,7 @@ def stacked(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
 
 
 def drawn(spec: "Spec | None") -> str:
-    """The picture as SVG that can stand in a page beside others; a sentence where it cannot be drawn."""
+    """The picture as SVG; a sentence where it cannot be drawn."""
     from model_profiling.report.drawing_process import Hand
 
     if spec is None:
@@ -76,14 +73,11 @@ def drawn(spec: "Spec | None") -> str:
     try:
         hand = Hand()
         try:
-            svg = str(hand.ask("svg", spec))
+            return str(hand.ask("svg", spec))
         finally:
             hand.close()
     except (KitError, ValueError) as error:
-        return f"<p>{html.escape(str(error))}</p>"
-    # A page has many pictures, and names inside one must not mean another's.
-    own = f"k{abs(hash(svg)):x}-"
-    return _LINKED.sub(lambda found: found.group(0) + own, svg)
+        return f"<p>{escaped(str(error))}</p>"
 
 
 def _sentences(run: "Run") -> list[str]:
@@ -96,7 +90,7 @@ def _sentences(run: "Run") -> list[str]:
 
 def _paragraphs(sentences: list[str]) -> str:
     return "".join(
-        f"<p><b>{html.escape(sentence)}</b></p>" if place == 0 else f"<p>{html.escape(sentence)}</p>"
+        f"<p><b>{escaped(sentence)}</b></p>" if place == 0 else f"<p>{escaped(sentence)}</p>"
         for place, sentence in enumerate(sentences)
     )
 
@@ -112,7 +106,7 @@ def _top_operators(run: "Run") -> str:
             for row in top
         ]
         columns = ("operator", "category", "where", "instances", "time", "share")
-        return f"<p>Top operators of {html.escape(wanted)}:</p>" + html_table(columns, rows)
+        return f"<p>Top operators of {escaped(wanted)}:</p>" + html_table(columns, rows)
     shown = set() if run.path.is_file() else set(run.shown)
     traced = [
         (row.operator, row.category, row.level, ", ".join(row.kernels), row.why_not)

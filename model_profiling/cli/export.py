@@ -44,15 +44,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
     """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
     from model_profiling.errors import InputError
-    from model_profiling.models.lookup import model_name
+    from model_profiling.models.options import LoadOptions
+    from sme2_kit.exporting import named
 
     if (args.target is None) == (args.model is None):
         raise InputError(
             "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
         )
     text = str(args.target or args.model)
-    suffix = "".join(f"_{key}{value}" for key, value in _settings(args.set))
-    return text, model_name(text) + suffix
+    return text, named(text, LoadOptions(settings=_settings(args.set)))
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:

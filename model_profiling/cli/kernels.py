@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(kernels_data(found))
     else:
-        terminal.show_evidence(found, "" if measured.kept else measured.remark)
+        terminal.show_evidence(found, measured.remark)
     found.check()
     return 0

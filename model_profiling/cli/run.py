@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
         if args.verbose:
             kept, ran = ", ".join(measured.kept) or "nothing", ", ".join(measured.ran) or "nothing"
             warn(f"ran: {ran}; kept: {kept}\n")
-        if measured.remark:
-            note(measured.remark)
+        if remark := measured.remark or measured.reused:
+            note(remark)
     found.check_outputs()
     _show(found, args)
     found.check()
