@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import sme2_kit
 from model_profiling import files, remembered
-from model_profiling.analysis import run_view
+from model_profiling.analysis import run_view, summary
 from model_profiling.cli.main import main
 from model_profiling.pte import program
 from model_profiling.remembered import Remembered
@@ -269,7 +269,7 @@ def test_names_from_files_are_shown_and_not_obeyed(forged: Path, tmp_path: Path)
     ("call", "problem"),
     [
         (lambda: sme2_kit.open_run("nowhere"), "no run at nowhere"),
-        (lambda: sme2_kit.run(), "one of the two"),
+        (sme2_kit.run, "one of the two"),
         (lambda: sme2_kit.run("a.pte", config="b.json"), "one of the two"),
         (lambda: sme2_kit.run(config="b.json", threads=2), "go with a .pte"),
         (lambda: sme2_kit.run("a.pte", runs=0), "runs must be at least 1"),
@@ -306,7 +306,7 @@ class Counted:
         self.analysed: list[str] = []
         self.hashed: list[str] = []
         self.parsed: list[str] = []
-        analyse, sha256, parse = run_view.analyse_run, files.sha256, program.parse
+        analyse, sha256, parse = summary.analyse_run, files.sha256, program.parse
 
         def analyse_run(directory: Any, *others: Any) -> Any:
             self.analysed.append(str(directory.path))
@@ -416,8 +416,9 @@ def test_the_notebook_of_the_documentation_works_in_a_fresh_kernel() -> None:
     import nbformat
 
     source = (ROOT / "docs" / "notebook.py").read_text()
-    make = {"markdown": nbformat.v4.new_markdown_cell, "python": nbformat.v4.new_code_cell}
-    notebook = nbformat.v4.new_notebook(cells=[make[kind](text) for kind, text in site_hooks().notebook_cells(source)])
+    v4: Any = nbformat.v4
+    make = {"markdown": v4.new_markdown_cell, "python": v4.new_code_cell}
+    notebook = v4.new_notebook(cells=[make[kind](text) for kind, text in site_hooks().notebook_cells(source)])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_BUDGET_S": "1"}
     client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
     with client.setup_kernel(env=environment):
