@@ -23,6 +23,11 @@ class Run(RunView):
         """What was worth knowing while it was measured, in words; empty of a run that was only opened."""
         return []
 
+    @property
+    def program(self) -> Path | None:
+        """The .pte that ran; None if it is gone or has changed since, and of a bare ETDump."""
+        return None if self.path.is_file() else self.manifest.model.file()
+
     @functools.cached_property
     def operators(self) -> Records[OperatorRow]:
         """Operators of every experiment, costliest first."""

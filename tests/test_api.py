@@ -28,6 +28,7 @@ from model_profiling.remembered import Remembered
 from model_profiling.run_directory import Manifest
 from sme2_kit import InputError, KitError, Run, SetupError
 from sme2_kit.records import Records
+from sme2_kit.shown import comparisons_html
 from tests.conftest import QUICK, ROOT, needs, needs_emulator
 from tests.run_forge import forge_run
 
@@ -169,7 +170,7 @@ def test_a_module_in_memory_is_profiled_in_one_call(profiled: Profiled) -> None:
     assert all(row.median_ms and row.runs == 20 for row in run.latency)
     # All files are where the caller said.
     assert (run.path / "analysis_summary.json").is_file() and run.path.parent.name == "runs"
-    assert profiled.pte.is_file()
+    assert profiled.pte.is_file() and run.program == profiled.pte.resolve()
 
 
 def test_the_host_is_told_by_a_callback_and_by_nothing_else(profiled: Profiled) -> None:
@@ -258,7 +259,8 @@ def test_names_from_files_are_shown_and_not_obeyed(forged: Path, tmp_path: Path)
     manifest["timing"] = "measured"
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
     run = sme2_kit.open_run(tmp_path / "run")
-    for shown in (run._repr_html_(), run.operators._repr_html_(), sme2_kit.compare(run, run)._repr_html_()):
+    compared = comparisons_html(sme2_kit.compare(run, run), picture="")
+    for shown in (run._repr_html_(), run.operators._repr_html_(), compared):
         assert "<script" not in shown and "&lt;script&gt;" in shown and "\x1b" not in shown
     assert "\x1b" not in repr(run) and "\n" not in repr(run)
     shutil.rmtree(tmp_path / "run")
