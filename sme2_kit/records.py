@@ -109,6 +109,9 @@ class Records(Sequence[T], Generic[T]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Records) and self._rows == other._rows
 
+    def __hash__(self) -> int:
+        return hash((type(self), len(self._rows)))  # rows hold lists, which have no hash
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """Each row as plain data: what JSON can hold."""
         return [msgspec.to_builtins(row) for row in self._rows]
