@@ -1,6 +1,5 @@
 """What was computed of a file, kept until the file changes: one command reads and hashes a program once."""
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ class Remembered(Generic[T]):
         self._compute = compute
         self._most = most
         self._known: dict[tuple[object, ...], T] = {}
-        self._lock = threading.Lock()
 
     def __call__(self, path: Path) -> T:
         try:
@@ -30,16 +28,15 @@ class Remembered(Generic[T]):
         changed = (state.st_mtime_ns, state.st_ctime_ns)
         # As it was written as well: what was computed may hold the path, and the working directory may change.
         key = (str(path), str(path.absolute()), state.st_dev, state.st_ino, state.st_size, *changed)
-        with self._lock:
-            if key in self._known:
-                return self._known[key]
+        known = self._known
+        if key in known:
+            return known[key]
         settled = time.time_ns() - max(changed) > _TICK_NS
         found = self._compute(path)
         if settled:
-            with self._lock:
-                self._known[key] = found
-                while len(self._known) > self._most:
-                    del self._known[next(iter(self._known))]
+            # Another dictionary each time: other threads may be reading the one before.
+            kept = list(known.items())[-(self._most - 1) :]
+            self._known = dict([*kept, (key, found)])
         return found
 
 
