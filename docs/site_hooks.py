@@ -18,9 +18,32 @@ MOVED = {
 }
 
 
+NOTEBOOK = "notebook.py"
+
+
+def notebook_cells(source: str) -> list[tuple[str, str]]:
+    """The cells of a notebook in percent format, as ("markdown" or "python", text)."""
+    found = []
+    for cell in re.split(r"^# %%", source, flags=re.MULTILINE)[1:]:
+        marker, _, text = cell.partition("\n")
+        if "[markdown]" in marker:
+            found.append(("markdown", re.sub(r"^# ?", "", text, flags=re.MULTILINE).strip()))
+        else:
+            found.append(("python", text.strip()))
+    return found
+
+
+def notebook_page(source: str) -> str:
+    """The notebook as a page: its text, and its code in blocks."""
+    cells = notebook_cells(source)
+    return "\n\n".join(text if kind == "markdown" else f"```python\n{text}\n```" for kind, text in cells) + "\n"
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, place in MOVED.items():
         files.append(File.generated(config, place, content=(ROOT / source).read_text()))
+    page = notebook_page((ROOT / "docs" / NOTEBOOK).read_text())
+    files.append(File.generated(config, "notebook.md", content=page))
     return files
 
 
@@ -28,4 +51,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links to moved files into links on the site, and leave out the words our tests read after `bash`."""
     for source, place in MOVED.items():
         markdown = markdown.replace(f"](../{source}", f"]({place}")
+    markdown = markdown.replace(f"]({NOTEBOOK}", "](notebook.md")
     return re.sub(r"^( *```bash)[^\n]*$", r"\1", markdown, flags=re.MULTILINE)

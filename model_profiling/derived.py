@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,14 +191,13 @@ class DerivedWriter:
         return outdated
 
 
-def adopt(path: Path) -> None:
-    """Record a file that a tool has just written, if it lies in a run directory that has a record."""
+def adopt(path: Path, again: str) -> None:
+    """Record a file that the command `again` has just written, if it lies in a run directory that has a record."""
     homes = [RunDirectory(parent) for parent in path.resolve().parents[:2] if (parent / DERIVED).is_file()]
     index = _readable_index(homes[0]) if homes else None
     if index is None:
         return
     sources = fingerprint(homes[0], index.kit, index.categories)
-    again = shlex.join(["python", *sys.argv] if sys.argv[0].endswith(".py") else sys.argv)
     index.files[path.resolve().relative_to(homes[0].path).as_posix()] = DerivedFile(files.sha256(path), sources, again)
     files.write_json(homes[0].path / DERIVED, index)
 

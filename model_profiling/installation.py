@@ -4,6 +4,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from model_profiling.places import working_directory
+
 NAME = "executorch-sme2-kit"
 PACKAGE = Path(__file__).resolve().parent
 # What `make setup` brings; other extras are added to what it made.
@@ -49,5 +51,5 @@ def install_command(extra: str) -> str:
 
 def shown(path: Path) -> Path:
     """The path as it is typed from here: relative where it lies below."""
-    here = Path.cwd().resolve()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    here = working_directory()
+    return path.relative_to(here) if here and path.is_relative_to(here) else path

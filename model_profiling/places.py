@@ -1,4 +1,4 @@
-"""Where the kit keeps what it can make again: the cache directory."""
+"""Places: where the kit keeps what it can make again, and where it was called."""
 
 import os
 import sys
@@ -12,3 +12,11 @@ def cache_directory() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "sme2-kit"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sme2-kit"
+
+
+def working_directory() -> str:
+    """Where relative paths were meant from; '' if that directory is gone."""
+    try:
+        return str(Path.cwd().resolve())
+    except OSError:
+        return ""

@@ -17,6 +17,7 @@ import msgspec
 from model_profiling import artifacts, files
 from model_profiling.artifacts import ExportRecord
 from model_profiling.errors import InputError
+from model_profiling.remembered import program_sha256
 from model_profiling.runner.protocol import Features, Tensor
 
 SCHEMA = 1
@@ -117,7 +118,7 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def file(self) -> Path | None:
         """The .pte that ran, unless it is gone or another one has taken its place since."""
         path = Path(self.path)
-        return path if files.is_file(path) and files.sha256(path) == self.sha256 else None
+        return path if files.is_file(path) and program_sha256(path) == self.sha256 else None
 
 
 class HeatSample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

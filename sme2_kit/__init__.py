@@ -1,5 +1,432 @@
-"""The kit as a Python library."""
+"""The SME2 ExecuTorch Profiling Kit as a Python library; `docs/api.md` has the whole of it with examples.
 
-from sme2_kit.run import Run
+    import sme2_kit
+    run = sme2_kit.profile(module, example_inputs, dtype="fp16")   # export, run on and off, analyse
+    run.categories, run.operators, run.latency, run.advice         # typed rows: .to_dicts(), .to_pandas()
+    run.report("report.html")
 
-__all__ = ["Run"]
+Nothing here prints, ends the process or handles signals. What fails raises a `KitError`, with `message` and `hint`.
+Importing this package imports neither torch nor executorch nor numpy: each function imports what it needs when called.
+
+`out` is the directory for all files; without it they go to a temporary one that lives as long as the process.
+`on_progress(label, done, total)` is called while work goes on, `total` 0 where that is not known; in a notebook a
+progress bar is shown unless it is given. `runs`, `launches` and `budget_s` say how much to measure (timed executions
+and processes per experiment, seconds for all of them); what is left out is chosen to fit the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model_profiling import __version__
+from model_profiling.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
+from model_profiling.on_progress import OnProgress
+
+if TYPE_CHECKING:
+    import torch
+
+    from model_profiling.analysis.forecast import Forecast
+    from model_profiling.export.request import ExportResult
+    from model_profiling.pipeline.schedule import Counts
+    from model_profiling.platforms.base import Platform
+    from model_profiling.tune.tuning import TuneResult
+    from sme2_kit.comparing import Compared, Comparisons
+    from sme2_kit.opened import Run
+    from sme2_kit.records import Records
+
+__all__ = [
+    "Compared",
+    "Comparisons",
+    "ExportResult",
+    "GateError",
+    "InputError",
+    "InterruptionError",
+    "KitError",
+    "OnProgress",
+    "Records",
+    "Run",
+    "RunError",
+    "SetupError",
+    "__version__",
+    "compare",
+    "export",
+    "forecast",
+    "kernels",
+    "open_run",
+    "profile",
+    "run",
+    "tune",
+]
+
+# Types that are imported when somebody asks for them: what they need takes longer than a blink.
+_LATER = {
+    "Compared": "sme2_kit.comparing",
+    "Comparisons": "sme2_kit.comparing",
+    "ExportResult": "model_profiling.export.request",
+    "Records": "sme2_kit.records",
+    "Run": "sme2_kit.opened",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def profile(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str | None = None,
+    threads: int = 1,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    input_shapes: Sequence[Sequence[int]] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
+
+    `model` is an nn.Module in memory, which stays as it is; `"file.py:Class"`; a name that `sme2-kit models` lists; or
+    a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
+    tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
+    `settings` and `checkpoint` are for a model by its name or from a file.
+    """
+    from sme2_kit.exporting import is_target
+    from sme2_kit.notebook import shown_progress
+
+    home = _place(out, "profile")
+    with shown_progress(on_progress) as report:
+        program: str | Path | ExportResult
+        if is_target(model) and str(model).endswith(".pte"):
+            told = (dtype, example_inputs, settings, checkpoint, *input_shapes)
+            if any(value is not None for value in told):
+                raise InputError(
+                    f"{model} is exported already: dtype, inputs, settings and checkpoint are decided",
+                    "Leave them out, or give the model itself.",
+                )
+            program = Path(str(model))
+        else:
+            program = export(
+                model,
+                example_inputs,
+                dtype=dtype or "fp16",
+                out=home / "artifacts",
+                input_shapes=input_shapes,
+                settings=settings,
+                checkpoint=checkpoint,
+                on_progress=report,
+            )
+        return run(
+            program,
+            threads=threads,
+            runs=runs,
+            launches=launches,
+            budget_s=budget_s,
+            out=home / "runs" / _platform_name(platform),
+            platform=platform,
+            on_progress=report,
+        )
+
+
+def open_run(path: str | Path, categories: str | Path | None = None, emulated: str | Path | None = None) -> Run:
+    """Open a run directory, `DIR@LABEL` for an earlier run of it, or one ETDump. Nothing is written.
+
+    `categories` is a file that extends the category table. With `emulated`, a run that `kernels` made of the same
+    model, there are forecasts, too. Neither torch nor executorch is needed.
+    """
+    from model_profiling.runs import resolve
+    from sme2_kit.opened import Run
+
+    return Run.open(resolve(path), categories, None if emulated is None else resolve(emulated))
+
+
+def export(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp32",
+    out: str | Path | None = None,
+    name: str = "",
+    backend: str = "xnnpack",
+    memory_format: str = "contiguous",
+    rewrites: Sequence[str] = (),
+    delegation: str = "whole",
+    dynamic_shapes: Any = None,
+    input_shapes: Sequence[Sequence[int]] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    save_graph: bool = False,
+    force: bool = False,
+    verbose: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ExportResult:
+    """Export a model into `out`: the .pte (`result.paths.pte`), its ETRecord, sample inputs and `result.record`.
+
+    Models and inputs are given as to `profile`. A model by its name or from a file is not exported again while nothing
+    has changed, unless `force`. `name`, `example_inputs` and `dynamic_shapes` are for a module in memory.
+    """
+    from model_profiling.export.request import ExportRequest
+    from sme2_kit import exporting
+    from sme2_kit.notebook import shown_progress
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, name, dynamic_shapes, options)
+    known = exporting.named(target, options) if target else exporting.module_name(model, name)
+    request = ExportRequest(
+        known,
+        _place(out, "export"),
+        dtype,
+        backend,
+        memory_format,
+        seed,
+        save_graph,
+        verbose,
+        target=target,
+        options=options,
+        rewrites=tuple(sorted(set(rewrites))),
+        delegation=delegation,
+    )
+    with shown_progress(on_progress) as report:
+        if target:
+            return exporting.from_target(report, force)(request, "export")
+        return exporting.from_memory(model, example_inputs, dynamic_shapes, report)(request, "export")
+
+
+def run(
+    model: str | Path | ExportResult | None = None,
+    *,
+    config: str | Path | None = None,
+    inputs: Sequence[str | Path] = (),
+    threads: int | None = None,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    label: str | None = None,
+    only: Sequence[str] | None = None,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Measure a .pte with acceleration on and off, in turns, and write all that derives from it into `out`.
+
+    `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
+    `platform` is None for this machine, "emulator" or "android". What is in `out` already is not measured again unless
+    `force`; `run.notes` says so.
+    """
+    from sme2_kit.measuring import Asked
+    from sme2_kit.notebook import shown_progress
+
+    if (model is None) == (config is None):
+        raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
+    counts = _counts(runs, launches, budget_s, threads)
+    if config is not None and (out or inputs or threads or any((runs, launches, budget_s))):
+        raise InputError(
+            "out, inputs, threads, runs, launches and budget_s can be used only with a .pte",
+            "Set them in the config instead.",
+        )
+    asked = Asked(
+        model=None if model is None else _pte(model),
+        config=None if config is None else Path(config),
+        inputs=[Path(file) for file in inputs],
+        out=_place(out, "run") if config is None else None,
+        counts=counts,
+        threads=threads,
+        label=label,
+        only=None if only is None else list(only),
+        force=force,
+    )
+    with shown_progress(on_progress) as report:
+        return _measured(asked, platform, report)
+
+
+def kernels(
+    model: str | Path | ExportResult, *, out: str | Path | None = None, on_progress: OnProgress | None = None
+) -> Run:
+    """Run a .pte once under an emulated SME2 CPU and see which kernels it uses: `run.kernels`, operator by operator.
+
+    Times of such a run mean nothing and are never shown.
+    """
+    from sme2_kit.measuring import Asked
+    from sme2_kit.notebook import shown_progress
+
+    asked = Asked(model=_pte(model), out=_place(out, "kernels"), ladder=True)
+    with shown_progress(on_progress) as report:
+        return _measured(asked, "emulator", report)
+
+
+def compare(
+    before: str | Path | Run | ExportResult,
+    after: str | Path | Run | ExportResult,
+    *,
+    threads: int | None = None,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    categories: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Comparisons:
+    """Hold `after` against `before`: latency with its interval and verdict, and every category and operator.
+
+    Each is a run, or its directory (`DIR`, `DIR@LABEL`, either with `:EXPERIMENT`), or an ETDump. Two .pte are measured
+    now, side by side, which is the most exact comparison; threads and counts are for those.
+    """
+    from model_profiling.runs import resolve
+    from sme2_kit import comparing
+    from sme2_kit.notebook import shown_progress
+
+    sides = [str(resolve(_path(side))) for side in (before, after)]
+    counts = _counts(runs, launches, budget_s, threads)
+    with shown_progress(on_progress) as report:
+        return comparing.compare(sides[0], sides[1], categories, counts, threads, report)
+
+
+def forecast(
+    measured: str | Path | Run, emulated: str | Path | Run, *, speedups: Sequence[float] | None = None
+) -> Records[Forecast]:
+    """Predict what SME2 would change: times of a measured run, operators that `kernels` shows on SME2.
+
+    How much faster those become is not known: each of `speedups` (3, 8 and 15) is an assumption with a prediction.
+    """
+    from model_profiling.analysis.forecast import ASSUMED, forecasts
+    from sme2_kit.records import Records
+
+    return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ASSUMED)))
+
+
+def tune(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp32",
+    threads: int = 1,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    input_shapes: Sequence[Sequence[int]] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> TuneResult:
+    """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
+
+    Models and inputs are given as to `profile`; `dtype` is that of the baseline.
+    """
+    from model_profiling.export.request import ExportRequest
+    from model_profiling.platforms.local import LocalPlatform
+    from model_profiling.tune.tuning import Tuner, TuneRequest
+    from sme2_kit import exporting
+    from sme2_kit.notebook import shown_progress
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, options)
+    counts = _counts(runs, launches, budget_s, threads)
+    name = exporting.named(target, options) if target else exporting.module_name(model)
+    base = ExportRequest(name, _place(out, "tune"), dtype, seed=seed, target=target, options=options)
+    with shown_progress(on_progress) as report:
+        make = (
+            exporting.from_target(report, force)
+            if target
+            else exporting.from_memory(model, example_inputs, None, report)
+        )
+        spelled = exporting.typed_command if target else exporting.python_call
+        tuner = Tuner(
+            TuneRequest(base, threads, counts, force),
+            LocalPlatform(),
+            lambda request: make(request, f"export {request.outdir.name}"),
+            report,
+            spelled,
+        )
+        return tuner.run()
+
+
+def _platform_name(platform: str | Platform | None) -> str:
+    from model_profiling.platforms.local import local_name
+
+    return platform if isinstance(platform, str) else local_name() if platform is None else platform.name
+
+
+def _place(out: str | Path | None, what: str) -> Path:
+    from sme2_kit.temporary import temporary_directory
+
+    return temporary_directory(what) if out is None else Path(out)
+
+
+def _counts(runs: int | None, launches: int | None, budget_s: float | None, threads: int | None) -> Counts:
+    from model_profiling.pipeline.counts import checked_counts
+
+    return checked_counts(runs, launches, budget_s, threads)
+
+
+def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, options: Any) -> str:
+    """A model's name or file; '' for a module in memory. What does not go with it is refused and not ignored."""
+    from sme2_kit.exporting import is_target
+
+    if not is_target(model):
+        if options.shapes or options.settings or options.checkpoint:
+            raise InputError(
+                "input_shapes, settings and checkpoint are for a model by its name or from a file",
+                "Give a module with its weights, and example_inputs.",
+            )
+        return ""
+    if example_inputs is not None or name or dynamic_shapes is not None:
+        raise InputError(
+            f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
+            "Leave them out; input_shapes gives a model from a file random inputs.",
+        )
+    return str(model)
+
+
+def _path(given: Any) -> str | Path:
+    """The path of whatever names a program or a run."""
+    from model_profiling.export.request import ExportResult
+
+    if isinstance(given, (str, Path)):
+        return given
+    if isinstance(given, ExportResult):
+        return given.paths.pte
+    path = getattr(given, "path", None)
+    if isinstance(path, Path):
+        return path
+    raise InputError(f"a {type(given).__name__} is neither a path nor a result", "Give a path, a Run or an export.")
+
+
+def _pte(given: str | Path | ExportResult) -> Path:
+    return Path(_path(given))
+
+
+def _opened(given: str | Path | Run) -> Run:
+    from sme2_kit.opened import Run
+
+    return given if isinstance(given, Run) else open_run(given)
+
+
+def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgress) -> Run:
+    from sme2_kit.measuring import measure, opened_platform
+
+    notes: list[str] = []
+    with opened_platform(platform, notes.append) as opened:
+        found = measure(asked, opened, on_progress, notes.append)
+    found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
+    found.run.check_outputs()
+    found.run.save()
+    found.run.check()
+    return found.run

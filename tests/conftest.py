@@ -124,8 +124,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
 
 def _kept(config: pytest.Config, otherwise: Path, name: str) -> Path:
     """A directory that is there again in the next session; where pytest keeps none, one in `otherwise`."""
-    if config.cache is not None:
-        return config.cache.mkdir(name)
+    cache = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
+    if cache is not None:
+        return Path(cache.mkdir(name))
     (otherwise / name).mkdir(exist_ok=True)
     return otherwise / name
 

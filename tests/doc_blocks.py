@@ -11,6 +11,7 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("index", "01-overview", "02-setup-and-model-onboarding")),
     *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
     *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "android_test_device")),
+    ROOT / "docs" / "api.md",
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",
     *sorted((ROOT / "agent_skill_ml_profiling").glob("*.md")),

@@ -78,7 +78,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(installed: Installed, tmp_path: Path) -> None:
     names = zipfile.ZipFile(installed.wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"model_profiling", f"executorch_sme2_kit-{__version__}.dist-info"}
+    described = f"executorch_sme2_kit-{__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"model_profiling", "sme2_kit", described}
     assert not [name for name in names if "/out_" in name or "__pycache__" in name]
     assert len([name for name in names if name.startswith("model_profiling/skills/texts/0")]) == 8
     code = "import importlib.metadata as m, model_profiling as p; print(p.__file__, m.version('executorch-sme2-kit'))"

@@ -68,7 +68,7 @@ def _run_directory(path: Path, args: argparse.Namespace) -> int:
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report import terminal
     from model_profiling.saying import say_json
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
@@ -86,7 +86,7 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.analysis.whatif import parse_speedups, predict
     from model_profiling.report import terminal
     from model_profiling.saying import say_json
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
     if paths[0].is_dir():
         summary = Run.open(paths[0], args.categories).summary

@@ -23,9 +23,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from sme2_kit.exporting import announcing
+
     target, name = chosen_model(args)
     loud = args.verbose or getattr(args, "debug", False)
-    with stage_progress("check", plain=loud) as announce:
+    with stage_progress(plain=loud) as report:
+        announce = announcing(report, "check")
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal
 

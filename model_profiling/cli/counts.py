@@ -19,20 +19,9 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
 
 def counts(args: argparse.Namespace) -> "Counts":
     """What the user asked for, checked."""
-    from model_profiling.errors import InputError
-    from model_profiling.pipeline.config import MOST_LAUNCHES
-    from model_profiling.pipeline.schedule import Counts
+    from model_profiling.pipeline.counts import checked_counts
 
-    for flag, value in (("--runs", args.runs), ("--launches", args.launches), ("--threads", args.threads)):
-        if value is not None and value < 1:
-            raise InputError(f"{flag} must be at least 1, not {value}", "Leave it out for the default.")
-    if args.launches is not None and args.launches > MOST_LAUNCHES:
-        raise InputError(f"--launches must be at most {MOST_LAUNCHES}", "More launches add little; leave it out.")
-    if args.budget is not None and not 0 < args.budget <= 1e6:
-        raise InputError(
-            f"--budget must be a number of seconds above 0, not {args.budget:g}", "For example --budget 60."
-        )
-    return Counts(args.runs, args.launches, args.budget)
+    return checked_counts(args.runs, args.launches, args.budget, args.threads, lambda name: f"--{name}")
 
 
 def given(args: argparse.Namespace) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, MEMORY_FORMATS, REWRITES
+from model_profiling.on_progress import OnProgress
 from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
@@ -43,15 +44,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
     """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
     from model_profiling.errors import InputError
-    from model_profiling.models.lookup import model_name
+    from model_profiling.models.options import LoadOptions
+    from sme2_kit.exporting import named
 
     if (args.target is None) == (args.model is None):
         raise InputError(
             "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
         )
     text = str(args.target or args.model)
-    suffix = "".join(f"_{key}{value}" for key, value in _settings(args.set))
-    return text, model_name(text) + suffix
+    return text, named(text, LoadOptions(settings=_settings(args.set)))
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
@@ -155,38 +156,21 @@ def requested(args: argparse.Namespace) -> ExportRequest:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.export.cache import cached
+    from sme2_kit.exporting import from_target
 
     request = requested(args)
-    earlier = None if args.force else cached(request)
-    if earlier is not None:
-        warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
-    result = earlier or export_with_progress(request)
+    with stage_progress(plain=request.loud) as report:
+        result = from_target(report, args.force, _say_cached)(request, "export")
     say(_as_json(result) if args.json else _as_text(result))
     return 0
 
 
-def export_with_progress(request: ExportRequest, label: str = "export") -> ExportResult:
-    """Import torch, export, and say which stage runs."""
-    from model_profiling.errors import SetupError
-    from model_profiling.installation import install_command
-
-    with stage_progress(label, plain=request.loud) as announce:
-        announce("import torch and executorch")
-        from model_profiling.export.quiet import kept_off_terminal
-
-        try:
-            with kept_off_terminal(request.loud):
-                from model_profiling.export.exporter import export
-        except ModuleNotFoundError as error:
-            raise SetupError(
-                f"exporting needs {error.name}, which is not installed", install_command("export")
-            ) from error
-        return export(request, announce)
+def _say_cached() -> None:
+    warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
 
 
 @contextlib.contextmanager
-def stage_progress(what: str, plain: bool) -> Iterator[Callable[[str], None]]:
+def stage_progress(plain: bool) -> Iterator[OnProgress]:
     """Show the current stage on stderr: one live line on a terminal, a line a stage elsewhere."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -194,12 +178,12 @@ def stage_progress(what: str, plain: bool) -> Iterator[Callable[[str], None]]:
     # Bound to stderr as it is now, because stderr is redirected while torch talks.
     console = Console(file=sys.stderr, highlight=False, markup=False)
     if plain or not console.is_terminal:
-        yield lambda stage: console.print(f"{what}: {stage}")
+        yield lambda label, done, total: console.print(label)
         return
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda stage: progress.update(task, description=f"{what}: {stage}")
+        task = progress.add_task("", total=None)
+        yield lambda label, done, total: progress.update(task, description=label)
 
 
 def _as_json(result: ExportResult) -> str:

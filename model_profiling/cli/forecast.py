@@ -20,16 +20,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.forecast import ASSUMED, forecasts
     from model_profiling.report.forecast import show_forecasts
-    from model_profiling.runs import resolve
     from model_profiling.saying import say_json
-    from sme2_kit.run import Run
+    from sme2_kit import forecast, open_run
 
-    measured, emulated = Run.open(resolve(args.measured)), Run.open(resolve(args.emulated))
-    found = forecasts(measured, emulated, tuple(args.speedup or ASSUMED))
+    measured = open_run(args.measured)
+    found = forecast(measured, args.emulated, speedups=args.speedup)
     if args.json:
-        say_json(found)
+        say_json(list(found))
     else:
-        show_forecasts(measured.summary.model, found)
+        show_forecasts(measured.summary.model, list(found))
     return 0

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.cli.notes import tell_outdated
+from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
 
@@ -19,25 +19,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.output_checks import verify_kernels, verify_outputs
-    from model_profiling.pipeline.defaults import default_config
-    from model_profiling.pipeline.pipeline import Pipeline
     from model_profiling.platforms.emulator import EmulatorPlatform
     from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
     from model_profiling.saying import say_json
-    from sme2_kit.run import Run
+    from sme2_kit.measuring import Asked, measure
 
-    platform = EmulatorPlatform()
+    asked = Asked(model=args.model, out=args.output_root, ladder=True, command=typed(args))
     with progress() as report:
-        config, remark = default_config(args.model, platform, args.output_root, ladder=True)
-        directory = Pipeline(config, platform, report, command=typed(args)).run().directory
-    found = Run.open(directory.path)
+        measured = measure(asked, EmulatorPlatform(), report, note)
+    found = measured.run
     tell_outdated(found.save())
-    verify_outputs(found.summary)
+    found.check_outputs()
     if args.json:
         say_json(kernels_data(found))
     else:
-        terminal.show_evidence(found, remark)
-    verify_kernels(found.summary)
+        terminal.show_evidence(found, measured.remark)
+    found.check()
     return 0

@@ -6,6 +6,12 @@ from model_profiling.derived import Outdated, notes
 from model_profiling.saying import warn
 
 
+def note(sentence: str) -> None:
+    """Say something worth knowing that is no part of the answer."""
+    warn(f"note: {sentence}\n")
+
+
 def tell_outdated(outdated: Iterable[Outdated]) -> None:
     """Say which earlier files what was just written outdates."""
-    warn("".join(f"note: {sentence}\n" for sentence in notes(list(outdated))))
+    for sentence in notes(list(outdated)):
+        note(sentence)

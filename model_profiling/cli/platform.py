@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from model_profiling.saying import warn
+
 if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
 
@@ -62,4 +64,4 @@ def _android(args: argparse.Namespace) -> "Platform":
     )
     prefixes = [e.launch_prefix for e in load_config(args.config).experiments] if args.config else []
     emulated = any(PurePosixPath(word).name.startswith("qemu-") for prefix in prefixes for word in prefix)
-    return AndroidPlatform(options, emulated)
+    return AndroidPlatform(options, emulated, lambda trouble: warn(f"warning: {trouble}\n"))

@@ -28,9 +28,11 @@ def _lines() -> OnProgress:
 
     def report(label: str, done: int, total: int) -> None:
         nonlocal last_time, last_stage
-        stage = label.split(" ")[0]
+        stage = label.split(" ")[0] if total else label
         if stage != last_stage or time.monotonic() - last_time > _SECONDS_BETWEEN_LINES:
-            warn(f"run: {label} ({done}/{total})\n" if done else f"run: {label}\n")
+            # What cannot be counted are the stages of an export, which say so themselves.
+            words = label if not total else f"run: {label} ({done}/{total})" if done else f"run: {label}"
+            warn(f"{words}\n")
             last_time, last_stage = time.monotonic(), stage
 
     return report
@@ -44,9 +46,14 @@ def _bar() -> Iterator[OnProgress]:
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
-        TextColumn("{task.completed}/{task.total} runs"),
+        TextColumn("{task.fields[runs]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("preparing", total=1)
-        yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)
+        task = bar.add_task("preparing", total=1, runs="")
+
+        def report(label: str, done: int, total: int) -> None:
+            runs = f"{done}/{total} runs" if total else ""
+            bar.update(task, description=label, completed=done, total=total or None, runs=runs)
+
+        yield report

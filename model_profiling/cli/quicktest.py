@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.installation import default_output
     from model_profiling.platforms.local import local_name
     from model_profiling.report import terminal
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()

@@ -9,7 +9,7 @@ from model_profiling.saying import say
 if TYPE_CHECKING:
     from model_profiling.derived import Outdated
     from model_profiling.report.drawing import Artist
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "latency", "operators")
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.errors import InputError
     from model_profiling.report.drawing import Artist
     from model_profiling.runs import resolve
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
     paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
     if not paths:

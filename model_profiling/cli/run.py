@@ -1,22 +1,19 @@
 """`sme2-kit run`: measure a model with acceleration on and off, side by side."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
-from model_profiling.cli.notes import tell_outdated
+from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
 from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
-    from model_profiling.pipeline.config import Config
-    from model_profiling.pipeline.pipeline import PipelineResult
-    from model_profiling.platforms.base import Platform
-    from sme2_kit.run import Run
+    from sme2_kit import Run
+    from sme2_kit.measuring import Asked
 
 HELP = "profile a .pte with acceleration on and off, interleaved"
 
@@ -59,39 +56,26 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.output_checks import verify_kernels, verify_outputs
-    from model_profiling.errors import KitError
-    from model_profiling.pipeline.pipeline import Pipeline
-    from model_profiling.run_directory import RunDirectory
-    from sme2_kit.run import Run
+    from sme2_kit import Run
+    from sme2_kit.measuring import measure
 
+    asked = _asked(args)
     if args.analyze_partial:
         return _analyze_partial(args)
-    with platform_flags.chosen_platform(args) as platform, progress() as report:
-        config, remark = _config(args, platform)
-        directory = RunDirectory(Path(config.output_root))
-        if not args.analysis_only:
-            try:
-                result = Pipeline(config, platform, report, args.only, args.force, typed(args)).run()
-            except (KitError, KeyboardInterrupt):
-                # What did finish is worth its numbers even if another experiment failed.
-                if directory.manifest_path.is_file():
-                    tell_outdated(Run.open(directory.path).save())
-                raise
-            remark = remark or _kept(result)
-            if result.archived:
-                warn(f"note: the previous run is kept as {directory.path}@{result.archived}\n")
-            if args.verbose:
-                kept, ran = ", ".join(result.kept) or "nothing", ", ".join(result.ran) or "nothing"
-                warn(f"ran: {ran}; reused: {kept}\n")
-    if remark:
-        warn(f"note: {remark}\n")
-    found = Run.open(directory.path)
-    if found.manifest.timing != "measured":
-        verify_outputs(found.summary)
+    if args.analysis_only:
+        found = Run.open(_root(args)[0])
+    else:
+        with platform_flags.chosen_platform(args) as platform, progress() as report:
+            measured = measure(asked, platform, report, note)
+        found = measured.run
+        if args.verbose:
+            kept, ran = ", ".join(measured.kept) or "nothing", ", ".join(measured.ran) or "nothing"
+            warn(f"ran: {ran}; reused: {kept}\n")
+        if remark := measured.remark or measured.reused:
+            note(remark)
+    found.check_outputs()
     _show(found, args)
-    if any(record.mode == "trace" for record in found.manifest.experiments.values()):
-        verify_kernels(found.summary)
+    found.check()
     return 0
 
 
@@ -113,57 +97,49 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
 
 def _analyze_partial(args: argparse.Namespace) -> int:
     """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
-    from model_profiling.errors import InputError
-    from model_profiling.pipeline.config import load_config
-    from model_profiling.pipeline.defaults import output_root_of
     from model_profiling.pipeline.partial import put_in_place
-    from model_profiling.platforms.local import local_name
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
-    if (args.model is None) == (args.config is None):
-        raise InputError("give the .pte or --config of the run that was interrupted", "For example as it was typed.")
-    config = load_config(args.config) if args.config is not None else None
-    label = args.label or (config.label if config else None)
-    root = Path(config.output_root) if config else args.output_root
-    directory = put_in_place(root or output_root_of(args.model, args.platform or local_name()), label, sys.argv)
-    warn(f"note: {directory.path} is a partial run; to finish it, run the same command without --analyze-partial\n")
+    root, label = _root(args)
+    directory = put_in_place(root, args.label or label, typed(args))
+    note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
     _show(Run.open(directory.path), args)
     return 0
 
 
-def _kept(result: "PipelineResult") -> str:
-    """Say which numbers are older than this command."""
-    if not result.kept:
-        return ""
-    when = max(result.manifest.experiments[name].finished for name in result.kept)
-    what = f" of {', '.join(result.kept)}" if result.ran else ""
-    return f"reused existing results{what} from {when} (use --force to measure again)"
-
-
-def _config(args: argparse.Namespace, platform: "Platform") -> tuple["Config", str]:
-    """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
-    from model_profiling.errors import InputError
+def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
+    """Where the run lies that the flags mean, and what its config calls it."""
     from model_profiling.pipeline.config import load_config
-    from model_profiling.pipeline.defaults import default_config
+    from model_profiling.pipeline.defaults import output_root_of
+    from model_profiling.platforms.local import local_name
+
+    if args.config is not None:
+        config = load_config(args.config)
+        return Path(config.output_root), config.label
+    return args.output_root or output_root_of(args.model, args.platform or local_name()), None
+
+
+def _asked(args: argparse.Namespace) -> "Asked":
+    from model_profiling.errors import InputError
+    from sme2_kit.measuring import Asked
 
     if (args.model is None) == (args.config is None):
         raise InputError(
             "give a .pte or --config, one of the two",
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
-    if args.config is not None:
-        if args.output_root or args.inputs or count_flags.given(args):
-            flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
-            raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
-        return _labelled(load_config(args.config), args.label), ""
-    counts = count_flags.counts(args)
-    config, remark = default_config(args.model, platform, args.output_root, counts, args.threads, inputs=args.inputs)
-    return _labelled(config, args.label), remark
-
-
-def _labelled(config: "Config", label: str | None) -> "Config":
-    import msgspec
-
-    from model_profiling.runs import checked_label
-
-    return config if label is None else msgspec.structs.replace(config, label=checked_label(label))
+    if args.config is not None and (args.output_root or args.inputs or count_flags.given(args)):
+        flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
+        raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
+    return Asked(
+        model=args.model,
+        config=args.config,
+        inputs=args.inputs,
+        out=args.output_root,
+        counts=count_flags.counts(args),
+        threads=args.threads,
+        label=args.label,
+        only=args.only,
+        force=args.force,
+        command=typed(args),
+    )

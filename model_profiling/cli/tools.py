@@ -1,6 +1,8 @@
 """The learning path's tools: small conversions of one file, each a few lines over the same analysis."""
 
 import argparse
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +49,13 @@ def _write(path: Path | None, text: str) -> int:
         say(text)
     else:
         files.write_text(path, text)
-        derived.adopt(path)
+        derived.adopt(path, _typed())
     return 0
+
+
+def _typed() -> str:
+    """The command as it was typed."""
+    return shlex.join(["python", *sys.argv] if sys.argv[0].endswith(".py") else sys.argv)
 
 
 def _write_json(path: Path | None, value: object) -> int:
@@ -160,6 +167,7 @@ def _two_timelines(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     """Tell which operators of a timeline CSV take the time, and how a second one differs."""
+    from model_profiling import derived
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.timeline import read_timeline
     from model_profiling.report.timelines import report_timelines
@@ -168,7 +176,8 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     sides = [(args.name1, read_timeline(args.timeline_csv, table))]
     if args.compare is not None:
         sides.append((args.name2, read_timeline(args.compare, table)))
-    report_timelines(sides, args.output_dir, args.verbose)
+    for path in report_timelines(sides, args.output_dir, args.verbose):
+        derived.adopt(path, _typed())
     return 0
 
 
@@ -197,7 +206,7 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
     from model_profiling.errors import InputError
     from model_profiling.report.kernel_view import kernel_view, log_view
     from model_profiling.runs import resolve
-    from sme2_kit.run import Run
+    from sme2_kit import Run
 
     only = resolve(args.sources[0]) if len(args.sources) == 1 else None
     if only is not None and only.is_dir():

@@ -1,18 +1,16 @@
 """`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and say which to keep."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
-from model_profiling.cli.export import add_model, chosen_model, export_with_progress, load_options
+from model_profiling.cli.export import add_model, chosen_model, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say, say_json
 
 if TYPE_CHECKING:
-    from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.tune.tuning import Tried, TuneResult
 
 HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
@@ -31,34 +29,32 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.export.request import ExportRequest
-    from model_profiling.platforms.local import LocalPlatform
-    from model_profiling.tune.tuning import Tuner, TuneRequest
+    import sme2_kit
 
     target, name = chosen_model(args)
-    counts = count_flags.counts(args)
-    outdir = args.outdir or Path(f"out_{name}") / "tune"
-    base = ExportRequest(name, outdir, args.dtype, seed=args.seed, target=target, options=load_options(args))
-    request = TuneRequest(base, args.threads or 1, counts, args.force)
+    options = load_options(args)
+    count_flags.counts(args)  # says which flag is wrong
     with progress() as report:
-        result = Tuner(request, LocalPlatform(), _exporting(args.force), report).run()
+        result = sme2_kit.tune(
+            target,
+            dtype=args.dtype,
+            threads=args.threads or 1,
+            runs=args.runs,
+            launches=args.launches,
+            budget_s=args.budget,
+            out=args.outdir or Path(f"out_{name}") / "tune",
+            input_shapes=options.shapes,
+            settings=dict(options.settings),
+            checkpoint=options.checkpoint,
+            seed=args.seed,
+            force=args.force,
+            on_progress=report,
+        )
     if args.json:
         say_json(result)
     else:
         say(_as_text(result))
     return 0
-
-
-def _exporting(force: bool) -> "Callable[[ExportRequest], ExportResult]":
-    """Export unless exactly that is on disk already."""
-
-    def export(request: "ExportRequest") -> "ExportResult":
-        from model_profiling.export.cache import cached
-
-        earlier = None if force else cached(request)
-        return earlier or export_with_progress(request, f"export {request.outdir.name}")
-
-    return export
 
 
 def _as_text(result: "TuneResult") -> str:

@@ -8,6 +8,7 @@ from model_profiling.artifacts import ExportPaths, ExportRecord, RequestRecord
 from model_profiling.errors import InputError
 from model_profiling.export import choices
 from model_profiling.models.options import LoadOptions
+from model_profiling.places import working_directory
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ExportRequest:
         return RequestRecord(
             origin=origin,
             target=self.target or self.model,
-            directory=str(Path.cwd()),
+            directory=working_directory(),
             outdir=str(self.outdir),
             settings={key: _plain(value) for key, value in options.settings},
             shapes=[list(shape) for shape in options.shapes],

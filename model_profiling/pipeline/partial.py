@@ -23,7 +23,7 @@ from model_profiling.runs import Unfinished, interrupted, label_of
 FLAG = "--analyze-partial"
 
 
-def put_in_place(root: Path, label: str | None, command: list[str]) -> RunDirectory:
+def put_in_place(root: Path, label: str | None, command: str) -> RunDirectory:
     """Make a run of what `command`, or the run called `label`, has measured before it was interrupted.
 
     It lies where the complete run will lie, unless good results lie there: then among the earlier runs.
@@ -51,10 +51,10 @@ def put_in_place(root: Path, label: str | None, command: list[str]) -> RunDirect
         return RunDirectory(home)
 
 
-def _chosen(root: Path, label: str | None, command: list[str]) -> tuple[Path, Unfinished]:
+def _chosen(root: Path, label: str | None, command: str) -> tuple[Path, Unfinished]:
     """The interrupted run that is meant: by its label, as the one that this command began, or as the only one."""
     waiting = list(interrupted(root))
-    typed = shlex.join(word for word in command if word != FLAG)
+    typed = shlex.join(word for word in shlex.split(command) if word != FLAG)
     for found in (
         [entry for entry in waiting if label is not None and entry[1].label == label],
         [entry for entry in waiting if label is None and entry[1].manifest.config.get("command") == typed],
@@ -73,7 +73,7 @@ def _chosen(root: Path, label: str | None, command: list[str]) -> tuple[Path, Un
 def _collected(root: Path, place: Path, unfinished: Unfinished, staged: Path) -> Manifest:
     """Collect every experiment that has something to be analysed into `staged`; the manifest that explains it."""
     manifest, home = unfinished.manifest, Place(root, place.name)
-    raw = {key: value for key, value in manifest.config.items() if key != "command"}
+    raw = {key: value for key, value in manifest.config.items() if key in Config.__struct_fields__}
     config = msgspec.convert(raw, Config)
     manifest = msgspec.structs.replace(
         manifest,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files, publication
+from model_profiling import __version__, files, places, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, InterruptionError, KitError
-from model_profiling.on_progress import OnProgress
+from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
@@ -26,10 +26,10 @@ from model_profiling.pipeline.records import experiment_record, now, resumed_not
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.publication import Publication
+from model_profiling.remembered import program_sha256
 from model_profiling.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
 from model_profiling.runner.kernel_trace import generate_shim
 from model_profiling.runs import Unfinished, interrupted
-from model_profiling.saying import warn
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Pipeline:
         only: list[str] | None = None,
         force: bool = False,
         command: str = "",
+        on_note: OnNote = no_notes,
     ) -> None:
         """`command` is what a user typed for this run; empty if a program asked for it."""
         self._paths = ExportPaths(Path(config.model).resolve())
@@ -62,6 +63,7 @@ class Pipeline:
         self._only = _checked_only(self._config, only)
         self._force = force
         self._command = command
+        self._note = on_note
         self._directory = RunDirectory(Path(config.output_root))
         self._runners: dict[str | None, RunnerRecord] = {}
 
@@ -128,9 +130,9 @@ class Pipeline:
         for place, other in interrupted(self._directory.path):
             if place != self._place.path:
                 command = shlex.quote(str(self._directory.path))
-                warn(
-                    f"note: an interrupted run with other settings is kept as {other.label}: run its "
-                    f"command to resume it, or remove it: `sme2-kit runs {command} --remove {other.label}`\n"
+                self._note(
+                    f"an interrupted run with other settings is kept as {other.label}: run its "
+                    f"command to resume it, or remove it: `sme2-kit runs {command} --remove {other.label}`"
                 )
         return manifest
 
@@ -189,7 +191,7 @@ class Pipeline:
         progress.save()
         earlier = progress.sittings
         if progress.turns:
-            warn(f"note: resuming an interrupted run: {progress.said()} are measured already\n")
+            self._note(f"resuming an interrupted run: {progress.said()} are measured already")
         session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
         progress.add(Sitting(session, names, now(), time.time(), *here))
@@ -234,7 +236,12 @@ class Pipeline:
     def _new_manifest(self, export: ExportRecord | None) -> Manifest:
         pte, probe = self._paths.pte, self._probe
         model = ModelRecord(
-            str(pte), self._paths.stem, files.sha256(pte), pte.stat().st_size, model_dtype(self._paths, export), export
+            str(pte),
+            self._paths.stem,
+            program_sha256(pte),
+            pte.stat().st_size,
+            model_dtype(self._paths, export),
+            export,
         )
         environment: dict[str, object] = {
             "arch": probe.arch,
@@ -242,7 +249,7 @@ class Pipeline:
             "features_proof": probe.proof,
         }
         config: dict[str, object] = msgspec.to_builtins(self._config)
-        config |= {"command": self._command, "directory": str(Path.cwd())}
+        config |= {"command": self._command, "directory": places.working_directory()}
         return Manifest(
             kit_version=__version__,
             platform=self._platform.name,
@@ -310,7 +317,7 @@ def export_record(paths: ExportPaths) -> ExportRecord | None:
     if not paths.meta.is_file():
         return None
     record = files.read_json(paths.meta, ExportMeta, "export metadata").exports.get(paths.stem)
-    if record is None or record.files.get(paths.pte.name) != files.sha256(paths.pte):
+    if record is None or record.files.get(paths.pte.name) != program_sha256(paths.pte):
         return None
     return record
 

@@ -10,6 +10,7 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.errors import KitError, RunError, SetupError
+from model_profiling.on_progress import OnNote, no_notes
 from model_profiling.platforms.adb import Device, choose_device, find_adb
 from model_profiling.platforms.android_power import PowerSettings, device_directory
 from model_profiling.platforms.android_probe import Facts, affinity_mask, examine
@@ -30,7 +31,6 @@ from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, 
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
-from model_profiling.saying import warn
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,14 @@ class AndroidPlatform:
 
     name = "android"
 
-    def __init__(self, options: AndroidOptions, emulated: bool = False) -> None:
+    def __init__(self, options: AndroidOptions, emulated: bool = False, on_note: OnNote = no_notes) -> None:
+        """`on_note` is told what the user has to put right on the device when the kit could not."""
         # A launch_prefix that is an emulator makes all times meaningless.
         self.timing: Timing = "emulated" if emulated else "measured"
         self.trace_note = ""
         self.identity = ""
         self._options = options
+        self._note = on_note
         self._connected: Connected | None = None
         self._built: tuple[Build, Bundle] | None = None
         self._load = 0.0
@@ -204,7 +206,7 @@ class AndroidPlatform:
             with contextlib.suppress(KitError):
                 at.device.shell("rm", "-rf", ROOT)
         if trouble := at.let_go():
-            warn(f"warning: {trouble}\n")
+            self._note(trouble)
 
     def _device(self) -> Connected:
         if self._connected is None:

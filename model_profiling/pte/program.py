@@ -7,6 +7,7 @@ from pathlib import Path
 
 from model_profiling.errors import InputError
 from model_profiling.pte.flatbuffer import Buffer, Table
+from model_profiling.remembered import Remembered
 
 # The union InstructionArguments of ExecuTorch's schema/program.fbs; 0 is none.
 KINDS = ("", "KernelCall", "DelegateCall", "MoveCall", "JumpFalseCall", "FreeCall")
@@ -140,13 +141,21 @@ class _Blobs:
 
 
 def read(path: Path) -> Program:
-    """Read the program of a .pte, without the weights that follow it."""
+    """The program of a .pte, without the weights that follow it; read again only if the file has changed."""
+    return _remembered(path)
+
+
+def parse(path: Path) -> Program:
+    """Read the program of a .pte from its file."""
     data, base, size = _load(path)
     buffer = Buffer(data, lambda problem, at: PteError(path, problem, at))
     root = buffer.root("the program")
     blobs = _Blobs(tuple(_inline(root)), tuple(_segments(root, base, size)))
     methods = tuple(_method(plan, blobs) for plan in root.tables(1, "execution plan"))
     return Program(path, root.u32(0), methods)
+
+
+_remembered = Remembered(parse)
 
 
 def _load(path: Path) -> tuple[bytes, int, int]:

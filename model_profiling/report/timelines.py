@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from model_profiling import derived, files
+from model_profiling import files
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.dumps import AnalysisSummary, analysed_profile
@@ -11,8 +11,8 @@ from model_profiling.analysis.profile import Profile
 from model_profiling.report import tables, terminal
 
 
-def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | None, verbose: bool) -> None:
-    """Print the analysis of the timelines, and write their operators and comparison as CSV and JSON."""
+def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | None, verbose: bool) -> list[Path]:
+    """Print the analysis of the timelines, write their operators and comparison as CSV and JSON, and say where."""
     experiments = {name: analysed_profile(profile) for name, profile in sides}
     comparisons = []
     if len(sides) == 2:
@@ -21,7 +21,7 @@ def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | 
     summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
     terminal.show_analysis(summary, most_operators=1000 if verbose else terminal.MOST_OPERATORS)
     if output_directory is None:
-        return
+        return []
     written = [output_directory / "operator_analysis.json"]
     files.write_json(written[0], summary)
     for name, experiment in experiments.items():
@@ -31,5 +31,4 @@ def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | 
     for comparison in comparisons:
         written.append(output_directory / "operator_comparison.csv")
         files.write_text(written[-1], tables.changes_csv(comparison))
-    for path in written:
-        derived.adopt(path)
+    return written

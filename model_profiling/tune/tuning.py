@@ -1,7 +1,6 @@
 """The experiment after the profile: profile the baseline, try what the advice names, combine what won, rank."""
 
 import hashlib
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from model_profiling.analysis.dumps import ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison, compare
 from model_profiling.analysis.run_view import RunView
 from model_profiling.errors import InputError, KitError
-from model_profiling.export.command import typed
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Program
@@ -24,6 +22,7 @@ from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
+from model_profiling.remembered import program_sha256
 from model_profiling.report import artifact_files
 from model_profiling.run_directory import Turn, experiment_file
 from model_profiling.tune.variants import Variant, first_round, second_round
@@ -73,11 +72,20 @@ class TuneRequest:
 class Tuner:
     """Holds what the rounds share: where things lie, how to export, on what to measure."""
 
-    def __init__(self, request: TuneRequest, platform: Platform, exporting: Exporting, report: OnProgress) -> None:
+    def __init__(
+        self,
+        request: TuneRequest,
+        platform: Platform,
+        exporting: Exporting,
+        report: OnProgress,
+        command: Callable[[ExportRequest], str],
+    ) -> None:
+        """`command` says how the user exports a variant; where it is put is up to them."""
         self._request = request
         self._platform = platform
         self._exporting = exporting
         self._report = report
+        self._typed = command
         self._home = request.base.outdir
         self._made: dict[str, ExportResult] = {}
         self._failures: dict[str, str] = {}
@@ -123,8 +131,7 @@ class Tuner:
         )
 
     def _command(self, variant: Variant) -> str:
-        """What a user types for it; where it is put is up to them."""
-        return shlex.join(typed(self._asking(variant)))
+        return self._typed(self._asking(variant))
 
     def _matched(self) -> dict[str, set[str]]:
         """The rewrites that find something in the graph of each dtype that was exported without any."""
@@ -214,7 +221,7 @@ class Tuner:
 def round_key(programs: dict[str, Program], runner: str, threads: int, counts: Counts) -> str:
     digest = hashlib.sha256(f"{runner} {threads} {counts}".encode())
     for name, program in sorted(programs.items()):
-        digest.update(f"{name} {files.sha256(program.pte)}".encode())
+        digest.update(f"{name} {program_sha256(program.pte)}".encode())
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.artifacts import ExportRecord
 from model_profiling.export.command import repeated, typed
 from model_profiling.export.request import ExportRequest
+from model_profiling.places import working_directory
 from model_profiling.report.blocks import Block, Cell, Code, Paragraph, Section, Table
 from model_profiling.run_directory import Manifest
 
@@ -82,7 +83,7 @@ def _measuring(manifest: Manifest) -> str:
 def _place(directory: str, base: str) -> str:
     """The run directory as it must be written in `base`."""
     full = Path(directory).resolve()
-    if not base or Path(base) == Path.cwd():
+    if not base or base == working_directory():
         return directory
     return str(full.relative_to(base)) if full.is_relative_to(base) else str(full)
 

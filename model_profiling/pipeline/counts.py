@@ -1,0 +1,27 @@
+"""How much to measure, as asked for: executions, launches, seconds, threads."""
+
+from collections.abc import Callable
+
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import MOST_LAUNCHES
+from model_profiling.pipeline.schedule import Counts
+
+
+def checked_counts(
+    runs: int | None,
+    launches: int | None,
+    budget_s: float | None,
+    threads: int | None,
+    spelled: Callable[[str], str] = lambda name: name,
+) -> Counts:
+    """What was asked for, if it can be had; `spelled` is how the user wrote each name."""
+    for name, value in (("runs", runs), ("launches", launches), ("threads", threads)):
+        if value is not None and value < 1:
+            raise InputError(f"{spelled(name)} must be at least 1, not {value}", "Leave it out for the default.")
+    if launches is not None and launches > MOST_LAUNCHES:
+        raise InputError(f"{spelled('launches')} must be at most {MOST_LAUNCHES}", "Leave it out for the default.")
+    if budget_s is not None and not 0 < budget_s <= 1e6:
+        raise InputError(
+            f"{spelled('budget')} must be a number of seconds above 0, not {budget_s:g}", "For example 60."
+        )
+    return Counts(runs, launches, budget_s)

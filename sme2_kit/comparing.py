@@ -1,0 +1,146 @@
+"""Hold two results against each other: runs, experiments, dumps, or two programs measured now, in turns."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.categories import CategoryTable, load_table
+from model_profiling.analysis.comparison import PairComparison, compare_profiles
+from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.latency import compare as compare_latency
+from model_profiling.analysis.metrics import layout_caveats
+from model_profiling.analysis.selection import Chosen, choose
+from model_profiling.artifacts import ExportPaths
+from model_profiling.errors import InputError
+from model_profiling.on_progress import OnProgress
+from model_profiling.pipeline.account import Program
+from model_profiling.pipeline.pipeline import export_record, sample_inputs
+from model_profiling.pipeline.schedule import CHOSEN, Counts
+from model_profiling.pipeline.side_by_side import measure
+from sme2_kit.records import Records
+
+
+class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
+    """Two experiments: their latency with its interval, how each category and operator changed, and their metrics."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        from model_profiling.report.words import comparison_sentence
+
+        return comparison_sentence(self.latency)
+
+
+class Comparisons(Records[Compared]):
+    """What `compare` found, one entry for each pair of experiments."""
+
+    @property
+    def latency(self) -> Records[Comparison]:
+        """The latency of each pair, as a table."""
+        return Records(each.latency for each in self)
+
+    def __repr__(self) -> str:
+        return f"<{'; '.join(each.sentence for each in self)}>"
+
+    @functools.cached_property
+    def _picture(self) -> str:
+        from sme2_kit.shown import drawn, stacked
+
+        rows = []
+        for each in self[:1]:
+            sides = (each.latency.before, "before_ms"), (each.latency.after, "after_ms")
+            rows = [(name, {c.name: getattr(c, side) for c in each.profile.categories}) for name, side in sides]
+        return drawn(stacked(rows, "comparison"))
+
+    def _repr_html_(self) -> str:
+        from sme2_kit.shown import comparisons_html
+
+        return comparisons_html(self, self._picture)
+
+
+def compare(
+    before: str,
+    after: str,
+    categories: str | Path | None,
+    counts: Counts,
+    threads: int | None,
+    on_progress: OnProgress,
+) -> Comparisons:
+    """Compare what two resolved paths name; experiments of equal name, if both are whole runs."""
+    table = load_table(Path(categories) if categories else None)
+    # The dumps of programs that are measured now are read before the directory goes.
+    with tempfile.TemporaryDirectory() as scratch:
+        if before.endswith(".pte") and after.endswith(".pte"):
+            pairs = [_in_turns(before, after, Path(scratch), counts, threads or 1, on_progress)]
+        else:
+            if counts != CHOSEN or threads is not None:
+                raise InputError(
+                    "runs, launches, budget and threads are for two .pte",
+                    "A run directory is measured already: leave them out.",
+                )
+            pairs = _pairs(before, after, table)
+        return Comparisons([_compared(one, other, table) for one, other in pairs])
+
+
+def _compared(before: Chosen, after: Chosen, table: CategoryTable) -> Compared:
+    paired = bool(before.session) and before.session == after.session
+    names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
+    latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
+    caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
+    old, new = before.profile(table), after.profile(table)
+    profile = compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired)
+    return Compared(msgspec.structs.replace(latency, caveats=caveats), profile, before.metrics, after.metrics)
+
+
+def _pairs(first: str, second: str, table: CategoryTable) -> list[tuple[Chosen, Chosen]]:
+    for text in (first, second):
+        if text.endswith(".pte"):
+            raise InputError(f"{text} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
+    before, after = choose(first, table), choose(second, table)
+    pairs = [(next(iter(before.values())), next(iter(after.values())))]
+    if len(before) > 1 or len(after) > 1:
+        pairs = [(before[name], after[name]) for name in before if name in after]
+    if not pairs:
+        raise InputError(
+            f"no experiment is in both ({', '.join(before)} against {', '.join(after)})",
+            f"Name one on each side: sme2-kit compare {first}:{next(iter(before))} {second}:{next(iter(after))}",
+        )
+    usable = [pair for pair in pairs if pair[0].turns and pair[1].turns]
+    if not usable:
+        raise InputError("there is no latency to compare (trace runs have none)", "Compare timing experiments.")
+    return usable
+
+
+def _in_turns(
+    before: str, after: str, scratch: Path, counts: Counts, threads: int, on_progress: OnProgress
+) -> tuple[Chosen, Chosen]:
+    """Measure two programs side by side on this machine: shared machine noise cancels."""
+    from model_profiling.platforms.local import LocalPlatform
+
+    programs = {"A": _program(before), "B": _program(after)}
+    platform = LocalPlatform()
+    outcomes = measure(platform, programs, scratch, threads, on_progress, True, counts)
+    caveats = tuple(layout_caveats(platform.probe().environment))
+    found = [
+        Chosen(
+            name=outcome.program.stem,
+            turns=outcome.timed,
+            latency_source="untraced executions",
+            etdump=outcome.file(".etdump"),
+            session="now",
+            traced_launches=outcome.samples.traced_launches,
+            caveats=caveats,
+        )
+        for outcome in outcomes.values()
+    ]
+    return found[0], found[1]
+
+
+def _program(text: str) -> Program:
+    paths = ExportPaths(Path(text).resolve())
+    if not paths.pte.is_file():
+        raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
+    return Program(paths.pte, paths.stem, sample_inputs(paths, export_record(paths)))

@@ -1,0 +1,122 @@
+"""Measure one program: choose the platform and the config, run the pipeline, open what it made."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.derived import notes as outdated_notes
+from model_profiling.errors import InputError, KitError
+from model_profiling.on_progress import OnNote, OnProgress, no_notes
+from model_profiling.pipeline.config import Config, load_config
+from model_profiling.pipeline.defaults import default_config
+from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
+from model_profiling.pipeline.schedule import CHOSEN, Counts
+from model_profiling.platforms.base import Platform
+from model_profiling.run_directory import RunDirectory
+from model_profiling.runs import checked_label
+from sme2_kit.opened import Run
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, and how. Of `model` and `config` one is given; what is None is chosen for the platform."""
+
+    model: Path | None = None
+    config: Path | None = None
+    inputs: Sequence[Path] = ()
+    out: Path | None = None
+    counts: Counts = CHOSEN
+    threads: int | None = None
+    label: str | None = None
+    only: list[str] | None = None
+    force: bool = False
+    # NEON, SME and SME2 one after another, with a kernel trace.
+    ladder: bool = False
+    # What a user typed for it; empty if a program asks.
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The run, which experiments were measured now and which were there already.
+
+    `remark` is about what was chosen for this machine, `reused` about what was not measured now; '' for nothing.
+    """
+
+    run: Run
+    ran: list[str]
+    kept: list[str]
+    remark: str
+    reused: str
+
+
+@contextlib.contextmanager
+def opened_platform(chosen: str | Platform | None, on_note: OnNote) -> Iterator[Platform]:
+    """A platform by its name, None for this machine; closed at the end unless it is the caller's own."""
+    if chosen is not None and not isinstance(chosen, str):
+        yield chosen
+        return
+    with contextlib.closing(_platform(chosen, on_note)) as platform:
+        yield platform
+
+
+def _platform(name: str | None, on_note: OnNote) -> Platform:
+    if name == "emulator":
+        from model_profiling.platforms.emulator import EmulatorPlatform
+
+        return EmulatorPlatform()
+    if name == "android":
+        from model_profiling.platforms.android import AndroidOptions, AndroidPlatform
+
+        return AndroidPlatform(AndroidOptions(), on_note=on_note)
+    if name not in (None, "linux", "mac"):
+        raise InputError(f"there is no platform {name!r}", "Use linux, mac, emulator or android; None is this machine.")
+    from model_profiling.platforms.local import LocalPlatform
+
+    return LocalPlatform(name)
+
+
+def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Measured:
+    """Run what is not there yet and open the run. What derives from it is not written: `Run.save` does that.
+
+    If an experiment fails, what did finish is saved before the error is raised.
+    """
+    config, remark = _config(asked, platform)
+    directory = RunDirectory(Path(config.output_root))
+    try:
+        result = Pipeline(config, platform, on_progress, asked.only, asked.force, asked.command, on_note).run()
+    except (KitError, KeyboardInterrupt):
+        # What did finish is worth its numbers even if another experiment failed.
+        if directory.manifest_path.is_file():
+            for sentence in outdated_notes(Run.open(directory.path).save()):
+                on_note(sentence)
+        raise
+    if result.archived:
+        on_note(f"the previous run is kept as {directory.path}@{result.archived}")
+    return Measured(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
+
+
+def _reused(result: PipelineResult) -> str:
+    """Say which numbers are older than this call."""
+    if not result.kept:
+        return ""
+    when = max(result.manifest.experiments[name].finished for name in result.kept)
+    what = f" of {', '.join(result.kept)}" if result.ran else ""
+    return f"reused existing results{what} from {when} (use --force to measure again)"
+
+
+def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:
+    """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
+    label = None if asked.label is None else checked_label(asked.label)
+    if asked.config is not None:
+        config, remark = load_config(asked.config), ""
+    elif asked.model is not None:
+        config, remark = default_config(
+            asked.model, platform, asked.out, asked.counts, asked.threads, asked.ladder, asked.inputs
+        )
+    else:
+        raise InputError("there is nothing to run", "Give a .pte or a config.")
+    return (config if label is None else msgspec.structs.replace(config, label=label)), remark

@@ -1,0 +1,174 @@
+"""A run: opened, looked at, saved, reported."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+from model_profiling.analysis.dumps import ExperimentAnalysis
+from model_profiling.analysis.latency import Comparison, Latency
+from model_profiling.analysis.run_view import RunView
+from model_profiling.derived import Outdated
+from model_profiling.errors import KitError
+from sme2_kit.records import AdviceRow, CategoryRow, KernelRow, LatencyRow, OperatorRow, Records
+
+
+class Run(RunView):
+    """A run directory, or one ETDump, that is read and analysed once, when first asked.
+
+    In a notebook the last line of a cell shows it: the result in a sentence, where the time goes, the top operators.
+    """
+
+    @functools.cached_property
+    def notes(self) -> list[str]:
+        """What was worth knowing while it was measured, in words; empty of a run that was only opened."""
+        return []
+
+    @property
+    def program(self) -> Path | None:
+        """The .pte that ran; None if it is gone or has changed since, and of a bare ETDump."""
+        return None if self.path.is_file() else self.manifest.model.file()
+
+    @functools.cached_property
+    def operators(self) -> Records[OperatorRow]:
+        """Operators of every experiment, costliest first."""
+        return Records(
+            OperatorRow(
+                *(name, o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances),
+                *_if(timed, o.ms, o.share, o.spread.median_ms, o.spread.mad_ms, o.spread.p95_ms),
+            )
+            for name, experiment, timed in self._experiments()
+            for o in experiment.breakdown.operators
+        )
+
+    @functools.cached_property
+    def categories(self) -> Records[CategoryRow]:
+        """Where the time of every experiment goes; the parts add up to `Method::execute`."""
+        return Records(
+            CategoryRow(name, c.category, c.ms if timed else None, c.share if timed else None, c.instances)
+            for name, experiment, timed in self._experiments()
+            for c in experiment.breakdown.categories
+        )
+
+    @functools.cached_property
+    def latency(self) -> Records[LatencyRow]:
+        """Latency of every experiment. An emulated run, or a bare ETDump, has none."""
+        metrics = self.summary.metrics
+        if metrics is None or not self.measured:
+            return Records([])
+        return Records(
+            LatencyRow(name, entry.status, entry.latency_source, **_latency(entry.latency))
+            for name, entry in metrics.experiments.items()
+        )
+
+    @functools.cached_property
+    def comparisons(self) -> Records[Comparison]:
+        """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
+        metrics = self.summary.metrics
+        return Records(metrics.comparisons if metrics is not None and self.measured else [])
+
+    @functools.cached_property
+    def advice(self) -> Records[AdviceRow]:
+        """What to do next, for every experiment, the largest predicted gain first."""
+        return Records(
+            AdviceRow(
+                *(name, found.rule.value, found.title, found.gain, found.ms, found.share, found.saved_ms),
+                *(found.next_step, found.evidence, found.rewrite),
+            )
+            for name, experiment, timed in self._experiments()
+            for found in sorted(experiment.advice, key=lambda finding: -finding.saved_ms)
+            if timed
+        )
+
+    @functools.cached_property
+    def kernels(self) -> Records[KernelRow]:
+        """The CONV and GEMM operators of trace runs, with the kernels that ran for them."""
+        return Records(
+            KernelRow(
+                *(name, o.name, o.category, o.instruction, o.level, [call.kernel for call in o.kernels]),
+                *(o.multiply_accumulates, o.shape, o.why_not),
+            )
+            for name, experiment in self.summary.experiments.items()
+            if experiment.coverage is not None
+            for o in experiment.coverage.operators
+        )
+
+    def _experiments(self) -> list[tuple[str, ExperimentAnalysis, bool]]:
+        """Every experiment, and whether its times mean anything."""
+        found = self.summary.experiments.items()
+        return [(name, experiment, experiment.breakdown.execute_ms > 0) for name, experiment in found]
+
+    def check(self) -> None:
+        """Raise RunError if an emulated run's outputs differ by more than the dtype explains, or a kernel trace fails
+        to show which operators called which kernels."""
+        from model_profiling.analysis.output_checks import verify_kernels
+
+        self.check_outputs()
+        if any(record.mode == "trace" for record in self.manifest.experiments.values()):
+            verify_kernels(self.summary)
+
+    def check_outputs(self) -> None:
+        """The first half of `check`."""
+        from model_profiling.analysis.output_checks import verify_outputs
+
+        if self.manifest.timing != "measured":
+            verify_outputs(self.summary)
+
+    def save(self) -> list[Outdated]:
+        """Write everything that derives from the run into its directory, apart from reports.
+
+        Returns which files there show an earlier state of it; those that nobody has edited are gone.
+        """
+        from model_profiling.report.artifact_files import save
+
+        return save(self)
+
+    def report(
+        self, output: str | Path | None = None, title: str = "", html: bool = False, markdown: bool = True
+    ) -> list[Path]:
+        """Write a report and say where: Markdown with pictures and a trace; with `html` also one page.
+
+        A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
+        """
+        from model_profiling.artifacts import REPORT
+        from model_profiling.report.drawing import Artist
+        from model_profiling.report.report_files import write_report
+
+        place = Path(output) if output is not None else self.path / REPORT
+        only_page = place.suffix == ".html"
+        with Artist() as artist:
+            return write_report(self, artist, place, title, markdown and not only_page, html or only_page)[0]
+
+    def __repr__(self) -> str:
+        from model_profiling.saying import clean
+
+        what = str(self.path)
+        if not self.path.is_file():
+            try:
+                manifest = self.manifest
+                what = f"{manifest.model.stem} on {manifest.platform}: {', '.join(manifest.experiments)}; {self.path}"
+            except KitError as error:  # it may have gone since it was opened
+                what = error.message
+        return f"<Run {clean(what)}>".replace("\n", " ")
+
+    @functools.cached_property
+    def _picture(self) -> str:
+        from sme2_kit.shown import breakdown_picture
+
+        return breakdown_picture(self)
+
+    def _repr_html_(self) -> str:
+        from sme2_kit.shown import run_html
+
+        return run_html(self, self._picture)
+
+
+def _if(timed: bool, *values: float) -> list[float | None]:
+    """The values, or as many times that nothing is known."""
+    return [value if timed else None for value in values]
+
+
+def _latency(found: Latency | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    fields = set(LatencyRow.__struct_fields__) & set(Latency.__struct_fields__)
+    return {name: getattr(found, name) for name in fields}

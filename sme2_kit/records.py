@@ -1,0 +1,160 @@
+"""Rows of a result: typed records in a sequence that becomes a table anywhere."""
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+
+from model_profiling.errors import SetupError
+
+T = TypeVar("T", bound=msgspec.Struct)
+_MOST_ROWS = 20
+
+
+class OperatorRow(msgspec.Struct, frozen=True):
+    """One operator of one experiment, all its places in the graph together. Times are None where none were measured."""
+
+    experiment: str
+    operator: str
+    category: str
+    kind: str
+    where: str
+    dtype: str
+    algorithm: str
+    instances: int
+    ms: float | None
+    share: float | None
+    median_ms: float | None
+    mad_ms: float | None
+    p95_ms: float | None
+
+
+class CategoryRow(msgspec.Struct, frozen=True):
+    """One category of one experiment. Times are None where none were measured."""
+
+    experiment: str
+    category: str
+    ms: float | None
+    share: float | None
+    instances: int
+
+
+class LatencyRow(msgspec.Struct, frozen=True):
+    """The latency of one experiment; None where it has none, and `status` and `warnings` say why."""
+
+    experiment: str
+    status: str
+    source: str
+    runs: int | None = None
+    launches: int | None = None
+    median_ms: float | None = None
+    mad_ms: float | None = None
+    mean_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    cv_percent: float | None = None
+    outliers: int | None = None
+    warnings: list[str] = []
+
+
+class AdviceRow(msgspec.Struct, frozen=True):
+    """Something worth doing for one experiment. `gain` is the predicted speedup of the whole."""
+
+    experiment: str
+    rule: str
+    title: str
+    gain: float | None
+    ms: float
+    share: float
+    saved_ms: float
+    next_step: str
+    evidence: list[str]
+    rewrite: str
+
+
+class KernelRow(msgspec.Struct, frozen=True):
+    """One CONV or GEMM operator of an experiment with a kernel trace; `why_not` says why it does not run on SME2."""
+
+    experiment: str
+    operator: str
+    category: str
+    instruction: int
+    level: str
+    kernels: list[str]
+    multiply_accumulates: int | None
+    shape: str
+    why_not: str
+
+
+class Records(Sequence[T], Generic[T]):
+    """Rows that can be looked at, counted and turned into a table: `to_dicts()`, `to_pandas()`."""
+
+    def __init__(self, rows: Iterable[T]) -> None:
+        self._rows = tuple(rows)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Records[T]": ...
+    def __getitem__(self, index: int | slice) -> "T | Records[T]":
+        return Records(self._rows[index]) if isinstance(index, slice) else self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Records) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash((type(self), len(self._rows)))  # rows hold lists, which have no hash
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Each row as plain data: what JSON can hold."""
+        return [msgspec.to_builtins(row) for row in self._rows]
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas.DataFrame, which needs pandas to be installed."""
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ModuleNotFoundError as error:
+            raise SetupError(f"a DataFrame needs {error.name}, which is not installed", "pip install pandas") from None
+        rows = self.to_dicts()
+        columns = list(self._rows[0].__struct_fields__) if self._rows else None
+        return pandas.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        kind = type(self._rows[0]).__name__ if self._rows else "row"
+        return f"<{len(self)} x {kind}>"
+
+    def _repr_html_(self) -> str:
+        if not self._rows:
+            return "<p>no rows</p>"
+        rows = self.to_dicts()
+        columns = list(rows[0])
+        table = html_table(columns, [[_cell(row.get(name)) for name in columns] for row in rows[:_MOST_ROWS]])
+        rest = len(rows) - _MOST_ROWS
+        return table + (f"<p>and {rest} more rows</p>" if rest > 0 else "")
+
+
+def escaped(text: str) -> str:
+    """Text for a page: what is markup is shown, and what cannot be seen is left out."""
+    return html.escape("".join(character for character in text if character.isprintable()))
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A plain table; names in it come from files and are not trusted."""
+    head = "".join(f"<th>{escaped(name)}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "; ".join(str(item) for item in value) if isinstance(value, list) else str(value)
