@@ -79,7 +79,7 @@ class Bench:
         self.lab.connect(self.device)
         again = self.run("--verbose")
         assert again.code == 0, again.stderr
-        assert "kept: first" in again.stderr
+        assert "reused: first" in again.stderr
         assert RunDirectory(self.root).manifest().status == "complete"
         self.restored()
         return again
