@@ -144,9 +144,9 @@ def test_a_finished_run_is_kept_unless_another_device_is_meant(
 ) -> None:
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x")])
     assert "ran: x" in lab.kit(phone, "--config", config, "--verbose").stderr
-    assert "ran: nothing; kept: x" in lab.kit(phone, "--config", config, "--verbose").stderr
+    assert "ran: nothing; reused: x" in lab.kit(phone, "--config", config, "--verbose").stderr
     other = lab.device("other")
-    assert "ran: x; kept: nothing" in lab.kit(other, "--config", config, "--verbose").stderr
+    assert "ran: x; reused: nothing" in lab.kit(other, "--config", config, "--verbose").stderr
     lab.disconnect(other)
     assert lab.kit(other, "--config", config, "--analysis-only").code == 0  # needs no device
 

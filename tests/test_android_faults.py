@@ -79,7 +79,7 @@ class Bench:
         self.lab.connect(self.device)
         again = self.run("--verbose")
         assert again.code == 0, again.stderr
-        assert "kept: first" in again.stderr
+        assert "reused: first" in again.stderr
         assert RunDirectory(self.root).manifest().status == "complete"
         self.restored()
         return again
@@ -166,7 +166,7 @@ def test_a_runner_that_hangs_is_ended_on_the_device_too(bench: Bench, toy: Toy, 
     config = write_config(tmp_path / "hang.json", toy("fp16"), bench.root, [short("x")], timeout_s=3)
     bench.at(2, lambda: bench.device.signal_runners(signal.SIGSTOP))
     done = bench.lab.kit(bench.device, "--config", config, "--power-mode", "boost")
-    bench.ended_well(done, "said nothing for 3 s")
+    bench.ended_well(done, "no output from the runner for 3 s")
     bench.restored()
     bench.nothing_runs()
 

@@ -94,7 +94,7 @@ def test_a_linked_experiment_is_not_written_through(run: Path, tmp_path: Path) -
     (run / name).symlink_to(elsewhere)
     before = everything(elsewhere)
     done = kit("analyze", run)
-    assert done.returncode == 2 and "leads out of" in done.stderr
+    assert done.returncode == 2 and "points outside" in done.stderr
     assert everything(elsewhere) == before
 
 
