@@ -51,7 +51,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--analysis-only", action="store_true", help="run nothing; compute the results again")
     parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
-    parser.add_argument("--json", action="store_true", help="print analysis_summary.json: the analysis, with its metrics")
+    parser.add_argument("--json", action="store_true", help="print the analysis, with its metrics, as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--verbose", action="store_true", help="say what is run, what is kept and where")
 

@@ -25,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
-    parser.add_argument("--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner")
+    parser.add_argument("--json", action="store_true", help="print tune.json: all that was tried, and the winner")
 
 
 def run(args: argparse.Namespace) -> int:
