@@ -26,7 +26,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what-if", action="append", default=[], metavar="NAME=SPEEDUP", help="predict, e.g. CONV=3; may be repeated"
     )
-    parser.add_argument("--json", action="store_true", help="print the analysis as JSON; with --what-if, the predictions")
+    parser.add_argument(
+        "--json", action="store_true", help="print the analysis as JSON; with --what-if, the predictions"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,9 @@ HELP = "show which SME2 kernels a model uses, operator by operator, without SME2
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.pte", help="the model")
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator")
-    parser.add_argument("--json", action="store_true", help="print kernels.json: coverage, and the kernels of each operator")
+    parser.add_argument(
+        "--json", action="store_true", help="print kernels.json: coverage, and the kernels of each operator"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
