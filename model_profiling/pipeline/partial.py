@@ -71,7 +71,8 @@ def _chosen(root: Path, label: str | None, command: list[str]) -> tuple[Path, Un
 def _collected(root: Path, place: Path, unfinished: Unfinished, staged: Path) -> Manifest:
     """Collect every experiment that has something to be analysed into `staged`; the manifest that explains it."""
     manifest, home = unfinished.manifest, Place(root, place.name)
-    raw = {key: value for key, value in manifest.config.items() if key != "command"}
+    # Beside what the config said, a manifest has how and where the command was typed.
+    raw = {key: value for key, value in manifest.config.items() if key in Config.__struct_encode_fields__}
     config = msgspec.convert(raw, Config)
     manifest = msgspec.structs.replace(
         manifest,
