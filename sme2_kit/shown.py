@@ -1,6 +1,6 @@
 """What a notebook shows of a result: sentences, one picture, one table. All names are escaped."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from model_profiling.errors import KitError
@@ -58,7 +58,7 @@ def breakdown_picture(run: "Run") -> str:
     return drawn(stacked(rows, run.path.name)) if rows else ""
 
 
-def stacked(rows: Sequence[tuple[str, Mapping[str, float]]], title: str) -> "Spec":
+def stacked(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
     """Bars of time by category, one bar for each row."""
     from model_profiling.report.charts import shift
     from model_profiling.report.theme import LIGHT
