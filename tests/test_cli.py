@@ -69,7 +69,7 @@ def test_reading_a_run_needs_neither_torch_nor_executorch(tmp_path: Path) -> Non
     code = """
 import sys
 sys.modules["torch"] = sys.modules["executorch"] = None
-import model_profiling.analysis.metrics, model_profiling.analysis.validation, model_profiling.report.results
+import model_profiling.analysis.metrics, model_profiling.analysis.validation, model_profiling.report.artifact_files
 import model_profiling.etdump, model_profiling.pipeline.pipeline, model_profiling.platforms.local
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)

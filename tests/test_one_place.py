@@ -140,4 +140,4 @@ def test_run_says_what_its_json_is() -> None:
     parser = argparse.ArgumentParser()
     run_command.prepare_parser(parser)
     (said,) = [action.help for action in parser._actions if "--json" in action.option_strings]
-    assert said == "print the analysis, with its metrics, as JSON"
+    assert said == "print analysis_summary.json: the analysis, with its metrics"

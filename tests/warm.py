@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,9 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         code = main(call["arguments"])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
+    except Exception:  # as at the top of a process
+        traceback.print_exc()
+        code = 1
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
