@@ -143,7 +143,7 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         code = main(call["arguments"])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except Exception:  # as at the top of a process
+    except Exception:  # noqa: BLE001 - as at the top of a process
         traceback.print_exc()
         code = 1
     finally:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from model_profiling.cli.numpy_start import start_numpy
+from model_profiling.cli.resolved import resolved
 
 HELP = "show where the time goes, what changed and what to do next"
 
@@ -34,10 +35,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.analysis.categories import load_table
     from model_profiling.errors import InputError
-    from model_profiling.runs import resolve
     from model_profiling.saying import say_json
 
-    paths = [resolve(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
+    paths = [resolved(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
     for path in paths:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
+from model_profiling.cli.resolved import resolved
 from model_profiling.saying import say, say_json, warn
 
 if TYPE_CHECKING:
@@ -51,10 +52,9 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import judge
     from model_profiling.report import terminal
-    from model_profiling.runs import resolve
     from sme2_kit import comparing
 
-    before, after = str(resolve(args.before)), str(resolve(args.after))
+    before, after = str(resolved(args.before)), str(resolved(args.after))
     gated = args.fail_if_slower is not None
     if gated:
         refuse_wrong_baseline(before, after, args.any_baseline)

@@ -1,0 +1,14 @@
+"""Which run a command's argument means. A file means itself, and is known without loading what knows of runs."""
+
+from pathlib import Path
+
+from model_profiling import files
+
+
+def resolved(text: str | Path) -> Path:
+    """The path that `DIR`, `DIR@LABEL` or a file means."""
+    if files.is_file(Path(text)):
+        return Path(text)
+    from model_profiling.runs import resolve
+
+    return resolve(text)
