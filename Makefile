@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-PARALLEL := -n logical --dist loadgroup --no-loadscope-reorder
+PARALLEL := -n logical --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 
@@ -63,7 +63,7 @@ $(VENV)/.setup-models: $(VENV)/.setup-dev
 setup-models: $(VENV)/.setup-models
 
 test-models: setup-models
-	$(BIN)/python -m pytest -m models $(PARALLEL)
+	$(BIN)/python -m pytest -m models -n logical --maxschedchunk 1
 
 lint: $(VENV)/.setup-dev
 	$(BIN)/ruff format --check .
@@ -90,7 +90,7 @@ docs: $(VENV)/.setup-dev
 
 # Every command block of README, docs and skills that can run here, slow ones too.
 test-docs: $(VENV)/.setup-dev
-	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py -s
+	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py tests/test_doc_blocks.py -s
 
 # A small run of the real pipeline for tests of gates; measure it on a quiet machine.
 known-good: $(VENV)/.setup-dev

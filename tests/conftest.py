@@ -16,8 +16,12 @@ from tests import warm
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
-# Tests, or files of tests, that a worker begins with.
-LONGEST_FIRST = ("documents", "cross_compiling", "tune", "test_emulator", "test_zoo", "test_android_faults", "workflow")
+# What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
+LONGEST_FIRST = (
+    *("test_doc_blocks", "test_cross_compiling", "test_tune", "test_kernel_assignment", "test_etrecord", "test_export"),
+    *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
+    *("test_in_process", "test_report", "test_wheel", "test_pipeline"),
+)
 # Commands that import torch: their processes are forked from one that has done so.
 EXPORTING = ("export", "check", "tune")
 # Tests that do not judge a verdict need no long measurement.
@@ -50,22 +54,10 @@ def needs_emulator() -> None:
     needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file share costly fixtures and so a worker; those marked with a group of their own do not.
-
-    The longest begin first, so that no worker is left alone with one of them at the end.
-    """
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    """The longest files begin first, so that no worker is left alone with one of them at the end."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(_group(item), len(order)))
-
-
-def _group(item: pytest.Item) -> str:
-    marker = item.get_closest_marker("xdist_group")
-    return str(marker.args[0] if marker.args else marker.kwargs["name"]) if marker else ""
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,17 +8,14 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from model_profiling.cli.main import COMMANDS
-from model_profiling.platforms.local import local_name
 from tests.conftest import ROOT, needs
 from tests.doc_blocks import DOCUMENTS, WORDS, Block, blocks
-from tests.workspace import shared_workspace, shell
 
 ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
 
@@ -43,21 +40,6 @@ def test_no_document_hides_commands_from_us() -> None:
 def test_all_documents_are_listed() -> None:
     written = {*(ROOT / "docs").glob("*.md"), *(ROOT / "agent_skill_ml_profiling").glob("*.md"), ROOT / "README.md"}
     assert written <= set(DOCUMENTS)
-
-
-@pytest.mark.xdist_group("documents")
-def test_the_blocks_run_in_order_in_a_fresh_workspace(tmp_path_factory: pytest.TempPathFactory) -> None:
-    workspace = shared_workspace(tmp_path_factory)
-    seen: set[str] = set()
-    for block in blocks():
-        wanted = not block.word or (ALL and block.word == "slow")
-        if not wanted or (not ALL and block.script in seen):
-            continue
-        seen.add(block.script)
-        began = time.monotonic()
-        done = shell(block.script.replace("runs/linux", f"runs/{local_name()}"), workspace)
-        assert done.returncode == 0, f"{block.name}\n{block.script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
-        sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {block.name}\n")
 
 
 def test_the_page_of_all_commands_has_all() -> None:

@@ -1,7 +1,6 @@
 """Gates for CI users: what passes, what fails, what is an error, and what CI systems are told."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from model_profiling.files import sha256
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import QUICK, ROOT, kit
-from tests.workspace import fresh_workspace
+from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Change = Callable[[dict[str, Any]], None]
@@ -163,26 +160,6 @@ def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_p
     assert loose.returncode == 0
     assert "cannot be ruled out" in loose.stderr
     assert kit("compare", run.path, copy, "--fail-if-slower", 1, "--strict").returncode == 1
-
-
-@pytest.mark.xdist_group("workflow")
-def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
-    """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""
-    pytest.importorskip("executorch.exir")
-    content = yaml.safe_load((ROOT / ".github" / "workflows" / "performance.yml").read_text())
-    environment = {**os.environ, **content["env"], **QUICK, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
-    for side in ("base", "change"):
-        fresh_workspace(tmp_path / side)
-    steps = {step["name"]: step["run"] for step in content["jobs"]["gate"]["steps"] if "run" in step}
-    for name in ("Export both", "Gate", "Report on the change"):
-        command = ["bash", "-eo", "pipefail", "-c", steps[name]]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        # Base and change are the same program and are measured in turns, so that they also pass on a busy machine.
-        assert done.returncode == 0, done.stdout + done.stderr
-    suite = ET.parse(tmp_path / "runs" / "performance.xml").getroot()
-    assert len(list(suite.iter("testcase"))) == 1
-    assert "fp16" in (tmp_path / "summary.md").read_text()
-    assert (tmp_path / "runs" / "change" / "report.html").is_file()
 
 
 def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, measured_run: Path, tmp_path: Path) -> None:

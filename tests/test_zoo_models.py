@@ -68,9 +68,7 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     return {f"{entry.left} vs {entry.right}": entry.verdict for entry in metrics.agreements}
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [pytest.param(*case, marks=pytest.mark.xdist_group("-".join(case))) for case in CASES]
-)
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_a_model_answers_alike_with_acceleration_on_and_off_and_uses_sme2(
     name: str, dtype: str, tmp_path: Path
 ) -> None:

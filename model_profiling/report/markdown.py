@@ -1,13 +1,17 @@
 """Markdown: the pipeline summary, short enough to paste."""
 
+from typing import TYPE_CHECKING
+
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.run_view import RunView
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 
+if TYPE_CHECKING:
+    from model_profiling.analysis.run_view import RunView
 
-def pipeline_summary(run: RunView) -> str:
+
+def pipeline_summary(run: "RunView") -> str:
     """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     partial = ", partial run" if any(record.partial for record in manifest.experiments.values()) else ""
