@@ -195,7 +195,7 @@ def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest
     assert (variable, program) == ("SME2_KIT_BUDGET_S=2", "sme2-kit") and main(again) == 0
     after = directory.manifest()
     assert after.experiments == before.experiments and after.config == before.config
-    assert [command[1:] for command in commands[1:]] == [["report", "my run", "--html"]]
+    assert commands[1][1:] == ["report", "my run", "--html"]
 
 
 def test_an_export_of_an_older_kit_says_that_it_does_not_know_all(place: Path) -> None:
