@@ -48,9 +48,11 @@ test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest -m measures
 
 # Tests that neither export nor measure: what to run before every commit.
-FAST := $(addprefix tests/test_,categories.py cli.py completions.py config.py features.py latency.py workflows.py) \
-  --deselect tests/test_categories.py::test_a_real_dump_of_portable_kernels_names_them_as_the_libraries_do \
-  --deselect tests/test_cli.py::test_failures_are_two_lines_and_an_exit_code_without_a_traceback
+FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \
+  cli/test_cli.py cli/test_completions.py cli/test_errors.py pipeline/test_config.py project/test_imports.py \
+  readers/test_etdump_reader.py report/test_metric_columns.py runner/test_features.py gates/test_workflows.py) \
+  --deselect tests/analysis/test_categories.py::test_a_real_dump_of_portable_kernels_names_them_as_the_libraries_do \
+  --deselect tests/cli/test_cli.py::test_failures_are_two_lines_and_an_exit_code_without_a_traceback
 check: lint
 	$(BIN)/python -m pytest $(PARALLEL) --durations=3 $(FAST)
 
@@ -78,7 +80,7 @@ bench: $(VENV)/.setup-dev
 	$(BIN)/python -m benchmarks.run
 
 fuzz: $(VENV)/.setup-dev
-	$(BIN)/python -m tests.fuzz --iterations $(or $(ITERATIONS),1000000)
+	$(BIN)/python -m tests.helpers.fuzz --iterations $(or $(ITERATIONS),1000000)
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
@@ -90,11 +92,11 @@ docs: $(VENV)/.setup-dev
 
 # Every command block of README, docs and skills that can run here, slow ones too.
 test-docs: $(VENV)/.setup-dev
-	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/test_docs.py tests/test_doc_blocks.py -s
+	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/project/test_docs.py tests/project/test_doc_blocks.py -s
 
 # A small run of the real pipeline for tests of gates; measure it on a quiet machine.
 known-good: $(VENV)/.setup-dev
-	$(BIN)/python -m tests.known_good
+	$(BIN)/python -m tests.helpers.known_good
 
 gallery: $(VENV)/.setup-dev
 	$(BIN)/python docs/gallery/regenerate.py

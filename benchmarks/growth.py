@@ -21,8 +21,8 @@ from model_profiling.report import markdown_report
 from model_profiling.report.content import report as report_content
 from model_profiling.run_directory import RunDirectory, Turn
 from sme2_kit import Run
-from tests.bulk_dump import delegate, write_dump
-from tests.run_forge import forge_run
+from tests.helpers.bulk_dump import delegate, write_dump
+from tests.helpers.run_forge import forge_run
 
 KNOWN_GOOD = Path(__file__).parents[1] / "tests" / "data" / "known_good_run"
 Work = Callable[[], object]

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.run_forge import forge_run
+from tests.helpers.run_forge import forge_run
 
 OPERATORS, EXECUTIONS, REPEATS = 500, 200, 3
 AIM_S, AIM_BYTES = 3.0, 2_000_000

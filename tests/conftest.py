@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import warm
+from tests.helpers import warm
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")

@@ -1,0 +1,403 @@
+"""The analysis of real dumps: times add up, operators are where they belong, advice has evidence."""
+
+import csv
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_profiling import etdump
+from model_profiling.analysis.breakdown import Breakdown, break_down
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.comparison import compare_profiles
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.graph import read_graph
+from model_profiling.analysis.intervals import student_t
+from model_profiling.analysis.movement import data_movement
+from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.analysis.timeline import read_timeline
+from model_profiling.analysis.whatif import predict
+from model_profiling.errors import InputError
+from model_profiling.files import read_json
+from model_profiling.report import numbers
+from model_profiling.report.tables import csv_text, timeline_csv
+from model_profiling.run_directory import RunDirectory
+from tests.conftest import kit
+
+Toy = Callable[[str], Path]
+DATA = Path(__file__).parents[1] / "data" / "etdump"
+TABLE = load_table()
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two more real models, from ExecuTorch's own examples."""
+    from model_profiling.export.exporter import ExportRequest, export
+
+    outdir = tmp_path_factory.mktemp("zoo")
+    wanted = {"resnet8": "fp32", "ds_cnn": "int8"}
+    return {name: export(ExportRequest(name, outdir, dtype)).paths.pte for name, dtype in wanted.items()}
+
+
+@pytest.fixture(scope="module")
+def dumps(runner: Path, toy: Toy, zoo: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Dumps of real models from the real runner."""
+    home = tmp_path_factory.mktemp("dumps")
+    models = {"toy_fp32": toy("fp32"), "toy_fp16": toy("fp16"), "toy_int8": toy("int8"), **zoo}
+    for name, pte in models.items():
+        path = home / f"{name}.etdump"
+        command: list[str | Path] = [
+            runner,
+            f"--model_path={pte}",
+            "--num_executions=20",
+            "--warmup=2",
+            "--cpu_threads=1",
+            f"--etdump_path={path}",
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+    return {name: home / f"{name}.etdump" for name in models}
+
+
+def profile_of(path: Path) -> Profile:
+    return profiles(etdump.read(path), TABLE)[0]
+
+
+def all_dumps(dumps: dict[str, Path]) -> list[Path]:
+    return [*dumps.values(), *DATA.glob("*.etdump")]
+
+
+def test_categories_and_overhead_sum_to_method_execute_on_every_real_dump(dumps: dict[str, Path]) -> None:
+    for path in all_dumps(dumps):
+        for profile in profiles(etdump.read(path), TABLE):
+            assert np.allclose(profile.times.sum(axis=0), profile.execute, rtol=1e-9)
+            breakdown = break_down(profile)
+            assert sum(entry.ms for entry in breakdown.categories) == pytest.approx(breakdown.execute_ms, rel=1e-3)
+            assert sum(entry.ms for entry in breakdown.operators) == pytest.approx(breakdown.execute_ms, rel=1e-3)
+            assert sum(breakdown.shares_by_where.values()) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_no_operator_of_a_real_dump_is_unknown(dumps: dict[str, Path]) -> None:
+    for path in all_dumps(dumps):
+        for profile in profiles(etdump.read(path), TABLE):
+            assert [x.name for x in profile.instances if x.where != "runtime" and not x.kind_of.known] == []
+
+
+def test_medians_are_inspectors_to_the_last_printed_digit(dumps: dict[str, Path]) -> None:
+    inspector = pytest.importorskip("executorch.devtools").Inspector
+    for name in ("toy_int8", "resnet8", "ds_cnn"):
+        frame = inspector(etdump_path=str(dumps[name])).to_dataframe()
+        theirs = [
+            (row.event_name, f"{row['p50 (ms)']:.6g}")
+            for _, row in frame.iterrows()
+            if row.event_block_name == "Execute"
+        ]
+        breakdown = break_down(profile_of(dumps[name]))
+        ours = [
+            (x.name if x.where == "delegated" else f"native_call_{x.name}", f"{x.spread.median_ms:.6g}")
+            for x in breakdown.instances
+            if x.where != "runtime"
+        ]
+        parents = {"DELEGATE_CALL", "OPERATOR_CALL", "Method::execute"}
+        assert sorted(ours) == sorted((event, value) for event, value in theirs if event not in parents)
+
+
+def test_toy_cnn_is_what_it_was_made_to_be(dumps: dict[str, Path], toy: Toy) -> None:
+    profile = profile_of(dumps["toy_fp16"])
+    breakdown = break_down(profile)
+    portable = [x.name for x in breakdown.instances if x.where == "portable"]
+    assert portable == ["mean.out"]
+    assert {"CONV", "GEMM", "Data Movement"} <= {x.category for x in breakdown.instances if x.ms > 0}
+    assert {"depthwise", "conv2d", "fully connected", "transpose"} <= {x.kind for x in breakdown.instances}
+    unknown = data_movement(breakdown)
+    assert unknown.chains == [] == unknown.inverse_pairs and ".pte" in unknown.note
+    movement = data_movement(breakdown, read_graph(profile.instances, toy("fp16")))
+    assert movement.ms == unknown.ms == pytest.approx(breakdown.category("Data Movement").ms)
+    assert any(chain.at_boundary and chain.after == "mean.out" for chain in movement.chains)
+    assert sum(chain.ms for chain in movement.chains) == pytest.approx(movement.ms)
+
+
+def test_two_methods_in_one_dump_are_unique_labels() -> None:
+    found = profiles(etdump.read(DATA / "two_methods.etdump"), TABLE)
+    assert len(found) == 2
+    assert found[0].execute.sum() >= found[1].execute.sum()
+
+
+def test_a_dump_without_an_execution_is_an_error(tmp_path: Path) -> None:
+    for text in (b"", b"junk" * 100):
+        (tmp_path / "x.etdump").write_bytes(text)
+        done = kit("analyze", tmp_path / "x.etdump")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+
+
+def known_breakdown(dumps: dict[str, Path]) -> Breakdown:
+    return break_down(profile_of(dumps["toy_fp16"]))
+
+
+def test_what_if_is_amdahls_law_and_says_that_it_is_a_prediction(dumps: dict[str, Path]) -> None:
+    breakdown = known_breakdown(dumps)
+    conv = breakdown.category("CONV").ms
+    prediction = predict(breakdown, {"CONV": 4.0})
+    assert prediction.predicted_ms == pytest.approx(breakdown.execute_ms - conv * 0.75)
+    assert prediction.label == "prediction"
+    assert sum(prediction.shares.values()) == pytest.approx(1.0)
+    assert predict(breakdown, {"CONV": float("inf"), "GEMM": float("inf")}).next_bottleneck not in ("CONV", "GEMM")
+    assert predict(breakdown, {}).ratio == pytest.approx(1.0)
+    for bad in ({"CONVOLUTION": 2.0}, {"CONV": 0.0}, {"CONV": -1.0}, {"CONV": float("nan")}):
+        with pytest.raises(InputError):
+            predict(breakdown, bad)
+
+
+def scaled(profile: Profile, category: str, factor: float) -> Profile:
+    """The same profile with one category made slower: a change whose size is known."""
+    rows = np.array([x.category == category for x in profile.instances])
+    times = np.where(rows[:, None], profile.times * factor, profile.times)
+    return Profile(profile.instances, times, profile.starts, times.sum(axis=0), profile.launch)
+
+
+def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, Path]) -> None:
+    traced = profile_of(dumps["toy_fp16"])
+    new = traced.with_launches(dict.fromkeys(range(10), traced.executions // 10))
+    assert len(new.groups.launches) == 10
+    old = scaled(new, "CONV", 3.0)
+    comparison = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True)
+    changes = {entry.name: entry for entry in comparison.categories}
+    assert changes["CONV"].ratio == pytest.approx(3.0, rel=0.02)
+    assert changes["CONV"].low is not None and changes["CONV"].low > 2.9
+    assert changes["GEMM"].ratio == pytest.approx(1.0, rel=0.02)
+    # GEMM is CONV's neighbour and was not made faster, so each of its operators (that has time) is called out.
+    gemms = {x.name for x in new.instances if x.category == "GEMM"}
+    timed = {x.name for x in break_down(new).instances if x.category == "GEMM" and x.spread.median_ms > 0}
+    assert timed <= {entry.after for entry in comparison.untouched} <= gemms
+    assert comparison.shift.before == "CONV"
+    assert comparison.shift.before_share > comparison.shift.after_share
+
+
+@pytest.mark.parametrize("executions", [3, 5, 9, 10, 11, 20, 50])
+def test_one_outlier_does_not_move_the_typical_execution(dumps: dict[str, Path], executions: int) -> None:
+    base = profile_of(dumps["toy_fp16"])
+    times = np.repeat(base.times[:, :1], executions, axis=1)
+    times[:, executions // 2] *= 10
+    made = Profile(base.instances, times, times * 0, times.sum(axis=0), np.zeros(executions, dtype=np.int64))
+    assert made.typical_execute == pytest.approx(float(base.execute[0]))
+
+
+def test_a_row_shows_one_statistic(dumps: dict[str, Path]) -> None:
+    """Every ratio is that of the two times beside it and lies within its bounds, however noisy the executions."""
+    base = profile_of(dumps["toy_fp16"])
+    generator = np.random.default_rng(0)
+    for launches in (1, 2, 6, 20):
+        sides = []
+        for name in ("before", "after"):
+            noise = generator.lognormal(0, 1.0, base.times.shape)
+            times = base.times * noise
+            made = Profile(base.instances, times, base.starts, times.sum(axis=0), base.launch)
+            made = made.with_launches(dict.fromkeys(range(launches), base.executions // launches))
+            sides.append((name, made, break_down(made)))
+        comparison = compare_profiles(sides[0], sides[1], paired=True)
+        changes = [*comparison.categories, comparison.execute, *(entry.change for entry in comparison.operators)]
+        for change in changes:
+            if change.ratio is not None:
+                assert change.ratio == pytest.approx(change.before_ms / change.after_ms)
+                if change.low is not None and change.high is not None:
+                    assert change.low <= change.ratio <= change.high
+                    told = numbers.bounded_speedup(change.ratio, change.low, change.high)
+                    assert (told == "~") == (change.low <= 1 <= change.high)
+
+
+def test_the_bottleneck_shift_is_stated_when_it_happens(dumps: dict[str, Path]) -> None:
+    base = profile_of(dumps["toy_fp16"])
+    old, new = scaled(base, "CONV", 10.0), scaled(scaled(base, "CONV", 0.01), "Data Movement", 20.0)
+    shift = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True).shift
+    assert (shift.before, shift.after, shift.moved) == ("CONV", "Data Movement", True)
+    assert shift.sentence.startswith("The bottleneck moved from CONV")
+
+
+def test_operators_are_matched_by_place_across_dtypes(toy: Toy, runner: Path, tmp_path: Path) -> None:
+    """F16 against F32: other names, the same places."""
+    sides = []
+    for dtype in ("fp32", "fp16"):
+        path = tmp_path / f"{dtype}.etdump"
+        subprocess.run(
+            [runner, f"--model_path={toy(dtype)}", "--num_executions=5", f"--etdump_path={path}"],
+            check=True,
+            capture_output=True,
+        )
+        profile = profile_of(path)
+        sides.append((dtype, profile, break_down(profile)))
+    comparison = compare_profiles(sides[0], sides[1], paired=False)
+    convolutions = [entry for entry in comparison.operators if entry.category == "CONV"]
+    assert len(convolutions) == 4
+    assert all("F32" in entry.before and "F16" in entry.after for entry in convolutions)
+
+
+@pytest.fixture(scope="module")
+def run(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    root = tmp_path_factory.mktemp("run") / "out"
+    done = kit("run", toy("fp16"), "--output-root", root)
+    assert done.returncode == 0, done.stderr
+    return RunDirectory(root)
+
+
+def test_a_run_leaves_every_file_the_learning_path_names(run: RunDirectory) -> None:
+    manifest = run.manifest()
+    stem = manifest.model.stem
+    names = {path.name for path in run.path.iterdir()}
+    assert {"manifest.json", "metrics.json", "analysis_summary.json", f"{stem}_pipeline_summary.json"} <= names
+    assert f"{stem}_pipeline_summary.md" in names
+    for name, record in manifest.experiments.items():
+        for suffix in (
+            ".etdump",
+            ".log",
+            "_all_runs_timeline.csv",
+            "_run0_timeline.csv",
+            "_ops_stats.csv",
+            "_robust_stats.json",
+        ):
+            assert (run.experiment(name) / f"{stem}_{name}_t{record.threads}{suffix}").is_file()
+
+
+def test_everything_but_the_dump_can_be_made_again(run: RunDirectory) -> None:
+    before = run.analysis_path.read_bytes()
+    for path in [
+        run.analysis_path,
+        run.metrics_path,
+        *run.path.glob("*/*.csv"),
+        *run.path.glob("*/*_robust_stats.json"),
+    ]:
+        path.unlink()
+    assert kit("analyze", "--run-dir", run.path).returncode == 0
+    assert run.analysis_path.read_bytes() == before
+    assert kit("validate", "--results", run.path).returncode == 0
+
+
+def test_the_tables_say_what_the_summary_says(run: RunDirectory) -> None:
+    summary = read_json(run.analysis_path, AnalysisSummary, "analysis")
+    for name, experiment in summary.experiments.items():
+        with next(run.experiment(name).glob("*_ops_stats.csv")).open() as file:
+            rows = list(csv.DictReader(file))
+        assert [row["operator"] for row in rows] == [entry.operator for entry in experiment.breakdown.operators]
+        for row, entry in zip(rows, experiment.breakdown.operators, strict=True):
+            assert float(row["ms"]) == pytest.approx(entry.ms, abs=1e-6)
+            assert float(row["share"]) == pytest.approx(entry.share, abs=1e-6)
+
+
+def test_advice_has_evidence_a_gain_and_a_next_step(run: RunDirectory) -> None:
+    summary = read_json(run.analysis_path, AnalysisSummary, "analysis")
+    for experiment in summary.experiments.values():
+        mean = next(finding for finding in experiment.advice if "mean.out" in finding.title)
+        assert "keepdim=True" in mean.next_step
+        assert any("keepdim" in line for line in mean.evidence)
+        gains = [finding.gain or float("inf") for finding in experiment.advice]
+        assert gains == sorted(gains, reverse=True)
+        assert min(gains) >= 1
+        assert all(f.evidence and f.next_step and f.label == "prediction" for f in experiment.advice)
+
+
+def test_portable_operators_and_delegate_calls_know_their_pytorch_line(run: RunDirectory) -> None:
+    summary = read_json(run.analysis_path, AnalysisSummary, "analysis")
+    for experiment in summary.experiments.values():
+        mean = next(x for x in experiment.breakdown.instances if x.name == "mean.out")
+        assert mean.source is not None
+        assert mean.source.file.endswith("toy_cnn/model.py")
+        assert "mean" in mean.source.code
+        delegated = {
+            x.name: x.source for x in experiment.breakdown.instances if x.category == "GEMM" and x.instruction == 0
+        }
+        lines = [source.code for source in delegated.values() if source is not None]
+        assert lines[0] == "x = torch.relu(self.pointwise(x))"
+        assert lines[1:] == ["x = self.mix_windows(x)"] * 2
+        calls = [x for x in experiment.breakdown.instances if x.name == "delegate call"]
+        assert all(call.source is not None for call in calls)
+
+
+def test_a_missing_or_foreign_etrecord_is_said_and_skipped(toy: Toy, tmp_path: Path) -> None:
+    for case in ("missing", "foreign"):
+        home = tmp_path / case
+        subprocess.run(["cp", "-r", str(toy("fp16").parent), str(home)], check=True)
+        record = home / "toy_cnn_xnnpack_fp16.pte.etrecord"
+        record.unlink() if case == "missing" else record.write_bytes(b"not an ETRecord")
+        done = kit(
+            "run", home / "toy_cnn_xnnpack_fp16.pte", "--output-root", tmp_path / f"{case}-out", "--runs", 5, "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        assert any("ETRecord" in note for note in json.loads(done.stdout)["notes"]), done.stdout
+
+
+def test_bare_dumps_are_analysed_without_any_run(dumps: dict[str, Path], tmp_path: Path) -> None:
+    done = kit("analyze", dumps["toy_fp16"], dumps["resnet8"])
+    assert done.returncode == 0, done.stderr
+    assert "CONV" in done.stdout and "resnet8" in done.stdout
+    assert "traced" in done.stdout
+    data = json.loads(kit("analyze", dumps["toy_fp16"], "--json").stdout)
+    assert data["experiments"]["toy_fp16"]["breakdown"]["executions"] == 20
+
+
+def test_a_users_table_changes_the_categories(dumps: dict[str, Path], tmp_path: Path) -> None:
+    table = tmp_path / "mine.json"
+    table.write_text(json.dumps({"operators": {"mean.out": "Elementwise"}}))
+    data = json.loads(kit("analyze", dumps["toy_fp16"], "--json", "--categories", table).stdout)
+    operators = {entry["operator"]: entry for entry in data["experiments"]["toy_fp16"]["breakdown"]["operators"]}
+    assert operators["mean.out"]["category"] == "Elementwise"
+
+
+def test_a_timeline_csv_reads_back_as_the_same_profile(dumps: dict[str, Path], tmp_path: Path) -> None:
+    profile = profile_of(dumps["toy_int8"])
+    (tmp_path / "t.csv").write_text(timeline_csv(profile, range(profile.executions)))
+    again = read_timeline(tmp_path / "t.csv", TABLE)
+    assert again.instances == profile.instances
+    assert np.allclose(again.times, profile.times, atol=1.0)
+    for text in ("", "a,b\n1,2\n", "run,index\n0,0\n", "\0", timeline_csv(profile, range(3))[:-200]):
+        (tmp_path / "bad.csv").write_text(text)
+        with pytest.raises(InputError):
+            read_timeline(tmp_path / "bad.csv", TABLE)
+
+
+def test_a_name_that_looks_like_a_formula_stays_text_in_a_spreadsheet() -> None:
+    assert csv_text(("name",), [["=HYPERLINK(1)"], ["a,b\nc"]]) == 'name\n\'=HYPERLINK(1)\n"a,b\nc"\n'
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (19, 2.093), (99, 1.984)]
+)
+def test_students_t_is_the_tables(freedom: int, expected: float) -> None:
+    assert student_t(0.95, freedom) == pytest.approx(expected, rel=0.01)
+
+
+def test_the_tools_of_the_learning_path_work_on_a_dump_and_on_timelines(run: RunDirectory, tmp_path: Path) -> None:
+    import sys
+
+    from tests.conftest import ROOT
+
+    tools = ROOT / "model_profiling" / "tools"
+    dump = next(run.path.glob("*/*.etdump"))
+    for tool in ("etdump_to_csv", "etdump_to_ops_json", "categorize_operators", "analyze_transpose_patterns"):
+        out = tmp_path / tool
+        subprocess.run([sys.executable, tools / f"{tool}.py", dump, "--output", out], check=True, cwd="/")
+        assert out.stat().st_size > 100
+        bad = subprocess.run(
+            [sys.executable, tools / f"{tool}.py", tmp_path / "no.etdump"], capture_output=True, text=True, check=False
+        )
+        assert bad.returncode == 2 and "fix:" in bad.stderr
+    stats = subprocess.run(
+        [sys.executable, tools / "robust_latency_analysis.py", run.path], check=True, capture_output=True
+    )
+    assert set(json.loads(stats.stdout)) == set(run.manifest().experiments)
+    timelines = sorted(run.path.glob("*/*_all_runs_timeline.csv"))
+    command: list[str | Path] = [
+        sys.executable,
+        tools / "analyze_etdump_csv.py",
+        "--timeline-csv",
+        timelines[0],
+        "--compare",
+        timelines[-1],
+    ]
+    command += ["--name1", "SME2-Off", "--name2", "SME2-On", "--output-dir", tmp_path / "out", "--verbose"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "SME2-Off" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "SME2-Off_ops_stats.csv", "SME2-On_ops_stats.csv", "operator_analysis.json", "operator_comparison.csv",
+    }  # fmt: skip

@@ -1,0 +1,50 @@
+"""The command blocks of README, docs and skills, in the order a reader meets them."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "01-overview", "02-setup-and-model-onboarding")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "android_test_device")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("api", "contracts")),
+    ROOT / "model_profiling" / "pipeline_commands.md",
+    ROOT / "model_profiling" / "scripts" / "readme.md",
+    *sorted((ROOT / "agent_skill_ml_profiling").glob("*.md")),
+]
+# What may stand after `bash`: why a block is not run everywhere.
+WORDS = {
+    "slow": "run by `make test-docs`, syntax-checked elsewhere",
+    "setup": "changes the machine or its packages",
+    "mac": "needs a Mac",
+    "phone": "needs an Android device",
+    "example": "names files that a reader has and the repository does not",
+}
+_BLOCK = re.compile(r"^(?P<indent> *)```bash(?P<words>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    document: Path
+    line: int
+    word: str
+    script: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks() -> list[Block]:
+    """Every `bash` block, without its indentation."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for match in _BLOCK.finditer(text):
+            script = re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+            found.append(Block(document, text.count("\n", 0, match.start()) + 1, match["words"].strip(), script))
+    return found

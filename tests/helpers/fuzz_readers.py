@@ -1,0 +1,333 @@
+"""Every reader of the kit that meets files or answers of others: its seeds, how to damage them, and how it is called.
+
+A reader answers or raises KitError. Each works in a folder of its own that it may fill once (`prepare`).
+"""
+
+import contextlib
+import functools
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from model_profiling import etdump, etrecord, pte
+from model_profiling.analysis.agreement import expected_outputs
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.dumps import describe
+from model_profiling.analysis.kernels import assign_kernels
+from model_profiling.analysis.metrics import compute_metrics
+from model_profiling.analysis.profile import profiles
+from model_profiling.analysis.selection import choose
+from model_profiling.analysis.staleness import ages
+from model_profiling.analysis.summary import analyse_run
+from model_profiling.analysis.timeline import read_timeline
+from model_profiling.analysis.validation import problems
+from model_profiling.analysis.xnntrace import read_log
+from model_profiling.artifacts import ExportMeta, ExportPaths
+from model_profiling.derived import fingerprint, read_index
+from model_profiling.errors import KitError
+from model_profiling.gates.baseline import refuse_wrong_baseline
+from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.pipeline import export_record
+from model_profiling.platforms.adb import Device, Output
+from model_profiling.platforms.android_probe import affinity_mask, examine
+from model_profiling.pte.dataflow import data_flow
+from model_profiling.pte.xnnpack_graph import graphs
+from model_profiling.run_directory import RunDirectory
+from model_profiling.runner.protocol import decode_message
+from model_profiling.runner.trace_file import read_trace
+from tests.helpers import fuzz_mutations as mutations
+from tests.helpers.etdump_fuzz import read_hostile
+from tests.helpers.etdump_fuzz import seeds as etdump_seeds
+
+DATA = Path(__file__).parents[1] / "data"
+SEEDS = DATA / "fuzz_seeds"
+RUN = DATA / "known_good_run"
+_STEM = "tiny_xnnpack_fp32"
+_ON = "linux_fp16arith_on"
+_FILE = f"toy_cnn_xnnpack_fp16_{_ON}_t1"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` gets damaged bytes and a folder that `prepare` has filled."""
+
+    name: str
+    seeds: Callable[[], list[bytes]]
+    mutate: mutations.Mutator
+    read: Callable[[bytes, Path], object]
+    prepare: Callable[[Path], object] = lambda folder: None
+
+
+def _files(*paths: Path) -> Callable[[], list[bytes]]:
+    return lambda: [path.read_bytes() for path in paths]
+
+
+def _text(*lines: str) -> Callable[[], list[bytes]]:
+    return lambda: ["\n".join(lines).encode()]
+
+
+def _at(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def _read_etdump(data: bytes, folder: Path) -> None:
+    if read_hostile(data) is None:
+        for profile in profiles(etdump.parse(data, Path("hostile.etdump")), load_table()):
+            msgspec.json.encode(describe(folder, break_down(profile), None, None, []))
+
+
+def _read_pte(data: bytes, folder: Path) -> None:
+    program = pte.read(_at(folder, "hostile.pte", data))
+    for method in program.methods:
+        # Each is asked for alone in some command, so a refusal of one does not hide the other.
+        with contextlib.suppress(KitError):
+            for graph in graphs(program, method).values():
+                assert all(node.multiply_accumulates >= 0 for node in graph.nodes)
+        data_flow(program, method)
+
+
+@functools.cache
+def _blob() -> tuple[bytes, int, int]:
+    """The whole program, and where XNNPACK's blob lies in it."""
+    path = SEEDS / f"{_STEM}.pte"
+    delegate = next(delegate for method in pte.read(path).methods for delegate in method.delegates)
+    return path.read_bytes(), delegate.offset, delegate.size
+
+
+def _blob_seeds() -> list[bytes]:
+    whole, offset, size = _blob()
+    return [whole[offset : offset + size]]
+
+
+def _read_blob(data: bytes, folder: Path) -> None:
+    whole, offset, size = _blob()
+    _read_pte(whole[:offset] + data[:size].ljust(size, b"\0") + whole[offset + size :], folder)
+
+
+def _read_etrecord(data: bytes, folder: Path) -> None:
+    record = etrecord.read(_at(folder, "hostile.etrecord", data))
+    etrecord.matches(record, SEEDS / f"{_STEM}.pte")
+    for instruction in range(12):
+        record.source(instruction)
+
+
+def _copy_run(folder: Path) -> None:
+    shutil.copytree(RUN, folder / "run", dirs_exist_ok=True)
+
+
+def _read_manifest(data: bytes, folder: Path) -> None:
+    directory = RunDirectory(folder / "run")
+    _at(directory.path, "manifest.json", data)
+    with contextlib.suppress(KitError):
+        fingerprint(directory)
+    problems(directory)
+    manifest = directory.manifest()
+    with contextlib.suppress(KitError):
+        analyse_run(directory, manifest, load_table())
+    for side in choose(str(directory.path)).values():
+        side.profile(load_table())
+
+
+def _read_baseline(data: bytes, folder: Path) -> None:
+    directory = RunDirectory(folder / "run")
+    _at(directory.path, "manifest.json", data)
+    refuse_wrong_baseline(str(directory.path), str(RUN), False)
+
+
+def _read_metrics(data: bytes, folder: Path) -> None:
+    directory = RunDirectory(folder / "run")
+    directory.metrics_path.write_bytes(data)
+    problems(directory)
+
+
+def _read_samples(data: bytes, folder: Path) -> None:
+    directory = RunDirectory(folder / "run")
+    _at(directory.experiment(_ON), f"{_FILE}_samples.json", data)
+    manifest = directory.manifest()
+    msgspec.json.encode(compute_metrics(directory, manifest))
+    choose(f"{directory.path}:{_ON}")[_ON].profile(load_table())
+
+
+def _read_derived(data: bytes, folder: Path) -> None:
+    directory = RunDirectory(folder / "run")
+    _at(directory.path, "derived.json", data)
+    with contextlib.suppress(KitError):
+        read_index(directory)
+    ages(directory)
+
+
+def _derived_seeds() -> list[bytes]:
+    entry = {"sha256": "0" * 64, "sources": "0" * 16, "renew": "sme2-kit analyze {dir}", "others": {"../x": "0" * 16}}
+    index = {"kit": "1+0", "categories": "", "files": {"metrics.json": entry, "report.md": entry}, "schema": 1}
+    return [msgspec.json.encode(index)]
+
+
+def _prepare_export(folder: Path) -> None:
+    shutil.copy(SEEDS / f"{_STEM}.pte", folder)
+
+
+def _read_export_meta(data: bytes, folder: Path) -> None:
+    _at(folder, "export_meta.json", data)
+    record = export_record(ExportPaths(folder / f"{_STEM}.pte"))
+    if record is not None:
+        expected_outputs(folder, record)
+
+
+def _read_npy(data: bytes, folder: Path) -> None:
+    _at(folder, "output.npy", data)
+    record = msgspec.json.decode((SEEDS / "export_meta.json").read_bytes(), type=ExportMeta).exports[_STEM]
+    outputs = [msgspec.structs.replace(record.outputs[0], file="output.npy")]
+    for array in expected_outputs(folder, msgspec.structs.replace(record, outputs=outputs)):
+        assert array.nbytes <= len(data)
+
+
+def _read_kernel_trace(data: bytes, folder: Path) -> None:
+    trace = read_trace(_at(folder, "hostile_kernel_trace.txt", data))
+    assign_kernels(trace, etdump.read(DATA / "etdump" / "cnn_fp32.etdump"))
+
+
+def _kernel_trace_seeds() -> list[bytes]:
+    dump = etdump.read(DATA / "etdump" / "cnn_fp32.etdump")
+    clock = 0
+    lines: list[str] = []
+    for index in range(len(dump.events)):
+        if dump.events.delegated[index]:
+            if not lines:
+                lines += ["xnn_invoke_runtime 1", f"- {clock}"]
+            clock += int(dump.events.duration[index])
+            lines += [f"kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1b_sme2_mopa {index + 1}", f"- {clock}"]
+    return ["\n".join([*lines, "end", ""]).encode()]
+
+
+def _read_line(data: bytes, folder: Path) -> None:
+    # What the session says of it is a KitError; a line that is no message must be told from every other failure.
+    with contextlib.suppress(msgspec.DecodeError):
+        decode_message(data)
+
+
+_LINES = _text(
+    '{"event":"ready","method":"forward","threads":1,"load_ns":12,"warmup_ns":[1,2],"backends":["XnnpackBackend"],'
+    '"inputs":[{"shape":[1,2],"dtype":"float32"}],"outputs":[{"shape":[1],"dtype":"float16","nonfinite":0}]}'
+)
+
+
+def _read_config(data: bytes, folder: Path) -> None:
+    load_config(_at(folder, "config.json", data))
+
+
+def _config_seeds() -> list[bytes]:
+    """The kit's own configs, each for a model that exists; tests run at the top of the repository."""
+    root = Path(__file__).parents[2]
+    configs = sorted((root / "model_profiling" / "configs").rglob("*.json"))
+    model = (SEEDS / f"{_STEM}.pte").relative_to(root).as_posix()
+    return [
+        msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "model": model})
+        for path in configs
+        if "schema" not in path.name
+    ]
+
+
+def _read_categories(data: bytes, folder: Path) -> None:
+    table = load_table(_at(folder, "categories.json", data))
+    table.classify("Convolution (NHWC, F32) IGEMM #1", True)
+    table.classify("native_call_my::op.out", False)
+
+
+_CATEGORIES = _text(
+    '{"operators": {"my_op.out": "CONV", "Transpose*": {"category": "Other", "kind": "layout"}, "a::b?[c]": "GEMM"}}'
+)
+
+
+def _timeline_seeds() -> list[bytes]:
+    return [(RUN / _ON / f"{_FILE}_run0_timeline.csv").read_bytes()]
+
+
+def _read_timeline(data: bytes, folder: Path) -> None:
+    profile = read_timeline(_at(folder, "timeline.csv", data), load_table())
+    with np.errstate(all="ignore"):
+        break_down(profile)
+
+
+def _read_log(data: bytes, folder: Path) -> None:
+    read_log(_at(folder, "xnntrace.log", data))
+
+
+class _Answers(Device):
+    """A device that says the same text to everything it is asked; the readers look for what they know in it."""
+
+    def __init__(self, said: str) -> None:
+        self.serial = "fuzzed"
+        self._said = said
+
+    def shell(self, *words: str, timeout_s: float = 0.0) -> Output:
+        return Output(0, self._said, "")
+
+
+def _read_adb(data: bytes, folder: Path) -> None:
+    facts = examine(_Answers(data.decode(errors="replace")))
+    msgspec.json.encode(facts.environment)
+    for affinity in ("big", "mid", "little"):
+        affinity_mask(affinity, facts.clusters)
+
+
+_ADB = _text(
+    "[ro.product.cpu.abi]: [arm64-v8a]",
+    "[ro.product.model]: [Phone 9]",
+    "[ro.soc.manufacturer]: [Maker]",
+    "Features\t: fp asimd asimdhp asimddp sve2 sme2",
+    "0 1 2 3|1800000",
+    "4 5 6|2800000",
+    "7|3300000",
+    "MemTotal:        7654321 kB",
+    "  level: 83",
+    "  temperature: 312",
+    "  AC powered: true",
+    "Thermal Status: 0",
+    "Temperature{mValue=36.5, mType=3, mName=skin, mStatus=0}",
+    "--- battery",
+    "  temperature: 312",
+    "--- limits",
+    "1800000 2800000 3300000",
+)
+
+READERS = {
+    reader.name: reader
+    for reader in (
+        Reader("etdump", etdump_seeds, mutations.binary, _read_etdump),
+        Reader("pte", _files(SEEDS / f"{_STEM}.pte"), mutations.binary, _read_pte),
+        Reader("xnnpack_graph", _blob_seeds, mutations.binary, _read_blob),
+        Reader("etrecord", _files(SEEDS / f"{_STEM}.pte.etrecord"), mutations.zip_members, _read_etrecord),
+        Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
+        Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
+        Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
+        Reader("samples", _files(RUN / _ON / f"{_FILE}_samples.json"), mutations.json_values, _read_samples, _copy_run),
+        Reader("derived", _derived_seeds, mutations.json_values, _read_derived, _copy_run),
+        Reader(
+            "export_meta",
+            _files(SEEDS / "export_meta.json"),
+            mutations.json_values,
+            _read_export_meta,
+            _prepare_export,
+        ),
+        Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
+        Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
+        Reader("runner_line", _LINES, mutations.json_values, _read_line),
+        Reader("config", _config_seeds, mutations.json_values, _read_config),
+        Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
+        Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),
+        Reader(
+            "xnntrace",
+            _text("Debug (XNNPACK): Using qs8_gemm microkernel 'xnn_qs8_gemm_ukernel_4x8__neon_dot'"),
+            mutations.text,
+            _read_log,
+        ),
+        Reader("adb", _ADB, mutations.text, _read_adb),
+    )
+}

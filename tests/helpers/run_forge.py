@@ -1,0 +1,125 @@
+"""Makes a run directory out of a real one: more operators, more executions, other names, a failed experiment.
+
+Reports are to be tried on runs that this machine cannot give in a test's time, and on names that no honest model has.
+The ETDumps are sound; their operators, in the order of the real dump, are repeated and their times varied a little.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from model_profiling import etdump, files
+from model_profiling.analysis.categories import strip_instance
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Samples, Turn, experiment_file
+from tests.helpers.bulk_dump import Call, write_dump
+
+_TURNS = 20
+
+
+def forge_run(
+    source: Path,
+    target: Path,
+    operators: int | None = None,
+    executions: int | None = None,
+    rename: Callable[[str], str] = lambda name: name,
+    change: Callable[[Manifest], None] = lambda manifest: None,
+    copies: int = 1,
+    launches: int = 1,
+) -> Path:
+    """Write a run like `source` at `target`; `rename` changes operators' names, `change` the manifest.
+
+    With `copies`, each experiment and each comparison is there so often, with times of its own.
+    """
+    real, made = RunDirectory(source), RunDirectory(target)
+    manifest = real.manifest()
+    old_stem = manifest.model.stem
+    original = _copied(manifest, copies)
+    change(manifest)
+    for seed, (name, record) in enumerate(manifest.experiments.items()):
+        if record.status != "ok":
+            continue
+        source_name = original.get(name, name)
+        calls = _calls(real.experiment(source_name) / experiment_file(old_stem, source_name, record.threads, ".etdump"))
+        traced = len(real.samples(real.manifest(), source_name).traced)
+        calls = _renamed(_grown(calls, operators) if operators else calls, rename)
+        runs = executions or 2 * traced
+        dump = made.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+        totals = write_dump(dump, [calls], runs, seed).tolist()
+        manifest.experiments[name] = _write(made, manifest, record, totals, launches)
+    files.write_json(made.manifest_path, manifest)
+    return target
+
+
+def _copied(manifest: Manifest, copies: int) -> dict[str, str]:
+    """Add copies of all experiments and pairs, and return which experiment each is a copy of."""
+    original, pairs = {}, list(manifest.compare_pairs)
+    for name, record in list(manifest.experiments.items()):
+        for number in range(2, copies + 1):
+            copy = f"{name}_{number}"
+            manifest.experiments[copy] = msgspec.structs.replace(record, name=copy)
+            original[copy] = name
+    for number in range(2, copies + 1):
+        manifest.compare_pairs += [(f"{before}_{number}", f"{after}_{number}") for before, after in pairs]
+    return original
+
+
+def _write(
+    made: RunDirectory, manifest: Manifest, record: ExperimentRecord, totals: list[int], launches: int
+) -> ExperimentRecord:
+    home, written = made.experiment(record.name), {}
+    timed = [int(total * 0.99) for total in totals]
+    samples = Samples(timed=_turns(timed, launches), traced=_turns(totals, launches))
+    for suffix, content in ((".etdump", b""), ("_samples.json", msgspec.json.encode(samples)), (".log", b"forged\n")):
+        path = home / experiment_file(manifest.model.stem, record.name, record.threads, suffix)
+        if content:
+            files.write_bytes(path, content)
+        written[path.name] = files.sha256(path)
+    return msgspec.structs.replace(record, files=written, outputs=[])
+
+
+def _turns(ns: list[int], launches: int) -> list[Turn]:
+    parts = np.array_split(np.array(ns), min(max(_TURNS, launches), len(ns)))
+    return [
+        Turn(number, float(number), part.tolist(), launch=number * launches // len(parts))
+        for number, part in enumerate(parts)
+    ]
+
+
+def _calls(path: Path) -> list[Call]:
+    """The calls of a dump's first execution."""
+    dump = etdump.read(path)
+    events, found = dump.events, []
+    inside: list[tuple[str, bool, int]] = []
+    for index in range(len(events)):
+        label, duration = dump.strings[events.label[index]], int(events.duration[index])
+        if label == etdump.EXECUTE and not events.delegated[index]:
+            break
+        if events.chain[index] < 0:
+            continue
+        if label in etdump.CALLS and not events.delegated[index]:
+            own = duration - sum(operator[2] for operator in inside)
+            found.append(Call(label, int(events.instruction[index]), own, inside))
+            inside = []
+        else:
+            inside.append((label, bool(events.delegated[index]), duration))
+    return found
+
+
+def _grown(calls: list[Call], operators: int) -> list[Call]:
+    """Repeat the largest delegate's operators, numbered on, until there are so many."""
+    largest = max(calls, key=lambda call: len(call.operators))
+    rest = sum(len(call.operators) for call in calls) - len(largest.operators)
+    repeated = [largest.operators[i % len(largest.operators)] for i in range(operators - rest)]
+    counts: dict[str, int] = {}
+    numbered = []
+    for label, delegated, ns in repeated:
+        base = strip_instance(label)
+        counts[base] = counts.get(base, 0) + 1
+        numbered.append((f"{base} #{counts[base]}", delegated, ns))
+    return [Call(c.label, c.instruction, c.own, numbered if c is largest else c.operators) for c in calls]
+
+
+def _renamed(calls: list[Call], rename: Callable[[str], str]) -> list[Call]:
+    return [Call(c.label, c.instruction, c.own, [(rename(n), d, ns) for n, d, ns in c.operators]) for c in calls]

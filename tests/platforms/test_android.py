@@ -1,0 +1,408 @@
+"""Android end to end: the real adb drives a device on loopback that runs what is pushed for real."""
+
+import contextlib
+import json
+import platform
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.errors import InputError, KitError
+from model_profiling.files import read_json
+from model_profiling.platforms.adb import Device, choose_device, find_adb
+from model_profiling.platforms.android_probe import Cluster, affinity_mask
+from model_profiling.platforms.bundle import LICENCES
+from model_profiling.platforms.emulator import NEEDED, find_qemu
+from model_profiling.run_directory import Conditions, RunDirectory
+from tests.conftest import kit, needs
+from tests.helpers.adb_device import TestDevice
+from tests.helpers.adb_lab import Lab, at_turn, short, write_config
+from tests.helpers.contract_check import check_files
+from tests.pipeline.test_pipeline import accelerator_for
+
+Toy = Callable[[str], Path]
+NASTY = (
+    "a b",
+    "it's",
+    'say "hi"',
+    "; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a\nb",
+    "--flag",
+    "*",
+    "$HOME",
+    "a\\b",
+    "ü&|<>",
+)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab(tmp_path_factory.mktemp("devices")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def phone(lab: Lab) -> Iterator[TestDevice]:
+    """A phone with this machine's CPU: its bundle runs natively, and times are real."""
+    device = lab.device("native")
+    yield device
+    lab.disconnect(device)
+
+
+@pytest.fixture(scope="module")
+def native_run(lab: Lab, phone: TestDevice, toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """On and off on the phone, nothing else said but the power mode."""
+    root = tmp_path_factory.mktemp("android") / "out"
+    before = phone.phone.settings()
+    done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost")
+    assert done.code == 0, done.stderr
+    assert phone.phone.settings() == before
+    check_files(root)
+    return RunDirectory(root)
+
+
+def conditions(directory: RunDirectory) -> Conditions:
+    (schedule,) = directory.manifest().schedules.values()
+    return schedule.conditions
+
+
+def test_on_and_off_are_measured_compared_and_reported(native_run: RunDirectory, runner: Path) -> None:
+    accelerator = accelerator_for(runner, "fp16")
+    metrics = read_json(native_run.metrics_path, Metrics, "metrics")
+    assert metrics.platform == "android"
+    assert all(experiment.latency is not None for experiment in metrics.experiments.values())
+    assert all((agreement.cosine or 0) > 0.999 for agreement in metrics.agreements)
+    if accelerator in ("fp16arith", "avx512fp16", "sme2"):
+        (comparison,) = metrics.comparisons
+        # Whether a few seconds beside other tests suffice to see the difference is not asked here.
+        assert comparison.verdict in ("faster", "no difference seen") and comparison.paired
+    assert kit("validate", "--results", native_run.path).returncode == 0
+    assert kit("analyze", "--run-dir", native_run.path).returncode == 0
+    assert kit("report", native_run.path, "--html").returncode == 0
+    assert (native_run.path / "report.md").is_file()
+
+
+def test_the_manifest_says_which_device_and_what_it_went_through(native_run: RunDirectory, phone: TestDevice) -> None:
+    manifest = native_run.manifest()
+    device = manifest.environment["device"]
+    assert isinstance(device, dict)
+    assert (device["serial"], device["model"]) == (phone.serial, "Test Phone")
+    assert {"clusters", "battery", "memory_bytes", "abi", "temperature_celsius"} <= set(manifest.environment)
+    was = conditions(native_run)
+    assert was.power["earlier"] == {
+        "low_power": "1",
+        "stay_on_while_plugged_in": "0",
+        "window_animation_scale": "1.0",
+        "transition_animation_scale": "0.5",
+        "animator_duration_scale": "null",
+    }
+    assert was.power["applied"] == dict.fromkeys(
+        ("low_power", "window_animation_scale", "transition_animation_scale", "animator_duration_scale"), "0"
+    ) | {"stay_on_while_plugged_in": "15"}
+    assert len(was.heat) >= 2
+    assert (was.heat[0].celsius, was.heat[0].sensor, was.throttled) == (36.5, "skin", "")
+    assert was.transport["turns"] > 20
+    assert was.transport["pushed_bytes"] > 10e6
+
+
+def test_only_the_bundle_and_the_model_stay_on_the_device(native_run: RunDirectory, phone: TestDevice) -> None:
+    left = phone.phone.kit_files()
+    assert not [name for name in left if name.startswith("session-") or ".part-" in name]
+    (bundle,) = {name for name in left if name.startswith("bundle-") and "/" not in name}
+    names = {Path(name).name for name in left if name.startswith(f"{bundle}/")}
+    assert {"sme2_runner", "libc.so.6", "libstdc++.so.6", "LICENCES.txt"} <= names
+    licences = (phone.phone.root / "data/local/tmp/sme2_kit" / bundle / "LICENCES.txt").read_text()
+    for name in names - {"LICENCES.txt"}:
+        assert f"{name}: {LICENCES[name]}" in licences
+
+
+def test_what_is_there_is_not_pushed_again_and_what_is_damaged_is(
+    lab: Lab, phone: TestDevice, native_run: RunDirectory, toy: Toy, tmp_path: Path
+) -> None:
+    phone.pushed.clear()
+    again = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("again")])
+    assert lab.kit(phone, "--config", again).code == 0
+    assert phone.pushed == []
+    transport = conditions(RunDirectory(tmp_path / "out")).transport
+    assert (transport["pushed_bytes"], transport["already_there_bytes"] > 10e6) == (0, True)
+    library = next((phone.phone.root / "data/local/tmp/sme2_kit").glob("bundle-*/libexecutorch_etdump.so"))
+    library.write_bytes(library.read_bytes()[:-1] + b"x")
+    third = write_config(tmp_path / "d.json", toy("fp16"), tmp_path / "out2", [short("third")])
+    assert lab.kit(phone, "--config", third).code == 0
+    assert [Path(name).name.split(".part-")[0] for name in phone.pushed] == ["libexecutorch_etdump.so"]
+
+
+def test_a_finished_run_is_kept_unless_another_device_is_meant(
+    lab: Lab, phone: TestDevice, native_run: RunDirectory, toy: Toy, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x")])
+    assert "ran: x" in lab.kit(phone, "--config", config, "--verbose").stderr
+    assert "ran: nothing; reused: x" in lab.kit(phone, "--config", config, "--verbose").stderr
+    other = lab.device("other")
+    assert "ran: x; reused: nothing" in lab.kit(other, "--config", config, "--verbose").stderr
+    lab.disconnect(other)
+    assert lab.kit(other, "--config", config, "--analysis-only").code == 0  # needs no device
+
+
+def test_a_slow_cable_does_not_enter_the_measured_time(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("slow")])
+    delay_s = 0.15
+    phone.faults.on_turn = at_turn(phone.turns + 1, lambda: setattr(phone.faults, "delay_s", delay_s))
+    try:
+        assert lab.kit(phone, "--config", config).code == 0
+    finally:
+        phone.faults.delay_s = 0.0
+    directory = RunDirectory(tmp_path / "out")
+    transport = conditions(directory).transport
+    latency = read_json(directory.metrics_path, Metrics, "metrics").experiments["slow"].latency
+    assert latency is not None
+    # Every turn waited for the cable, and no execution did.
+    assert transport["around_a_turn_median_ms"] > delay_s * 1e3
+    assert latency.median_ms < delay_s * 1e3
+    assert transport["around_turns_s"] > transport["measured_on_device_s"]
+
+
+def test_an_sme2_phone_runs_the_arm_bundle_under_qemu_with_a_kernel_trace(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    qemu = find_qemu()
+    needs(qemu is not None and qemu.version >= NEEDED, "QEMU 10.1 or newer")
+    assert qemu is not None
+    device = lab.device("sme2", cpu="sme2")
+    experiment = {"name": "sme2", "mode": "trace", "num_runs": 1, "warmup": 0, "affinity": "big"}
+    experiment["launch_prefix"] = [qemu.path, "-cpu", "max"]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [experiment])
+    done = lab.kit(device, "--config", config)
+    lab.disconnect(device)
+    assert done.code == 0, done.stderr
+    manifest = RunDirectory(tmp_path / "out").manifest()
+    assert manifest.timing == "emulated"
+    features = manifest.environment["features"]
+    assert isinstance(features, list)
+    assert {"sme", "sme2"} <= set(features)
+    record = manifest.experiments["sme2"]
+    assert record.features is not None
+    assert "sme2" in record.features.active
+    assert (record.latency_source, record.runner.target) == ("none", "linux-aarch64")
+    assert "_sme2_mopa" in (tmp_path / "out" / "kernels.json").read_text()
+    assert (device.phone.root / "taskset").read_text().split() == ["80"]
+    assert "SME2 runs" in done.stdout
+    assert " ms" not in done.stdout
+
+
+def test_the_desktop_emulators_architecture_works_the_same_way(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    native = platform.machine() == "x86_64"
+    qemu = shutil.which("qemu-x86_64")
+    needs(native or (qemu is not None and shutil.which("x86_64-linux-gnu-g++") is not None), "QEMU and g++ for x86_64")
+    device = lab.device("desktop", cpu="x86_64")
+    experiment = {"name": "x86", "mode": "trace", "num_runs": 1, "warmup": 0}
+    experiment["launch_prefix"] = [] if native else [str(qemu), "-cpu", "max"]
+    config = write_config(tmp_path / "c.json", toy("fp32"), tmp_path / "out", [experiment])
+    done = lab.kit(device, "--config", config)
+    lab.disconnect(device)
+    assert done.code == 0, done.stderr
+    manifest = RunDirectory(tmp_path / "out").manifest()
+    record = manifest.experiments["x86"]
+    assert (manifest.environment["abi"], record.runner.target) == ("x86_64", "linux-x86_64")
+    assert any("no kernel trace" in note for note in record.notes)
+
+
+def test_two_devices_at_once_each_get_their_own_run(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    devices = [lab.device(name, model=f"Phone {name}") for name in ("left", "right")]
+    configs = [
+        write_config(tmp_path / f"{d.phone.serial}.json", toy("fp16"), tmp_path / d.phone.serial, [short("one")])
+        for d in devices
+    ]
+    running = [lab.start_kit(d, "--config", config) for d, config in zip(devices, configs, strict=True)]
+    for process in running:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+    undecided = lab.kit(None, "--config", configs[0])
+    for device in devices:
+        manifest = RunDirectory(tmp_path / device.phone.serial).manifest()
+        found = manifest.environment["device"]
+        assert isinstance(found, dict)
+        assert (found["serial"], found["model"]) == (device.serial, f"Phone {device.phone.serial}")
+        assert device.turns > 0
+        lab.disconnect(device)
+    assert undecided.code == 2
+    assert "devices are connected" in undecided.stderr
+    assert "--device SERIAL" in undecided.stderr
+
+
+def test_no_device_an_unknown_one_and_one_that_does_not_trust_us(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    with Lab(tmp_path / "empty") as empty:
+        none = empty.kit(None, toy("fp16"), "--output-root", tmp_path / "out")
+        assert (none.code, "no Android device is connected" in none.stderr) == (3, True)
+        assert "USB debugging" in none.stderr
+        unknown = empty.kit(None, toy("fp16"), "--device", "nobody; reboot", "--output-root", tmp_path / "out")
+        assert (unknown.code, "no device 'nobody; reboot'" in unknown.stderr) == (2, True)
+        wary = empty.device("wary", connect=False)
+        refused = empty.device("refused", connect=False)
+        refused.stop()
+        nowhere = empty.kit(refused, toy("fp16"), "--output-root", tmp_path / "out")
+        assert (nowhere.code, "cannot connect" in nowhere.stderr) == (3, True)
+        wary.authorised = False
+        empty.run_adb("connect", wary.serial)
+        with pytest.raises(KitError, match=r"unauthorized|offline|authorizing") as shown:
+            choose_device(empty.adb, wary.serial, None)
+        assert shown.value.hint
+
+
+@pytest.mark.parametrize(
+    ("listed", "state"),
+    [
+        ("offline", "offline"),
+        ("unauthorized", "unauthorized"),
+        ("no permissions (user in plugdev group)", "no permissions"),
+    ],
+)
+def test_every_state_a_device_can_be_in_has_its_fix(listed: str, state: str, tmp_path: Path) -> None:
+    """adb's own words, from a stand-in: a broken cable cannot be here."""
+    fake = tmp_path / "adb"
+    fake.write_text(f"#!/bin/sh\nprintf 'List of devices attached\\nABC123  %s usb:1-1\\n' '{listed}'\n")
+    fake.chmod(0o755)
+    with pytest.raises(KitError, match=f"ABC123 is {state}") as shown:
+        choose_device(str(fake), None, None)
+    assert shown.value.hint
+    assert shown.value.exit_code == 3
+
+
+def test_no_name_is_ever_interpreted(lab: Lab, phone: TestDevice, tmp_path: Path) -> None:
+    device = Device(find_adb(), phone.serial)
+    for number, name in enumerate(NASTY):
+        assert device.shell("printf", "%s", name).stdout == name
+        assert device.script('printf "%s" "$2"', "x", name).stdout == name
+        local = tmp_path / f"{number} {name.replace('/', '')}"
+        local.write_bytes(name.encode())
+        remote = f"/data/local/tmp/{number} {name}"
+        device.push(local, remote)
+        assert list(device.sha256([remote])) == [remote]
+        back = tmp_path / f"back {number} {name}"
+        device.pull(remote, back)
+        assert back.read_bytes() == name.encode()
+        device.must("remove a file", "rm", "-f", remote)
+    assert not list(phone.phone.root.rglob("pwned"))
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_model_of_any_name_and_any_prefix_run_as_they_are(
+    lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path
+) -> None:
+    folder = tmp_path / "it's; $(touch pwned)\n`touch pwned`"
+    folder.mkdir()
+    model = folder / 'my "model"; $(touch pwned) &.pte'
+    model.write_bytes(toy("fp16").read_bytes())
+    experiment = short("odd", launch_prefix=["env", "ODD=$(touch pwned); `touch pwned`\n'\""])
+    config = write_config(tmp_path / "c.json", model, tmp_path / "out dir; $(touch pwned)", [experiment])
+    done = lab.kit(phone, "--config", config)
+    assert done.code == 0, done.stderr
+    assert not list(phone.phone.root.rglob("pwned"))
+    assert not Path("pwned").exists()
+
+
+def test_a_run_that_throttled_says_so_in_its_verdict(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
+    pair = [short("off"), short("on")]
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", pair)
+    phone.faults.on_turn = at_turn(phone.turns + 5, lambda: phone.phone.set_heat(47.5, status=3))
+    done = lab.kit(phone, "--config", config)
+    phone.phone.set_heat(36.5)
+    assert done.code == 0, done.stderr
+    assert done.stdout.count("the device throttled (severe) at up to 47.5 °C") >= 2
+    (comparison,) = read_json(tmp_path / "out" / "metrics.json", Metrics, "metrics").comparisons
+    assert comparison.caveats == ["the device throttled (severe) at up to 47.5 °C"]
+
+
+def test_cool_down_waits_before_a_turn(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("cool")])
+    phone.phone.set_heat(44.0)
+    phone.faults.on_turn = None
+    looks = sum("thermalservice" in command for command in phone.commands)
+
+    def cool_after_a_few_looks() -> None:
+        """One look is the probe's, one comes before the first turn; the third is the first of those that wait."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if sum("thermalservice" in command for command in list(phone.commands)) >= looks + 3:
+                break
+            time.sleep(0.05)
+        phone.phone.set_heat(35.0)
+
+    cooler = threading.Thread(target=cool_after_a_few_looks)
+    cooler.start()
+    done = lab.kit(phone, "--config", config, "--cool-down", 40)
+    cooler.join()
+    phone.phone.set_heat(36.5)
+    assert done.code == 0, done.stderr
+    was = conditions(RunDirectory(tmp_path / "out"))
+    assert was.cooled_down_s > 0
+    assert was.heat[0].celsius == 44.0
+    assert was.heat[-1].celsius == 35.0
+
+
+def test_a_users_own_runner_goes_with_its_cpp_runtime_and_its_logcat(
+    lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path, runner: Path
+) -> None:
+    own = tmp_path / "ndk build"
+    own.mkdir()
+    (own / "libc++_shared.so").write_bytes(b"stands for the NDK's")
+    foreign = own / "executor_runner"
+    foreign.write_text(
+        f"""#!/bin/sh
+case "$*" in *--list_features*|*--paced*) echo "ERROR: unknown command line flag" >&2; exit 1 ;; esac
+[ -e "$LD_LIBRARY_PATH/libc++_shared.so" ] || exit 9
+exec {runner} "$@" > /dev/null
+"""
+    )
+    foreign.chmod(0o755)
+    line = "I XNNPACK : Using f16 igemm microkernel 'xnn_f16_igemm_minmax_ukernel_6x16__asm_aarch64_neonfp16arith'"
+    (phone.phone.root / "logcat").write_text(f"{line}\n")
+    experiment = {"name": "own", "mode": "trace", "num_runs": 2, "warmup": 1, "runner_path": str(foreign)}
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [experiment])
+    done = lab.kit(phone, "--config", config)
+    assert done.code == 0, done.stderr
+    record = RunDirectory(tmp_path / "out").manifest().experiments["own"]
+    assert record.runner.kind == "foreign"
+    assert any(Path(name).name.startswith("libc++_shared.so") for name in phone.pushed)
+    assert line in next((tmp_path / "out" / "own").glob("*.log")).read_text()
+
+
+def test_affinity_by_cluster_or_mask() -> None:
+    little, mid, big = Cluster((0, 1, 2, 3), 2_000_000), Cluster((4, 5, 6), 3_000_000), Cluster((7,), 4_000_000)
+    three = (little, mid, big)
+    assert [affinity_mask(name, three) for name in ("little", "mid", "big")] == ["f", "70", "80"]
+    assert affinity_mask("0xF0", three) == "f0"
+    assert affinity_mask("big", (little,)) == "f"
+    with pytest.raises(InputError, match="no 'mid' cores"):
+        affinity_mask("mid", (little, big))
+
+
+def test_the_flags_for_devices_are_for_android_only(toy: Toy, tmp_path: Path) -> None:
+    done = kit("run", toy("fp16"), "--power-mode", "boost", "--output-root", tmp_path / "out")
+    assert (done.returncode, "--power-mode is for Android" in done.stderr) == (2, True)
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x", affinity="big")])
+    done = kit("run", "--config", config)
+    assert (done.returncode, "is for Android devices" in done.stderr) == (2, True)
+
+
+def test_a_launch_prefix_works_on_this_machine_too(toy: Toy, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x", launch_prefix=["env", "A=b c"])]
+    )
+    assert kit("run", "--config", config).returncode == 0
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["status"] == "complete"
+
+
+def test_nothing_stays_on_the_device_if_that_is_asked(lab: Lab, toy: Toy, tmp_path: Path) -> None:
+    device = lab.device("clean")
+    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x")])
+    done = lab.kit(device, "--config", config, "--remove-pushed")
+    with contextlib.suppress(AssertionError):
+        lab.disconnect(device)
+    assert done.code == 0, done.stderr
+    assert list((device.phone.root / "data/local/tmp").iterdir()) == []

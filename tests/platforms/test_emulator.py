@@ -1,0 +1,421 @@
+"""SME2 without SME2 hardware: real KleidiAI kernels under QEMU, by name and per operator."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.output_checks import verify_outputs
+from model_profiling.errors import RunError, SetupError
+from model_profiling.files import read_json
+from model_profiling.models.model_base import EagerModelBase
+from model_profiling.platforms.emulator import EmulatorPlatform
+from model_profiling.run_directory import RunDirectory
+from model_profiling.runner import features
+from model_profiling.runner.build import TARGETS, host_target
+from model_profiling.runner.protocol import Exit
+from model_profiling.runner.sdk import fetched_sdk
+from tests.conftest import ROOT, kit, needs_emulator
+from tests.helpers.contract_check import check_files, check_printed
+
+Toy = Callable[[str], Path]
+RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def emulator() -> None:
+    needs_emulator()
+
+
+@pytest.fixture(scope="module")
+def runs(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+    """`sme2-kit kernels` on toy_cnn in every dtype."""
+    home = tmp_path_factory.mktemp("kernels")
+    for dtype in ("fp32", "fp16", "int8"):
+        done = kit("kernels", toy(dtype), "--output-root", home / dtype)
+        assert done.returncode == 0, done.stderr
+        assert "SME2 runs" in done.stdout
+    assert "kernels" in check_files(home)
+    return {dtype: RunDirectory(home / dtype) for dtype in ("fp32", "fp16", "int8")}
+
+
+def summary_of(run: RunDirectory) -> AnalysisSummary:
+    return read_json(run.analysis_path, AnalysisSummary, "analysis")
+
+
+def coverage_of(run: RunDirectory, rung: str) -> Coverage:
+    found = summary_of(run).experiments[rung].coverage
+    assert found is not None
+    return found
+
+
+def kernels_of(run: RunDirectory, rung: str) -> list[str]:
+    """Every kernel a rung called, while loading and while running."""
+    evidence = summary_of(run).experiments[rung].kernels
+    assert evidence is not None and not evidence.unknown
+    calls = [*evidence.at_load, *evidence.unassigned, *(call for x in evidence.operators for call in x.kernels)]
+    return [call.kernel for call in calls]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_each_rung_runs_the_kernels_of_its_features(runs: dict[str, RunDirectory], dtype: str) -> None:
+    neon, sme1, sme2 = (kernels_of(runs[dtype], rung) for rung in RUNGS)
+    assert not [kernel for kernel in neon if "_sme" in kernel]
+    assert [kernel for kernel in sme1 if "matmul" in kernel and "_sme_" in kernel]
+    assert not [kernel for kernel in sme1 if "_sme2_" in kernel]
+    assert [kernel for kernel in sme2 if "matmul" in kernel and "_sme2_" in kernel]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_outputs_agree_between_rungs_and_with_eager(runs: dict[str, RunDirectory], dtype: str) -> None:
+    summary = summary_of(runs[dtype])
+    verify_outputs(summary)
+    assert summary.metrics is not None
+    assert len(summary.metrics.agreements) == 5
+
+
+def test_every_operator_has_its_kernel_or_the_reason_why_not(runs: dict[str, RunDirectory]) -> None:
+    for dtype, on_sme2, unaccelerated in (("fp32", 7, 1), ("fp16", 6, 2), ("int8", 7, 1)):
+        coverage = coverage_of(runs[dtype], "emulator_sme2")
+        assert (coverage.eligible, coverage.on_sme2) == (8, on_sme2)
+        assert coverage.headline.startswith(f"SME2 runs {on_sme2} of 8 eligible operators, ")
+        assert all(bool(x.why_not) != (x.level == "SME2") for x in coverage.operators)
+        assert all(x.multiply_accumulates for x in coverage.operators)
+        assert sum(not x.kernels for x in coverage.operators) == unaccelerated
+        assert coverage.work is not None and coverage.work_on_sme2 is not None
+        assert 0.9 < coverage.work_on_sme2 / coverage.work < 1
+    reasons = " ".join(x.why_not for x in coverage_of(runs["fp16"], "emulator_sme2").operators)
+    assert "1x1 convolution lowered to an unpacked fully connected in F16" in reasons
+    assert "depthwise" in reasons
+
+
+def test_multiply_accumulates_are_those_of_the_layers(runs: dict[str, RunDirectory]) -> None:
+    work = [x.multiply_accumulates for x in coverage_of(runs["fp32"], "emulator_sme2").operators]
+    pixels = 48 * 48
+    expected = [pixels * 32 * 27, pixels * 48 * 9 * 32, pixels * 48 * 9, pixels * 48 * 48]
+    expected += [pixels * 48 * 96, pixels * 96 * 48, 24 * 24 * 96 * 9 * 48, 96 * 10]
+    assert work == expected
+
+
+def listed(*flags: str) -> "subprocess.CompletedProcess[str]":
+    """What the aarch64 runner says of the emulated CPU, which has every feature."""
+    platform = EmulatorPlatform()
+    command = [*platform._start({}), str(platform.build.path), "--list_features", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_each_feature_goes_with_what_builds_on_it_and_nothing_else() -> None:
+    present = set(json.loads(listed().stdout)["present"])
+    assert present == {feature.name for feature in features.AARCH64}
+    for feature in features.AARCH64:
+        done = listed(f"--disable_features={feature.name}")
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout)
+        assert set(said["disabled"]) == features.expand("aarch64", [feature.name])
+        assert set(said["active"]) == present - set(said["disabled"])
+        assert said["proof"] == "HWCAP, masked where cpuinfo reads it"
+
+
+def test_two_features_in_each_others_place_are_noticed_though_both_are_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another cpuinfo had moved them: masking one of them would mask the other."""
+    places = {feature.name: feature.offset for feature in features.AARCH64}
+    places["i8mm"], places["bf16"] = places["bf16"], places["i8mm"]
+    places["sme2"], places["sve2"] = places["sve2"], places["sme2"]
+    moved = tuple(replace(feature, offset=places[feature.name]) for feature in features.AARCH64)
+    monkeypatch.setitem(features.TABLES, "aarch64", moved)
+    for name in ("i8mm", "bf16", "sme2", "sve2"):
+        done = listed(f"--disable_features={name}")
+        assert done.returncode == Exit.FEATURES_UNPROVEN
+        assert "not laid out as expected" in done.stderr
+
+
+class EveryKind(EagerModelBase):
+    """One operator of each kind that is CONV or GEMM."""
+
+    def get_eager_model(self) -> Any:
+        import torch
+        from torch import nn
+
+        class Model(nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.convolution = nn.Conv2d(8, 16, 3, padding=1)
+                self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+                self.grouped = nn.Conv2d(16, 16, 3, padding=1, groups=4)
+                self.pointwise = nn.Conv2d(16, 32, 1)
+                self.deconvolution = nn.ConvTranspose2d(32, 16, 2, stride=2)
+                self.linear = nn.Linear(32, 24)
+
+            def forward(self, image: Any, rows: Any, columns: Any) -> Any:
+                x = torch.relu(self.depthwise(torch.relu(self.convolution(image))))
+                x = torch.relu(self.pointwise(torch.relu(self.grouped(x))))
+                return self.deconvolution(x), torch.bmm(self.linear(rows), columns)
+
+        return Model()
+
+    def get_example_inputs(self) -> Any:
+        import torch
+
+        return torch.randn(1, 8, 16, 16), torch.randn(2, 12, 32), torch.randn(2, 24, 20)
+
+
+def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(
+    register: Callable[..., None], tmp_path: Path
+) -> None:
+    from model_profiling.export.exporter import ExportRequest, export
+
+    register("every_kind", EveryKind)
+    model = export(ExportRequest("every_kind", tmp_path, "fp32")).paths.pte
+    done = kit("kernels", model, "--output-root", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    evidence = json.loads(done.stdout)
+    check_printed("kernels", evidence)
+    operators = evidence["experiments"]["emulator_sme2"]["coverage"]["operators"]
+    levels = {(x["kind"], x["dtype"]): x["level"] for x in operators}
+    assert levels == {
+        ("conv2d", "PF32"): "SME2",
+        ("depthwise", "F32"): "XNNPACK's own",
+        ("fully connected", "PF32"): "SME2",
+        ("deconvolution", "F32"): "XNNPACK's own",
+        ("batch matmul", "PF32"): "SME2",
+    }
+
+
+def test_kernel_counts_are_the_same_from_run_to_run(runs: dict[str, RunDirectory], toy: Toy, tmp_path: Path) -> None:
+    assert kit("kernels", toy("int8"), "--output-root", tmp_path).returncode == 0
+    for rung in RUNGS:
+        first = summary_of(runs["int8"]).experiments[rung].kernels
+        assert summary_of(RunDirectory(tmp_path)).experiments[rung].kernels == first
+
+
+def test_emulated_time_is_never_shown_as_latency(runs: dict[str, RunDirectory], toy: Toy) -> None:
+    run = runs["fp16"]
+    manifest, summary = run.manifest(), summary_of(run)
+    assert (manifest.timing, summary.timing) == ("emulated", "emulated")
+    assert summary.comparisons == []
+    assert summary.metrics is not None and summary.metrics.comparisons == []
+    for name, experiment in summary.experiments.items():
+        assert summary.metrics.experiments[name].latency is None
+        assert experiment.breakdown.execute_ms == 0
+        assert all(entry.ms == 0 for entry in experiment.breakdown.instances)
+        assert experiment.advice == []
+    assert not list(run.path.glob("*/*.csv")) and not list(run.path.glob("*/*_robust_stats.json"))
+    shown = kit("analyze", run.path).stdout
+    assert " ms" not in shown and "faster" not in shown
+    assert " ms" not in next(run.path.glob("*_pipeline_summary.md")).read_text()
+    for side in ("emulator_neon", "emulator_sme2"):
+        refused = kit("compare", f"{run.path}:{side}", f"{run.path}:emulator_sme2")
+        assert refused.returncode == 2
+        assert "emulated" in refused.stderr
+    assert kit("validate", "--results", run.path).returncode == 0
+
+
+def test_the_run_directory_has_the_kernel_files(runs: dict[str, RunDirectory]) -> None:
+    for run in runs.values():
+        view = (run.path / "kernel_view.md").read_text()
+        assert "why not SME2" in view
+        data = json.loads((run.path / "kernels.json").read_text())
+        assert set(data["experiments"]) == set(RUNGS)
+
+
+def test_outputs_that_part_are_an_error_that_names_a_suspect(runs: dict[str, RunDirectory]) -> None:
+    summary = summary_of(runs["fp32"])
+    assert summary.metrics is not None
+    between = [x for x in summary.metrics.agreements if x.right == "emulator_sme2"]
+    wrong = [msgspec.structs.replace(x, max_abs_error=x.max_abs_reference, verdict="differs") for x in between]
+    broken = msgspec.structs.replace(summary, metrics=msgspec.structs.replace(summary.metrics, agreements=wrong))
+    with pytest.raises(RunError) as caught:
+        verify_outputs(broken)
+    assert "Convolution (NHWC, PF32) IGEMM #1" in caught.value.hint
+
+
+def test_no_emulator_is_one_message_with_its_fix(toy: Toy, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("c++", "g++", "as", "ld", "env", "aarch64-linux-gnu-g++"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    done = kit("kernels", toy("fp32"), "--output-root", tmp_path / "out", env={"PATH": str(tools)})
+    assert done.returncode == 3
+    assert "qemu-aarch64 is not in PATH" in done.stderr
+    assert "install_emulator.sh" in done.stderr
+
+
+def test_an_old_emulator_shows_what_it_can_and_says_what_it_cannot(toy: Toy, tmp_path: Path) -> None:
+    """A QEMU of Debian 12's age: it knows neither SME2 nor, asked this way, SME."""
+    real = shutil.which("qemu-aarch64")
+    old = tmp_path / "bin" / "qemu-aarch64"
+    old.parent.mkdir()
+    old.write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then echo "qemu-aarch64 version 7.2.22"; exit; fi\n'
+        f'shift 2\nexec {real} -cpu max,sme=off "$@"\n'
+    )
+    old.chmod(0o755)
+    environment = {"PATH": f"{old.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = kit("kernels", toy("int8"), "--output-root", tmp_path / "out", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "does not show sme1 and sme2" in done.stdout
+    assert "SME2 runs 0 of 8" in done.stdout
+    checks = {check["what"]: check for check in json.loads(kit("doctor", "--json", env=environment).stdout)}
+    assert not checks["emulator"]["ok"]
+    assert "install_emulator.sh" in checks["emulator"]["fix"]
+
+
+@pytest.mark.skipif(
+    host_target().name == "linux-aarch64", reason="hardware: this machine's own compiler is the Arm one"
+)
+def test_no_cross_compiler_is_one_message_with_its_fix(toy: Toy, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("c++", "g++", "as", "ld", "qemu-aarch64"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    done = kit("kernels", toy("fp32"), env={"PATH": str(tools)}, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "no compiler for linux-aarch64" in done.stderr
+
+
+def test_without_a_network_the_other_wheel_is_an_error_and_nothing_half_done_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(SetupError, match="could not be fetched"):
+        fetched_sdk("macosx_14_0_arm64", "1.5.1")
+    assert list((tmp_path / "sdk").iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["no zip", "bad checksum", "nothing inside"])
+def test_a_damaged_wheel_is_never_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str) -> None:
+    import zipfile
+
+    links = tmp_path / "links"
+    links.mkdir()
+    version = f"{sys.version_info.major}{sys.version_info.minor}"
+    wheel = links / f"executorch-1.5.1-cp{version}-cp{version}-macosx_14_0_arm64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(
+            "executorch-1.5.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: executorch\nVersion: 1.5.1\n"
+        )
+        archive.writestr("executorch-1.5.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n")
+        archive.writestr("executorch-1.5.1.dist-info/RECORD", "")
+        if damage != "nothing inside":
+            archive.writestr("executorch/lib/libexecutorch_backend_xnnpack.dylib", b"A" * 1000)
+    data = wheel.read_bytes()
+    wheel.write_bytes(
+        {"no zip": data[: len(data) // 3], "bad checksum": data.replace(b"A" * 1000, b"B" * 1000)}.get(damage, data)
+    )
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
+    with pytest.raises(SetupError) as caught:
+        fetched_sdk("macosx_14_0_arm64", "1.5.1")
+    assert caught.value.hint
+    assert list((tmp_path / "sdk").iterdir()) == []
+
+
+def test_logs_of_a_users_trace_runner_are_read(tmp_path: Path) -> None:
+    on = tmp_path / "on.log"
+    on.write_text(
+        "Debug (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'\n"
+        "I 00:00 Using dwconv microkernel 'xnn_f32_dwconv_minmax_ukernel_9p4c__neonfma'\n"
+        * 2
+        + "calling kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa\n"
+    )
+    off = tmp_path / "off.log"
+    off.write_text("Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_6x8__neonfma'\n")
+    tools = ROOT / "model_profiling" / "tools"
+    done = subprocess.run(
+        [sys.executable, tools / "xnntrace_to_kernels.py", on], capture_output=True, text=True, check=True
+    )
+    kernels = {entry["kernel"]: entry for entry in json.loads(done.stdout)["kernels"]}
+    assert kernels["xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"]["instructions"] == "sme2"
+    assert kernels["xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"]["count"] == 2
+    assert kernels["xnn_f32_dwconv_minmax_ukernel_9p4c__neonfma"]["instructions"] == "neonfma"
+    assert kernels["kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"]["instructions"] == "sme2"
+    view = subprocess.run(
+        [sys.executable, tools / "generate_kernel_view.py", on, off], capture_output=True, text=True, check=True
+    )
+    assert "neonsme2" in view.stdout and "| on | off |" in view.stdout
+    (tmp_path / "none.log").write_text("nothing here")
+    none = subprocess.run(
+        [sys.executable, tools / "xnntrace_to_kernels.py", tmp_path / "none.log"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert none.returncode == 2 and "names no kernels" in none.stderr
+
+
+def test_a_trace_run_on_this_machine_says_what_evidence_there_is(toy: Toy, tmp_path: Path) -> None:
+    config = tmp_path / "c.json"
+    experiments = [{"name": "traced", "mode": "xnntrace", "num_runs": 1, "warmup": 0}]
+    config.write_text(
+        json.dumps({"model": str(toy("int8")), "output_root": str(tmp_path / "out"), "experiments": experiments})
+    )
+    done = kit("run", "--config", config)
+    assert done.returncode == 0, done.stderr
+    record = RunDirectory(tmp_path / "out").manifest().experiments["traced"]
+    assert record.latency_source == "none"
+    if host_target().arch == "aarch64":
+        assert coverage_of(RunDirectory(tmp_path / "out"), "traced").eligible == 8
+    else:
+        assert any("no KleidiAI kernels" in note for note in record.notes)
+
+
+def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
+    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path
+) -> None:
+    done = kit("forecast", measured_run, runs["fp16"].path, "--speedup", 4, "--json")
+    assert done.returncode == 0, done.stderr
+    (forecast,) = json.loads(done.stdout)
+    assert (forecast["label"], forecast["eligible"], forecast["on_sme2"]) == ("prediction", 8, 6)
+    assert any("not Arm" in note for note in forecast["notes"]) == (host_target() != TARGETS["linux-aarch64"])
+    (prediction,), now = forecast["predictions"], forecast["now"]
+    saved = forecast["on_sme2_ms"] * 3 / 4
+    assert prediction["predicted_ms"] == pytest.approx(now["execute_ms"] - saved)
+    assert prediction["shares"]["Data Movement"] > now["shares"]["Data Movement"]
+    kept = prediction["shares"]["Data Movement"] * prediction["predicted_ms"]
+    assert kept == pytest.approx(now["shares"]["Data Movement"] * now["execute_ms"])
+    reasons = {entry["kind"]: entry["why_not"] for entry in forecast["left"]}
+    assert "KleidiAI has no SME2 kernel" in reasons["depthwise"] and reasons["transpose"] == ""
+
+    copy = tmp_path / "run"
+    shutil.copytree(measured_run, copy)
+    done = kit("report", copy, "--forecast", runs["fp16"].path, "--html")
+    assert done.returncode == 0, done.stderr
+    for name in ("report.md", "report.html"):
+        assert "With SME2 (predicted)" in (copy / name).read_text()
+    assert (copy / "report_charts" / "forecast.png").is_file()
+
+
+def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
+    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path
+) -> None:
+    def refused(*arguments: object) -> str:
+        done = kit("forecast", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        return done.stderr
+
+    emulated = runs["fp16"].path
+    assert "is emulated and has no times" in refused(emulated, emulated)
+    assert "uses SME2" in refused(measured_run, measured_run)
+    assert "a speedup of 0" in refused(measured_run, emulated, "--speedup", 0)
+    other = tmp_path / "other.py"
+    other.write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
+    )
+    assert kit("export", f"{other}:Net", "--input-shape", "1,8", "--outdir", tmp_path / "net").returncode == 0
+    assert kit("run", tmp_path / "net/net_xnnpack_fp32.pte", "--output-root", tmp_path / "one").returncode == 0
+    assert "different models" in refused(tmp_path / "one", emulated)

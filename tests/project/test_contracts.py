@@ -1,0 +1,142 @@
+"""What other programs rely on: every JSON file has a kind, a version and a schema, and is what the schema says."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from model_profiling.analysis.agreement import agreement_of
+from model_profiling.analysis.finding import Finding
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.whatif import saving
+from model_profiling.errors import InputError
+from model_profiling.files import read_json
+from model_profiling.report import numbers
+from model_profiling.report.words import agreement_sentence
+from model_profiling.run_directory import Manifest, RunDirectory, Samples
+from model_profiling.schemas.contracts import CONTRACTS, Contract, json_schema
+from tests.conftest import ROOT, kit
+from tests.helpers.contract_check import SCHEMAS, check, check_files, check_printed
+from tests.tune.test_tune import breakdown
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+IN_A_RUN = {"manifest", "samples", "metrics", "analysis_summary", "robust_stats", "pipeline_summary", "derived"}
+
+
+def kinds(contract: Contract) -> str:
+    return contract.kind
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of an earlier kit, which wrote neither kind nor version, analysed by this one."""
+    copy = tmp_path_factory.mktemp("contracts") / "run"
+    shutil.copytree(KNOWN_GOOD, copy)
+    done = kit("analyze", copy, "--json")
+    assert done.returncode == 0, done.stderr
+    check_printed("analysis_summary", json.loads(done.stdout))
+    return copy
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=kinds)
+def test_the_schemas_that_ship_are_those_of_the_types(contract: Contract) -> None:
+    shipped = json.loads((SCHEMAS / contract.file_name).read_text())
+    assert shipped == json.loads(msgspec.json.encode(json_schema(contract))), "run `make schema`"
+
+
+def test_no_schema_is_left_that_nobody_makes_and_none_is_without_its_line_in_the_docs() -> None:
+    assert {path.name for path in SCHEMAS.glob("*.json")} >= {contract.file_name for contract in CONTRACTS}
+    page = (ROOT / "docs" / "contracts.md").read_text()
+    for contract in CONTRACTS:
+        (line,) = [line for line in page.splitlines() if contract.file_name in line]
+        assert f"`{contract.kind}`" in line and all(name.replace("*", "") in line for name in contract.names)
+
+
+def test_files_that_an_earlier_kit_wrote_are_of_version_1(again: Path) -> None:
+    assert check_files(KNOWN_GOOD, strict=False) == IN_A_RUN - {"derived"}
+    assert read_json(KNOWN_GOOD / "metrics.json", Metrics, "metrics").schema == 1
+    manifest = RunDirectory(KNOWN_GOOD).manifest()
+    assert all(RunDirectory(KNOWN_GOOD).samples(manifest, name).timed for name in manifest.experiments)
+    # Measurements stay as they were written; what derives from them is written anew, with kind and version.
+    for path in [*again.glob("*.json"), *again.glob("*/*_robust_stats.json")]:
+        if path.name != "manifest.json":
+            data = json.loads(path.read_text())
+            assert data["kind"] and data["schema"] == 1, path
+
+
+def test_every_file_of_a_run_and_an_export_is_what_its_schema_says(measured_run: Path, exported: Any) -> None:
+    assert check_files(measured_run) == IN_A_RUN
+    assert check_files(exported["fp16"].paths.directory) == {"export_meta"}
+
+
+def test_a_comparison_is_printed_as_its_schema_says(again: Path) -> None:
+    (name, *_) = [path.name for path in again.iterdir() if path.is_dir()]
+    pairs = json.loads(kit("compare", f"{again}:{name}", f"{again}:{name}", "--json").stdout)
+    assert len(pairs) == 1
+    check_printed("comparison", pairs[0])
+
+
+def test_a_schema_accepts_a_field_of_tomorrow_and_refuses_what_changed_its_meaning(again: Path) -> None:
+    contract = next(c for c in CONTRACTS if c.type is Metrics)
+    data = json.loads((again / "metrics.json").read_text())
+    check(contract, data | {"added_later": 1}, strict=False)
+    changes: list[dict[str, Any]] = [{"schema": 2}, {"kind": "manifest"}, {"experiments": []}]
+    first = next(iter(data["experiments"]))
+    changes += [{"experiments": {first: data["experiments"][first] | {"status": "fine"}}}]
+    for change in changes:
+        with pytest.raises(AssertionError):
+            check(contract, data | change, strict=False)
+
+
+def test_states_are_enumerations_in_the_schemas() -> None:
+    """A field that names a state lists its values, wherever it is."""
+    states = {"status", "mode", "timing", "where", "verdict", "latency_source", "level", "category", "rule", "label"}
+    free = {("Manifest", "label")}  # what the user calls a run
+    for contract in CONTRACTS:
+        for name, definition in json_schema(contract)["$defs"].items():
+            for field, shape in definition.get("properties", {}).items():
+                if field in states and (name, field) not in free:
+                    assert "enum" in shape or "$ref" in shape, f"{contract.kind}: {name}.{field} is {shape}"
+
+
+@pytest.mark.parametrize("contract", [c for c in CONTRACTS if c.names], ids=kinds)
+def test_a_newer_version_of_any_file_says_so(contract: Contract, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps({"kind": contract.kind, "schema": contract.version + 1, "anything": []}))
+    with pytest.raises(InputError, match=f"with schema {contract.version + 1}") as caught:
+        read_json(path, contract.type, contract.kind)
+    assert "pip install --upgrade" in caught.value.hint
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "samples.json"
+    path.write_bytes(msgspec.json.encode(Samples([], [])))
+    with pytest.raises(InputError, match="kind"):
+        read_json(path, Manifest, "manifest")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("whose", ["ours", "theirs", "both"])
+def test_outputs_that_are_no_numbers_are_written_so_that_they_can_be_read(bad: float, whose: str) -> None:
+    good, broken = np.ones(8), np.full(8, bad)
+    ours, theirs = (broken if whose in (side, "both") else good for side in ("ours", "theirs"))
+    agreement = agreement_of("on", [ours], "eager", [theirs], "fp32")
+    assert agreement is not None
+    metrics = Metrics("m", "linux", {}, [], [agreement])
+    text = msgspec.json.encode(metrics)
+    assert msgspec.json.decode(text, type=Metrics) == metrics
+    check_printed("metrics", json.loads(text))
+    assert not re.search(r"\b(nan|inf|None)\b", agreement_sentence(agreement))
+
+
+def test_a_finding_that_claims_all_the_time_has_no_gain_that_json_cannot_hold() -> None:
+    whole = breakdown()
+    gain = saving(whole, whole.execute_ms)
+    assert gain is None and numbers.gain(gain) == "over 10x"
+    finding = msgspec.structs.fields(Finding)
+    assert msgspec.json.decode(b"null", type=next(f.type for f in finding if f.name == "gain")) is None

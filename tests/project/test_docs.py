@@ -1,0 +1,135 @@
+"""The documentation is executed: every command block that can run here, in order, in a fresh workspace.
+
+`make test` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model_profiling.cli.main import COMMANDS
+from tests.conftest import ROOT, needs
+from tests.helpers.doc_blocks import DOCUMENTS, WORDS, Block, blocks
+
+ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
+
+
+def test_every_block_is_marked_with_a_word_that_means_something() -> None:
+    for block in blocks():
+        assert block.word in ("", *WORDS), f"{block.name}: {block.word}"
+    assert len([block for block in blocks() if not block.word]) > 30
+
+
+@pytest.mark.parametrize("block", [block for block in blocks() if block.word], ids=lambda block: block.name)
+def test_a_block_that_cannot_run_here_parses(block: Block) -> None:
+    subprocess.run(["bash", "-n"], input=block.script, text=True, check=True)
+
+
+def test_no_document_hides_commands_from_us() -> None:
+    """Shell written under another name would not be run."""
+    for document in DOCUMENTS:
+        assert not re.search(r"^ *```(sh|shell|console|zsh)\b", document.read_text(), re.MULTILINE), document
+
+
+def test_all_documents_are_listed() -> None:
+    written = {*(ROOT / "docs").glob("*.md"), *(ROOT / "agent_skill_ml_profiling").glob("*.md"), ROOT / "README.md"}
+    assert written <= set(DOCUMENTS)
+
+
+def test_the_page_of_all_commands_has_all() -> None:
+    page = (ROOT / "model_profiling" / "pipeline_commands.md").read_text()
+    for name in COMMANDS:
+        assert f"| `sme2-kit {name}` |" in page
+    for script in re.findall(r"`((?:scripts|export)/[a-z_]+\.(?:py|sh))`", page):
+        assert (ROOT / "model_profiling" / script).is_file(), script
+
+
+def test_the_table_of_where_things_are_names_what_exists() -> None:
+    rows = re.findall(r"^\|[^|]+\|([^|]+)\|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    paths = [text for row in rows for text in re.findall(r"`([^`\s]+)`", row) if "/" in text or "." in text]
+    assert len(paths) > 40
+    for path in paths:
+        assert (ROOT / path).exists() or (ROOT / "model_profiling" / path).exists(), path
+
+
+def test_links_between_files_of_the_repository_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+            assert "://" in target or (document.parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    needs(_has_mkdocs(), "mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "site" / "04-agent-skills.html").read_text()
+    assert "skills/01_setup_workspace.html" in page
+    assert "```" not in re.sub(r"<[^>]+>", "", page), "a block was not recognised"
+
+
+def _has_mkdocs() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("mkdocs") is not None
+
+
+def test_no_page_of_ours_names_a_machine_or_a_host() -> None:
+    for document in DOCUMENTS:
+        text = document.read_text()
+        assert not re.search(r"(?<![\w.~$])/(home|work|root|Users)/", text), document
+        assert "http" not in text, document
+
+
+def test_what_users_read_has_the_words_of_the_field() -> None:
+    """Inventions that stood where perf, pyperf and benchstat have a word; comments may say what they like."""
+    ours = re.compile(
+        r"surely (slower|faster)|would not show|there already, from|for lack of|is no assumption|\bmood\b|words before"
+        r"|unharmed|\bmends?\b|to its left|(goes|gone|going) on\b|for want of|took the processor away|unknown age"
+    )
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]}
+    for path in [*(ROOT / "model_profiling").rglob("*.py"), *(ROOT / "sme2_kit").rglob("*.py")]:
+        texts[str(path.relative_to(ROOT))] = "\n".join(_strings(ast.parse(path.read_text())))
+    found = [f"{name}: {match[0]}" for name, text in texts.items() for match in ours.finditer(text)]
+    assert not found
+
+
+def _strings(tree: ast.Module) -> Iterator[str]:
+    """The text of a module that is not a docstring."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    """Each message is words the code says, up to its first placeholder."""
+    source = "\n".join(
+        path.read_text()
+        for pattern in ("*.py", "*.cpp", "*.h")
+        for package in ("model_profiling", "sme2_kit")
+        for path in (ROOT / package).rglob(pattern)
+        if "out_" not in str(path)
+    )
+    flat = re.sub(r'"\s*\n\s*f?"', "", source)
+    table = (ROOT / "docs" / "troubleshooting.md").read_text()
+    # Said by torch, and put together from what msgspec says.
+    others = {"operator torchvision::nms does not exist", "config …: there is an unknown field"}
+    for message in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE):
+        if message in others:
+            continue
+        words = max((part.strip(" '") for part in message.split("…")), key=len)
+        assert words in flat, f"no error says {words!r}"

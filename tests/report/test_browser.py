@@ -1,0 +1,234 @@
+"""The page as a reader meets it: in a real browser, from a disk, without a network."""
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.whatif import predict
+from model_profiling.files import read_json
+from model_profiling.run_directory import Manifest
+from sme2_kit import Run
+from tests.conftest import needs
+from tests.helpers.chromium import BINARY, Tab, chromium
+from tests.helpers.run_forge import forge_run
+
+HOSTILE = "<img src=x onerror=window.taken=1>"
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    needs(BINARY is not None, "chromium")
+    needs(importlib.util.find_spec("websocket") is not None, "websocket-client")
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(measured_run: Path) -> Path:
+    return Run.open(measured_run).report(measured_run / "report.html")[-1]
+
+
+@pytest.fixture
+def opened(tab: Tab, page: Path) -> Tab:
+    tab.requests.clear()
+    tab.errors.clear()
+    tab.open(page)
+    return tab
+
+
+@pytest.fixture(scope="module")
+def summary(measured_run: Path, page: Path) -> AnalysisSummary:
+    return read_json(page.with_name("analysis_summary.json"), AnalysisSummary, "analysis")
+
+
+OPERATORS = '[data-table="operators"]'
+
+
+def shown_rows(tab: Tab) -> list[dict[str, Any]]:
+    """The rows one can see, each cell with its text and exact value."""
+    script = f"""[...document.querySelectorAll('{OPERATORS} tbody tr')].filter((row) => !row.hidden).map((row) =>
+        [...row.cells].map((cell) => [cell.textContent, cell.dataset.value ?? null]))"""
+    headers = tab.value(f"[...document.querySelectorAll('{OPERATORS} th')].map((cell) => cell.textContent)")
+    return [dict(zip(headers, row, strict=True)) for row in tab.value(script)]
+
+
+def test_the_page_opens_from_disk_without_errors_and_asks_for_nothing_else(opened: Tab, page: Path) -> None:
+    assert opened.value("document.title") == opened.value("document.querySelector('h1').textContent") != ""
+    assert opened.requests == [page.resolve().as_uri()]
+    assert opened.errors == []
+    assert opened.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_no_script_but_the_pages_own_can_run_and_nothing_can_be_fetched(opened: Tab) -> None:
+    refused = """(tried) => new Promise((done) => {
+        document.addEventListener("securitypolicyviolation", (event) => done(event.effectiveDirective), { once: true });
+        setTimeout(() => done("allowed"), 5000); tried(); })"""
+    script = "Object.assign(document.createElement('script'), { textContent: 'window.taken = 1' })"
+    assert opened.value(f"({refused})(() => document.body.append({script}))").startswith("script-src")
+    assert opened.value("window.taken ?? null") is None
+    assert opened.value(f"({refused})(() => fetch('https://example.org/').catch(() => 0))") == "connect-src"
+
+
+def test_sorting_by_a_column_orders_the_exact_values_both_ways(opened: Tab, summary: AnalysisSummary) -> None:
+    comparison = summary.comparisons[0]
+    expected = sorted((entry.change.after_ms for entry in comparison.operators), reverse=True)
+    columns = opened.value(f"[...document.querySelectorAll('{OPERATORS} th')].map((cell) => cell.textContent)")
+    place = 2
+    for values in (expected, expected[::-1]):
+        opened.value(f"document.querySelectorAll('{OPERATORS} th button')[{place}].click()")
+        rows = shown_rows(opened)
+        assert [float(row[columns[place]][1]) for row in rows] == values
+    direction = f"document.querySelectorAll('{OPERATORS} th')[{place}].getAttribute('aria-sort')"
+    assert opened.value(direction) == "ascending"
+
+
+def test_sorting_and_filtering_work_with_the_keyboard_alone(opened: Tab, summary: AnalysisSummary) -> None:
+    opened.value(f"document.querySelector('{OPERATORS} .filter').focus()")
+    opened.write("transpose")
+    expected = [x for x in summary.comparisons[0].operators if "transpose" in (x.after + x.kind).lower()]
+    assert {row["operator"][0] for row in shown_rows(opened)} == {
+        x.after or f"{x.before} (only before)" for x in expected
+    }
+    assert opened.value(f"document.querySelector('{OPERATORS} .count').textContent").startswith(f"{len(expected)} of ")
+    opened.value(f"document.querySelector('{OPERATORS} th button').focus()")
+    opened.press("Enter")
+    names = [row["operator"][0].lower() for row in shown_rows(opened)]
+    assert names == sorted(names)
+
+
+def test_the_category_filter_shows_that_category_only(opened: Tab, summary: AnalysisSummary) -> None:
+    opened.value(f"""(() => {{ const choice = document.querySelector('{OPERATORS} .category');
+        choice.value = "GEMM"; choice.dispatchEvent(new Event("change")); }})()""")
+    rows = shown_rows(opened)
+    assert {row["category"][0] for row in rows} == {"GEMM"}
+    assert len(rows) == sum(entry.category == "GEMM" for entry in summary.comparisons[0].operators)
+
+
+def test_every_row_of_the_operator_table_holds_the_analysis_own_numbers(opened: Tab, summary: AnalysisSummary) -> None:
+    rows = shown_rows(opened)
+    comparison = summary.comparisons[0]
+    assert len(rows) == len(comparison.operators)
+    for row, entry in zip(rows, comparison.operators, strict=True):
+        exact = [float(value) for _, value in row.values() if value]
+        change = entry.change
+        values = (change.before_ms, change.after_ms, change.ratio, change.low, change.after_share)
+        assert exact == [value for value in values if value is not None]
+
+
+def test_what_if_predicts_what_the_analysis_predicts(opened: Tab, summary: AnalysisSummary) -> None:
+    name = opened.value("document.querySelector('#whatif .experiment').value")
+    speedups = {"CONV": 3.0, "Data Movement": 2.5}
+    for category, speedup in speedups.items():
+        opened.value(f"""(() => {{ const input = document.querySelector('#whatif input[data-category="{category}"]');
+            input.value = {speedup}; input.dispatchEvent(new Event("input")); }})()""")
+    expected = predict(summary.experiments[name].breakdown, speedups)
+    outcome = opened.value("({...document.querySelector('#whatif .outcome').dataset})")
+    assert float(outcome["ms"]) == pytest.approx(expected.predicted_ms, rel=1e-9)
+    assert float(outcome["ratio"]) == pytest.approx(expected.ratio, rel=1e-9)
+    assert outcome["next"] == expected.next_bottleneck
+    shares = opened.value("""Object.fromEntries([...[...document.querySelectorAll('#whatif .bar')].at(-1).children]
+        .map((part) => [part.dataset.category, Number(part.dataset.share)]))""")
+    assert shares == pytest.approx(expected.shares, rel=1e-9)
+    text = opened.value("document.querySelector('#whatif .outcome').textContent")
+    assert f"{expected.predicted_ms:.3f} ms" in text and f"{expected.ratio:.2f}x" in text
+
+
+def test_a_slider_moves_with_the_arrow_keys(opened: Tab) -> None:
+    before = float(opened.value("document.querySelector('#whatif .outcome').dataset.ms"))
+    opened.value("document.querySelector('#whatif input').focus()")
+    for _ in range(10):
+        opened.press("ArrowRight")
+    assert float(opened.value("document.querySelector('#whatif .outcome').dataset.ms")) < before
+
+
+def test_the_timeline_draws_every_operator_where_it_ran(opened: Tab, summary: AnalysisSummary) -> None:
+    for name, experiment in summary.experiments.items():
+        script = f"""[...document.querySelectorAll('#timeline rect')].filter((rect) =>
+            rect.dataset.experiment === {json.dumps(name)}).map((rect) => [Number(rect.dataset.row),
+            Number(rect.dataset.start), Number(rect.dataset.duration), rect.querySelector('title').textContent,
+            Number(rect.getAttribute('x')), rect.getBoundingClientRect().width])"""
+        drawn = {row: rest for row, *rest in opened.value(script)}
+        assert sorted(drawn) == list(range(len(experiment.breakdown.instances)))
+        operators = [(row, e) for row, e in enumerate(experiment.breakdown.instances) if e.where != "runtime"]
+        for row, entry in operators:
+            assert drawn[row][2].startswith(f"{entry.name} ({entry.category}, {entry.where}) in {name}: ")
+        starts = [drawn[row][0] for row, _ in operators]
+        assert starts == sorted(starts)
+        total = sum(drawn[row][1] for row, _ in operators) / 1000
+        whole = sum(entry.ms for _, entry in operators)
+        assert total == pytest.approx(whole, rel=0.5), "one execution is like the typical ones"
+
+
+def test_the_timeline_zooms_and_moves_by_button_and_by_key(opened: Tab) -> None:
+    view = "(({ start, end }) => [Number(start), Number(end)])(document.querySelector('#timeline .canvas').dataset)"
+    widest = """[...document.querySelectorAll('#timeline rect')].map((rect) =>
+        [Number(rect.getAttribute('width')), rect.dataset.experiment + rect.dataset.row])"""
+    start, end = opened.value(view)
+    widths = {key: width for width, key in opened.value(widest)}
+    opened.value("document.querySelector('#timeline [data-do=in]').click()")
+    closer = opened.value(view)
+    assert closer[1] - closer[0] == pytest.approx((end - start) / 2)
+    grown = [(width, widths[key]) for width, key in opened.value(widest) if widths[key] > 20]
+    assert grown and all(new == pytest.approx(2 * old, abs=1.5) for new, old in grown)
+    opened.value("document.querySelector('#timeline .canvas').focus()")
+    opened.press("ArrowRight")
+    assert opened.value(view)[0] > closer[0]
+    opened.press("0")
+    assert opened.value(view) == [start, end]
+    opened.press("n")
+    assert "% of this execution" in opened.value("document.querySelector('#timeline .detail').textContent")
+
+
+def test_dark_and_light_are_one_click_apart_and_print_is_light(opened: Tab) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    first = opened.value(paper)
+    opened.value("document.getElementById('theme').click()")
+    assert opened.value(paper) != first
+    opened.call("Emulation.setEmulatedMedia", media="print")
+    assert opened.value(paper) == "rgb(255, 255, 255)"
+    assert opened.value(f"getComputedStyle(document.querySelector('{OPERATORS} .scroll')).maxHeight") == "none"
+    opened.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_phone_gets_pictures_of_its_own_and_no_sideways_scrolling(tab: Tab, page: Path) -> None:
+    tab.open(page, width=360, height=740)
+    assert tab.value("document.documentElement.scrollWidth") <= 360
+    assert tab.value("getComputedStyle(document.querySelector('figure .wide')).display") == "none"
+    smallest = tab.value("""Math.min(...[...document.querySelectorAll('figure .narrow svg')].map((svg) =>
+        11 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))""")
+    assert smallest >= 9, "letters in pictures can be read"
+
+
+def test_a_window_of_1100_pixels_shows_all_of_the_latency(opened: Tab) -> None:
+    hidden = """[...document.querySelectorAll('#latency .scroll')].map((box) => box.scrollWidth - box.clientWidth)"""
+    assert opened.value(hidden) == [0, 0]
+
+
+def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, tmp_path: Path) -> None:
+    def rename(name: str) -> str:
+        return name.replace("Convolution (NHWC", f"{HOSTILE}</script><b> (NHWC") if "Convolution" in name else name
+
+    def change(manifest: Manifest) -> None:
+        import msgspec
+
+        manifest.model = msgspec.structs.replace(manifest.model, stem=HOSTILE)
+        manifest.environment["cpu"] = HOSTILE
+
+    directory = forge_run(measured_run, tmp_path / "run", rename=rename, change=change)
+    written = Run.open(directory).report(html=True)
+    tab.errors.clear()
+    tab.open(written[-1])
+    assert tab.errors == []
+    assert tab.value("window.taken ?? null") is None
+    assert tab.value("document.querySelectorAll('img, main b').length") == 0
+    assert tab.value("document.querySelector('h1').textContent").startswith(HOSTILE)
+    assert any(HOSTILE in row["operator"][0] for row in shown_rows(tab))
+    assert HOSTILE in tab.value("document.querySelector('figure[data-chart=operators] svg').textContent")
+    assert HOSTILE in tab.value("[...document.querySelectorAll('#timeline title')].map((t) => t.textContent).join()")
+    markdown = (directory / "report.md").read_text()
+    assert "<img" not in markdown.replace("\\<img", "")

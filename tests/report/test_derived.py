@@ -1,0 +1,354 @@
+"""Derived files are of the run as it is now: `run` renews or removes what it outdates, `validate` notices the rest."""
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling import derived
+from model_profiling.analysis.staleness import Ages, ages, copy_problem
+from model_profiling.artifacts import CATEGORIES, DERIVED
+from model_profiling.cli.tools import main as tool
+from model_profiling.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
+from model_profiling.report import combined, report_files
+from model_profiling.report.drawing import Artist
+from model_profiling.run_directory import RunDirectory
+from sme2_kit import Run
+from tests.conftest import kit
+
+KNOWN_GOOD = Path(__file__).parents[1] / "data" / "known_good_run"
+REPORTS = {"report.md", "report.html", "trace.json", "shift.png", "report_charts/shift.svg", "report_charts/shift.png"}
+
+
+@pytest.fixture(scope="module")
+def artist() -> Iterator[Artist]:
+    with Artist() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def reported(artist: Artist, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory with every derived file the kit writes into one."""
+    run = tmp_path_factory.mktemp("derived") / "run"
+    shutil.copytree(KNOWN_GOOD, run)
+    opened = Run.open(run)
+    report_files.write_report(opened, artist, run / "report.md", page=True)
+    report_files.write_picture(opened, artist, "shift", run / "shift.png", "light", 400)
+    return run
+
+
+@pytest.fixture
+def directory(reported: Path, tmp_path: Path) -> RunDirectory:
+    """The same, to be changed by one test."""
+    return RunDirectory(Path(shutil.copytree(reported, tmp_path / "run")))
+
+
+def index_of(directory: RunDirectory) -> DerivedIndex:
+    index = read_index(directory)
+    assert index is not None
+    return index
+
+
+def change_run(directory: RunDirectory, change: Callable[[dict[str, Any]], object] | None = None) -> None:
+    """What another run does: other records in the manifest."""
+    manifest = json.loads(directory.manifest_path.read_text())
+    (change or (lambda m: next(iter(m["experiments"].values())).update(started="2001-01-01T00:00:00+00:00")))(manifest)
+    directory.manifest_path.write_text(json.dumps(manifest))
+
+
+def test_a_fresh_directory_is_listed_whole_and_has_nothing_stale(directory: RunDirectory) -> None:
+    assert ages(directory) == Ages()
+    listed = set(index_of(directory).files)
+    made = {path.relative_to(directory.path).as_posix() for path in directory.path.rglob("*") if path.is_file()}
+    sources = {f"{name}/{file}" for name, r in directory.manifest().experiments.items() for file in r.files}
+    assert listed == made - sources - {"manifest.json", DERIVED}
+    assert listed >= REPORTS
+
+
+def test_every_derived_file_carries_what_it_was_made_from(directory: RunDirectory) -> None:
+    current = fingerprint(directory)
+    for name in index_of(directory).files:
+        assert stamps(directory.path / name) == (set() if name.endswith(".csv") else {current}), name
+    assert f"made from sources {current}; the command" in (directory.path / "report.md").read_text()
+
+
+def test_every_derived_file_that_is_older_than_its_run_is_noticed(directory: RunDirectory) -> None:
+    """Restore each one alone, as it was before another run, with or without its record."""
+    earlier = {name: (directory.path / name).read_bytes() for name in index_of(directory).files}
+    change_run(directory)
+    Run.open(directory.path).save()
+    renewed = {name: (directory.path / name).read_bytes() for name in index_of(directory).files}
+    assert ages(directory) == Ages()
+    for name, data in earlier.items():
+        path = directory.path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        if renewed.get(name) != data:  # a table may be the same again
+            (problem,) = ages(directory).stale if name != "shift.png" else [copy_problem(directory, path)]
+            assert name in problem
+        if name in renewed:
+            path.write_bytes(renewed[name])
+        else:
+            path.unlink()
+    assert ages(directory) == Ages()
+
+
+def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) -> None:
+    for name, entry in index_of(directory).files.items():
+        path = directory.path / name
+        whole = path.read_bytes()
+        path.write_bytes(whole + b" ")
+        (problem,) = ages(directory).stale
+        command = entry.renew.replace("{dir}", str(directory.path))
+        assert problem == f"{name} was changed after it was written; `{command}` writes it again"
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.update(status="failed"),
+        lambda manifest: manifest.update(compare_pairs=[]),
+        lambda manifest: manifest["model"].update(sha256="0" * 64),
+        lambda manifest: manifest["experiments"].popitem(),
+        lambda manifest: manifest["schedules"].clear(),
+        lambda manifest: next(iter(manifest["experiments"].values())).update(notes=["hot"]),
+    ],
+)
+def test_a_run_that_was_killed_before_it_wrote_results_leaves_all_of_them_stale(
+    change: Callable[[dict[str, Any]], object], directory: RunDirectory
+) -> None:
+    change_run(directory, change)
+    found = ages(directory).stale
+    assert len(found) == len(index_of(directory).files)
+    assert all("made from an earlier state of this run" in problem for problem in found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.update(updated="2099-01-01T00:00:00+00:00"),
+        lambda manifest: manifest["config"].update(command="sme2-kit run again"),
+        lambda manifest: manifest["environment"].update(load_1m_5m_15m=[9.0, 9.0, 9.0]),
+        lambda manifest: manifest["model"].update(path="moved/elsewhere.pte"),
+    ],
+)
+def test_a_run_that_measured_nothing_outdates_nothing(
+    change: Callable[[dict[str, Any]], object], directory: RunDirectory
+) -> None:
+    change_run(directory, change)
+    told: list[Outdated] = []
+    told += Run.open(directory.path).save()
+    assert told == []
+    assert ages(directory) == Ages()
+    assert set(index_of(directory).files) >= REPORTS
+
+
+def test_analysing_a_changed_run_removes_its_reports_and_names_the_commands(directory: RunDirectory) -> None:
+    change_run(directory)
+    told: list[Outdated] = []
+    told += Run.open(directory.path).save()
+    gone = {entry.path.relative_to(directory.path).as_posix() for entry in told if entry.removed}
+    assert gone >= REPORTS
+    assert not any((directory.path / name).exists() for name in gone)
+    assert not (directory.path / "report_charts").exists()
+    said = notes(told)
+    assert any(note.endswith(f"sme2-kit report {directory.path} --html") for note in said)
+    assert any("shift.png" in note and "--png shift --theme light --width 400" in note for note in said)
+
+
+def test_an_edited_report_is_never_removed(directory: RunDirectory) -> None:
+    page = directory.path / "report.html"
+    page.write_text(page.read_text() + "<p>my remark</p>")
+    change_run(directory)
+    told: list[Outdated] = []
+    told += Run.open(directory.path).save()
+    assert page.read_text().endswith("<p>my remark</p>")
+    assert any("report.html was edited and is kept" in note for note in notes(told))
+    (problem,) = ages(directory).stale
+    assert "report.html is stale" in problem
+
+
+def test_other_categories_outdate_a_report_and_agree_with_themselves(directory: RunDirectory, tmp_path: Path) -> None:
+    table = tmp_path / "categories.json"
+    table.write_text('{"operators": {"mean.out": "CONV"}}')
+    told: list[Outdated] = []
+    told += Run.open(directory.path, table).save()
+    assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
+    assert ages(directory) == Ages()
+    # The table is kept with the run: what comes after says the same, until it is asked to forget.
+    table.unlink()
+    assert Run.open(directory.path).save() == [] and ages(directory) == Ages()
+    conv = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
+    Run.open(directory.path, "builtin").save()
+    assert not (directory.path / CATEGORIES).exists() and ages(directory) == Ages()
+    built_in = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
+    assert all(ours > theirs for ours, theirs in zip(conv, built_in, strict=True))
+
+
+def test_a_newer_kit_outdates_nothing_until_it_analyses(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers may differ: then a report by the older one must not stand beside them."""
+    monkeypatch.setattr(derived, "analysis_version", lambda: "99.0+newer")
+    assert ages(directory) == Ages()
+    told: list[Outdated] = []
+    told += Run.open(directory.path).save()
+    assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
+    assert ages(directory) == Ages()
+
+
+def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory: RunDirectory) -> None:
+    gone = list(directory.manifest().experiments)[-1]
+    tables = [name for name in index_of(directory).files if name.startswith(f"{gone}/")]
+    assert tables
+    change_run(directory, lambda manifest: (manifest["experiments"].pop(gone), manifest.update(compare_pairs=[])))
+    Run.open(directory.path).save()
+    assert not any((directory.path / name).exists() for name in tables)
+    assert ages(directory) == Ages()
+
+
+def test_the_record_cannot_make_the_kit_remove_a_file_elsewhere(directory: RunDirectory, tmp_path: Path) -> None:
+    outside = tmp_path / "precious.txt"
+    outside.write_bytes((directory.path / "report.md").read_bytes())
+    record = json.loads((directory.path / DERIVED).read_text())
+    record["files"] |= dict.fromkeys(("../precious.txt", str(outside)), record["files"]["report.md"])
+    (directory.path / DERIVED).write_text(json.dumps(record))
+    change_run(directory)
+    Run.open(directory.path).save()
+    assert outside.is_file()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kit": 1}', '{"kit": "", "categories": "", "files": []}'])
+def test_a_broken_record_is_a_problem_and_is_written_anew(content: str, directory: RunDirectory) -> None:
+    (directory.path / DERIVED).write_text(content)
+    (problem,) = ages(directory).stale
+    assert DERIVED in problem and "sme2-kit analyze" in problem
+    Run.open(directory.path).save()
+    assert ages(directory) == Ages()  # reports carry their fingerprint, too
+
+
+def test_without_a_record_files_are_of_unknown_age_and_the_run_is_valid() -> None:
+    done = kit("validate", "--results", KNOWN_GOOD)
+    assert done.returncode == 0, done.stdout
+    if not (KNOWN_GOOD / DERIVED).exists():
+        assert "unknown origin: analysis_summary.json" in done.stdout
+
+
+def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(directory: RunDirectory) -> None:
+    change_run(directory)
+    Run.open(directory.path).save()
+    (directory.path / "report.html").write_text("<html>from a kit that stamped nothing</html>")
+    (problem,) = ages(directory).stale
+    assert "report.html has no known origin" in problem and f"sme2-kit report {directory.path} --html" in problem
+
+
+def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist, tmp_path: Path) -> None:
+    report = tmp_path / "mail" / "mine.md"
+    written, _ = report_files.write_report(Run.open(directory.path), artist, report, page=True)
+    pictures = [report.with_name("mine_charts") / f"shift.{suffix}" for suffix in ("png", "svg")]
+    (together,) = combined.write([Run.open(directory.path), Run.open(KNOWN_GOOD)], artist, tmp_path / "both.md")
+    copies = [*written, *pictures, together]
+    assert [copy_problem(directory, path) for path in copies] == [""] * len(copies)
+    assert "mine.md" not in index_of(directory).files and ages(directory) == Ages()
+    change_run(directory)
+    assert all("an earlier state of this one" in copy_problem(directory, path) for path in copies)
+    assert all(path.is_file() for path in copies)
+    assert "contains no fingerprint" in copy_problem(directory, Path(__file__))
+    assert "does not exist" in copy_problem(directory, tmp_path / "none.md")
+
+
+def test_what_a_tool_writes_into_a_run_directory_is_watched_too(directory: RunDirectory) -> None:
+    (timeline,) = directory.path.glob("*_on/*_all_runs_timeline.csv")
+    (dump,) = directory.path.glob("*_on/*.etdump")
+    written = [directory.path / name for name in ("A_ops_stats.csv", "operator_analysis.json")]
+    assert tool("analyze_etdump_csv", ["--timeline-csv", str(timeline), "--output-dir", str(directory.path)]) == 0
+    # In place of one of the kit's own.
+    assert tool("etdump_to_csv", [str(dump), "--output", str(timeline)]) == 0
+    assert ages(directory) == Ages()
+    change_run(directory)
+    assert len([problem for path in written for problem in ages(directory).stale if path.name in problem]) == 2
+    Run.open(directory.path).save()
+    assert not any(path.exists() for path in written) and ages(directory) == Ages()
+
+
+def test_a_stamped_picture_is_still_a_picture(directory: RunDirectory) -> None:
+    data = (directory.path / "shift.png").read_bytes()
+    at, kinds = 8, []
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
+        assert int.from_bytes(data[at + 8 + length : at + 12 + length], "big") == zlib.crc32(kind + body)
+        kinds.append(kind)
+        at += length + 12
+    assert kinds[-2:] == [b"tEXt", b"IEND"]
+
+
+def test_a_forecast_is_stale_once_the_emulated_run_changed(directory: RunDirectory, tmp_path: Path) -> None:
+    emulated = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "emulated"))
+    writer = DerivedWriter(Run.open(directory.path, emulated=emulated))
+    writer.write_text(directory.path / "report.md", "# Forecast\n", f"report {{dir}} --forecast {emulated}")
+    assert writer.finish() == [] and ages(directory) == Ages()
+    change_run(RunDirectory(emulated))
+    (problem,) = ages(directory).stale
+    assert "report.md is stale" in problem and str(emulated) in problem
+
+
+def page_latencies(run: Path) -> set[float]:
+    """The medians that the page's own data holds."""
+    data = re.search(r'id="data">(.*?)</script>', (run / "report.html").read_text(), re.S)
+    assert data
+    return {entry["latency_ms"] for entry in json.loads(data[1])["experiments"].values()}
+
+
+def metrics_latencies(run: Path) -> set[float]:
+    metrics = json.loads((run / "metrics.json").read_text())
+    return {entry["latency"]["median_ms"] for entry in metrics["experiments"].values()}
+
+
+def test_after_another_run_no_report_contradicts_the_metrics(toy: Callable[[str], Path], tmp_path: Path) -> None:
+    run, model = tmp_path / "run", toy("fp16")
+    first = kit("run", model, "--output-root", run, "--runs", 5, "--quiet", "--html")
+    assert first.returncode == 0, first.stderr
+    page = (run / "report.html").read_bytes()
+    assert page_latencies(run) == metrics_latencies(run)
+
+    second = kit("run", model, "--output-root", run, "--runs", 10, "--quiet")
+    assert second.returncode == 0, second.stderr
+    assert not (run / "report.html").exists()
+    assert "removed" in second.stderr and f"sme2-kit report {run} --html" in second.stderr
+    assert kit("validate", "--results", run).returncode == 0
+
+    (run / "report.html").write_bytes(page)  # as the kit used to leave it
+    stale = kit("validate", "--results", run)
+    assert stale.returncode == 1 and "report.html is stale" in stale.stdout, stale.stdout
+
+    third = kit("run", model, "--output-root", run, "--runs", 15, "--quiet", "--html")
+    assert third.returncode == 0 and "removed" not in third.stderr, third.stderr
+    assert page_latencies(run) == metrics_latencies(run)
+    assert kit("validate", "--results", run).returncode == 0
+
+
+def test_a_second_run_that_fails_partway_outdates_nothing(toy: Callable[[str], Path], tmp_path: Path) -> None:
+    run, crash, config = tmp_path / "run", tmp_path / "crash", tmp_path / "config.json"
+    crash.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    crash.chmod(0o755)
+    wanted: list[dict[str, object]] = [{"name": "good", "num_runs": 5}]
+    for failing, code in ((False, 0), (True, 4)):
+        if failing:
+            wanted = [{"name": "good", "num_runs": 6}, {"name": "bad", "num_runs": 5, "runner_path": str(crash)}]
+        content = {"model": str(toy("fp16")), "output_root": str(run), "experiments": wanted}
+        config.write_text(json.dumps(content))
+        done = kit("run", "--config", config, "--quiet", "--html")
+        assert done.returncode == code, done.stderr
+    # It replaces nothing either: the run that was there, and its report, are still each other's.
+    assert (run / "report.html").is_file() and "Earlier results were not replaced" in done.stderr
+    directory = RunDirectory(run)
+    assert set(directory.manifest().experiments) == {"good"} and directory.manifest().status == "complete"
+    assert ages(directory) == Ages()
+    assert stamps(run / "metrics.json") == {fingerprint(directory)}

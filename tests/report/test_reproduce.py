@@ -1,0 +1,214 @@
+"""The commands under "How to reproduce", typed where the report says, give the same program and run."""
+# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
+
+import argparse
+import dataclasses
+import shlex
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("executorch.exir")
+torch = pytest.importorskip("torch")
+
+from model_profiling import files
+from model_profiling.artifacts import Delegation, ExportMeta, ExportRecord
+from model_profiling.cli import export as export_command
+from model_profiling.cli.main import main
+from model_profiling.export import choices
+from model_profiling.export.command import repeated
+from model_profiling.export.in_memory import export_module
+from model_profiling.export.request import ExportRequest
+from model_profiling.models.options import LoadOptions
+from model_profiling.report.blocks import Code, Paragraph, Section
+from model_profiling.report.content import reproduce
+from model_profiling.run_directory import RunDirectory
+from sme2_kit import Run
+
+NETWORK = """
+import torch
+
+class TinyNet(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.first(x).mean((2, 3))
+
+get_example_inputs = lambda: torch.randn(1, 2, 4, 32)
+"""
+# Where the files lie: a path may hold whatever a file system allows.
+FOLDER = 'it\'s a "model" $HOME & co'
+
+
+FILE = f"{FOLDER}/net.py:TinyNet"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory in which the user works, with a model in a folder of an awkward name and a checkpoint."""
+    home = tmp_path / "work here"
+    (home / FOLDER).mkdir(parents=True)
+    (home / FOLDER / "net.py").write_text(NETWORK)
+    torch.save({"first.weight": torch.eye(32), "first.bias": torch.ones(32)}, home / FOLDER / "trained weights.pt")
+    monkeypatch.chdir(home)
+    return home
+
+
+def the_record(home: Path) -> tuple[Path, ExportRecord]:
+    """The one export below `home`."""
+    (path,) = home.rglob("export_meta.json")
+    ((stem, record),) = files.read_json(path, ExportMeta, "export record").exports.items()
+    return path.with_name(f"{stem}.pte"), record
+
+
+@pytest.mark.parametrize(
+    ("words", "away"),
+    [
+        (["llm_block_prefill", "--set", "tokens=4", "--set", "width=64", "--seed", "3"], False),
+        ([f"{FOLDER}/net.py"], True),
+        ([FILE, "--input-shape", "1,2,8,32", "--seed", "7", "--rewrite", "keepdim", "--dtype", "fp16"], False),
+        (
+            [FILE, "--checkpoint", f"{FOLDER}/trained weights.pt", "--outdir", "some where", "--backend", "portable"],
+            True,
+        ),
+    ],
+    ids=["registered with settings", "file, typed elsewhere", "rewrite, shape and seed", "checkpoint and place"],
+)
+def test_the_printed_export_gives_the_same_program(
+    words: list[str], away: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["export", *words]) == 0
+    pte, record = the_record(place)
+    digest = files.sha256(pte)
+    if away:
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+    command = repeated(record, str(Path.cwd()))
+    assert command is not None
+    pte.unlink()
+    program, *again = shlex.split(shlex.join(command))
+    assert program == "sme2-kit" and main(again) == 0
+    assert files.sha256(pte) == digest
+
+
+def parsed(words: list[str]) -> ExportRequest:
+    parser = argparse.ArgumentParser()
+    export_command.prepare_parser(parser)
+    return export_command.requested(parser.parse_args(words))
+
+
+def recorded(request: ExportRequest, origin: str) -> ExportRecord:
+    """The record of an export that was asked for like this."""
+    return ExportRecord(
+        *(request.model, "", request.dtype, request.backend, request.memory_format, request.seed, "", [], []),
+        *(Delegation(0, 0, 0, []), {}, {}, {}, ""),
+        request=request.record("file" if origin == "file" else "registry"),
+    )
+
+
+words_of = st.text("abc XYZ'\"$&;|<>*?\\#~!()é\n", min_size=1, max_size=12).filter(lambda text: text.strip() == text)
+asked = st.builds(
+    lambda dtype, backend, layout, delegation, seed, shapes, rewrites, checkpoint: [
+        *("--dtype", dtype, "--backend", backend, "--memory-format", layout, "--delegation", delegation),
+        *("--seed", str(seed)),
+        *(word for shape in shapes for word in ("--input-shape", ",".join(map(str, shape)))),
+        *(word for name in rewrites for word in ("--rewrite", name)),
+        *(["--checkpoint", checkpoint] if checkpoint else []),
+    ],
+    st.sampled_from(choices.DTYPES),
+    st.sampled_from(choices.BACKENDS),
+    st.sampled_from(choices.MEMORY_FORMATS),
+    st.sampled_from(choices.DELEGATIONS),
+    st.integers(-5, 5),
+    st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=4), max_size=2),
+    st.lists(st.sampled_from(choices.REWRITES), max_size=3),
+    st.one_of(st.just(""), words_of),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    flags=asked,
+    outdir=st.one_of(st.none(), words_of),
+    setting=st.one_of(st.none(), st.tuples(st.sampled_from(["width", "mode"]), st.sampled_from(["4", "007", "a-b.c"]))),
+    from_file=st.booleans(),
+)
+def test_what_was_asked_is_asked_again(
+    flags: list[str],
+    outdir: str | None,
+    setting: tuple[str, str] | None,
+    from_file: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = tmp_path_factory.getbasetemp() / "asked again" / FOLDER
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "net.py").write_text(NETWORK)
+    words = [str(home / "net.py:TinyNet") if from_file else "toy_cnn", *flags]
+    words += ["--outdir", outdir] if outdir else []
+    words += ["--set", "=".join(setting)] if setting else []
+    request = parsed(words)
+    command = repeated(recorded(request, "file" if from_file else "registry"), str(Path.cwd()))
+    assert command is not None
+    # As a shell reads it.
+    assert parsed(shlex.split(shlex.join(command))[2:]) == request
+
+
+@pytest.mark.parametrize("value", [True, 1.5, None, "7", (1, 2), -1])
+def test_a_setting_that_cannot_be_typed_is_not_printed_as_if_it_could(value: object) -> None:
+    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)))
+    assert repeated(recorded(request, "registry"), str(Path.cwd())) is None
+
+
+def said(section: Section) -> tuple[str, list[list[str]]]:
+    """The words of a section, and the commands in it."""
+    words = " ".join(block.text for block in section.blocks if isinstance(block, Paragraph))
+    lines = [line for block in section.blocks if isinstance(block, Code) for line in block.text.splitlines()]
+    return words, [shlex.split(line) for line in lines if "sme2-kit" in line]
+
+
+def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/opt/notebook/kernel.py", "-f", "/run/kernel-1.json"])
+    monkeypatch.setenv("SME2_KIT_BUDGET_S", "2")
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    result = export_module(net, torch.ones(1, 8), "my files", name="in_memory", dtype="fp16")
+    sample = next(result.paths.inputs.glob("*.npy"))
+    flags = ["--runs", "6", "--launches", "2", "--threads", "2", "--inputs", str(sample), "--output-root", "my run"]
+    assert main(["run", str(result.paths.pte), *flags, "--quiet"]) == 0
+    directory = RunDirectory(Path("my run"))
+    before = directory.manifest()
+    assert before.config["directory"] == str(place) and "kernel" not in str(before.config["command"])
+    section = reproduce.section(Run.open(directory.path))
+    words, commands = said(section)
+    # No command exports it, and Python does.
+    assert "no command line" in words and [command[1] for command in commands[1:]] == ["report", "validate"]
+    (code,) = [block.text for block in section.blocks if isinstance(block, Code) and "export_module" in block.text]
+    space: dict[str, object] = {"module": net, "example_inputs": torch.ones(1, 8)}
+    exec(code, space)
+    assert files.sha256(result.paths.pte) == before.model.sha256
+    # The same fingerprints: model, inputs, counts, threads, budget and platform are what they were.
+    variable, program, *again = commands[0]
+    assert (variable, program) == ("SME2_KIT_BUDGET_S=2", "sme2-kit") and main(again) == 0
+    after = directory.manifest()
+    assert after.experiments == before.experiments and after.config == before.config
+    assert commands[1][1:] == ["report", "my run", "--html"]
+
+
+def test_an_export_of_an_older_kit_says_that_it_does_not_know_all(place: Path) -> None:
+    old = RunDirectory(Path(__file__).parents[1] / "data" / "known_good_run")
+    manifest = old.manifest()
+    assert manifest.model.export is not None and manifest.model.export.request is None
+    blocks = reproduce._not_typed(msgspec.structs.replace(manifest.model.export, seed=5, backend="portable"))
+    words, commands = said(Section("", "", blocks))
+    assert "only a part" in words and commands[0][-4:] == ["--seed", "5", "--backend", "portable"]
+
+
+def test_a_request_that_no_export_can_do_says_what_can_be_asked(tmp_path: Path) -> None:
+    base = ExportRequest("toy_cnn", tmp_path)
+    for odd in ({"dtype": "bf16"}, {"backend": "x"}, {"memory_format": "x"}, {"delegation": "x"}, {"rewrites": ("x",)}):
+        with pytest.raises(Exception, match="there is no"):
+            dataclasses.replace(base, **odd).check()

@@ -1,0 +1,104 @@
+"""tune tries what the advice names, finds a win on toy_cnn that an interval supports, and does nothing twice."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from model_profiling.analysis.advice import Finding
+from model_profiling.analysis.breakdown import Breakdown, CategoryTime
+from model_profiling.analysis.categories import CATEGORIES
+from model_profiling.analysis.finding import Kind
+from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.profile import RUNTIME
+from model_profiling.tune.tuning import Tried, won
+from model_profiling.tune.variants import Variant, first_round, second_round
+from tests.conftest import kit, tune_home
+from tests.helpers.contract_check import check_printed
+
+BASE = Variant("fp32")
+
+
+def breakdown(**shares: float) -> Breakdown:
+    rows = [CategoryTime(name, shares.get(name, 0.0), shares.get(name, 0.0), 1) for name in (*CATEGORIES, RUNTIME)]
+    return Breakdown(10, 1.0, rows, {}, [], [])
+
+
+def names(variants: list[Variant]) -> list[str]:
+    return [variant.name for variant in variants]
+
+
+def found(rule: str, rewrite: str = "") -> Finding:
+    return Finding(Kind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+
+
+def test_the_profile_decides_what_is_tried() -> None:
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), True)) == ["fp16", "int8"]
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), False)) == ["int8"]
+    assert names(first_round(BASE, [], breakdown(GEMM=0.9), True)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, [], breakdown(Other=1.0), True)) == []
+    moved = [found("layout changes")]
+    assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+channels_last"]
+    at_the_start = [found("input layout")]
+    assert names(first_round(BASE, at_the_start, breakdown(), True)) == ["fp32+channels_last"]
+    # Of rewrites, those that the export saw to find something.
+    outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
+    assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+silu"]
+    assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), True)) == []
+
+
+def test_what_won_alone_is_tried_together() -> None:
+    fp16, layout, mean = Variant("fp16"), Variant("fp32", "channels_last"), Variant("fp32", rewrites=("keepdim",))
+    both = {"fp32": {"keepdim"}, "fp16": {"keepdim"}}
+    assert names(second_round(BASE, [fp16, layout, mean], both)) == ["fp16+channels_last+keepdim"]
+    assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
+    assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
+
+
+def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
+    half, gate = Variant("fp16"), Variant("fp16", rewrites=("silu",))
+    assert names(second_round(half, [Variant("int8"), gate], {"fp16": {"silu"}, "int8": set()})) == []
+    layout = Variant("fp16", "channels_last")
+    assert names(second_round(half, [Variant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
+
+
+def test_what_a_busy_machine_measured_does_not_win() -> None:
+    faster = Comparison("fp32", "int8", 2.0, 1.9, 2.1, 0.95, "faster", 1.0, True, 20)
+    assert won(Tried("int8", "", "", 1.0, faster)) and not won(None)
+    assert not won(Tried("int8", "", "", 1.0, msgspec.structs.replace(faster, contended=True)))
+
+
+def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    home = tune_home(pytestconfig, tmp_path)
+    for measured in home.glob("round-*.json"):
+        measured.unlink()
+    done = kit("tune", "toy_cnn", "--json", "--outdir", home, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    check_printed("tune", result)
+    tried = {entry["name"]: entry for entry in result["tried"]}
+    assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
+    assert tried["fp32+per-pixel"]["agreement"]["verdict"] == "agrees"
+    for entry in result["tried"]:
+        assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
+    keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"
+
+    again = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
+    assert again.returncode == 0 and keep in again.stdout
+    assert "export" not in again.stderr and "launch" not in again.stderr
+
+    (home / "round-1.json").write_text("{")
+    (home / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
+    resumed = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
+    assert "export fp32+keepdim" in resumed.stderr and "export int8:" not in resumed.stderr
+    assert "launch" in resumed.stderr
+
+
+def test_an_unknown_model_or_count_is_refused(tmp_path: Path) -> None:
+    assert kit("tune", "toy_cn", cwd=tmp_path).returncode == 2
+    assert kit("tune", "toy_cnn", "--runs", 0, cwd=tmp_path).returncode == 2
