@@ -4,6 +4,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,9 @@ LONGEST_FIRST = (
 EXPORTING = ("export", "check", "tune")
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "3"}
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has one processor; torch would start threads for all of them.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -100,8 +100,6 @@ class Lab:
         command = [sys.executable, "-m", "model_profiling", "run", "--platform", "android"]
         command += ["--remote-device", device.serial, *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        # A shell's background job ignores Ctrl-C, and so does what is started from it, unless told otherwise.
-        command = ["env", "--default-signal=INT", *command]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -264,7 +264,7 @@ def test_an_old_emulator_shows_what_it_can_and_says_what_it_cannot(toy: Toy, tmp
     environment = {"PATH": f"{old.parent}{os.pathsep}{os.environ['PATH']}"}
     done = kit("kernels", toy("int8"), "--output-root", tmp_path / "out", env=environment)
     assert done.returncode == 0, done.stderr
-    assert "does not show sme1 and sme2" in done.stdout
+    assert "does not support sme1 and sme2" in done.stdout
     assert "SME2 runs 0 of 8" in done.stdout
     checks = {check["what"]: check for check in json.loads(kit("doctor", "--json", env=environment).stdout)}
     assert not checks["emulator"]["ok"]
@@ -411,7 +411,7 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     emulated = runs["fp16"].path
     assert "is emulated and has no times" in refused(emulated, emulated)
     assert "uses SME2" in refused(measured_run, measured_run)
-    assert "a speedup of 0" in refused(measured_run, emulated, "--speedup", 0)
+    assert "--speedup must be 1 or more" in refused(measured_run, emulated, "--speedup", 0)
     other = tmp_path / "other.py"
     other.write_text(
         "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"

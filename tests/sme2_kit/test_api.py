@@ -202,7 +202,7 @@ def test_without_pandas_a_table_says_what_to_install(profiled: Profiled, monkeyp
 def test_what_was_measured_is_not_measured_again_and_that_is_said(profiled: Profiled) -> None:
     run = profiled.run
     again = sme2_kit.run(profiled.pte, threads=1, runs=20, launches=2, out=run.path)
-    assert any("was there already" in note for note in again.notes)
+    assert any("reused existing results" in note for note in again.notes)
     assert again.latency == run.latency and sme2_kit.open_run(f"{run.path}@latest").latency == run.latency
 
 
@@ -273,7 +273,7 @@ def test_names_from_files_are_shown_and_not_obeyed(forged: Path, tmp_path: Path)
         (lambda: sme2_kit.open_run("nowhere"), "no run at nowhere"),
         (sme2_kit.run, "one of the two"),
         (lambda: sme2_kit.run("a.pte", config="b.json"), "one of the two"),
-        (lambda: sme2_kit.run(config="b.json", threads=2), "go with a .pte"),
+        (lambda: sme2_kit.run(config="b.json", threads=2), "can be used only with a .pte"),
         (lambda: sme2_kit.run("a.pte", runs=0), "runs must be at least 1"),
         (lambda: sme2_kit.run("a.pte", budget_s=-1), "budget must be"),
         (lambda: sme2_kit.run("a.pte"), "a.pte does not exist"),
