@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-PARALLEL := -n logical --dist loadfile --no-loadscope-reorder
+# One worker more than there are processors: some tests wait.
+PARALLEL := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
 

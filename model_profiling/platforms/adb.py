@@ -15,8 +15,18 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.errors import InputError, KitError, RunError, SetupError
 
+
+def _patience() -> float:
+    """How much longer to wait for devices than usual (SME2_KIT_ADB_PATIENCE), for slow ones or to give up sooner."""
+    try:
+        return min(100.0, max(0.05, float(os.environ.get("SME2_KIT_ADB_PATIENCE", "1"))))
+    except ValueError:
+        return 1.0
+
+
+PATIENCE = _patience()
 # A device that says nothing for this long to a question that needs no work is not going to answer.
-ANSWER_S = 20.0
+ANSWER_S = 20.0 * PATIENCE
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
 _INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."

@@ -14,7 +14,7 @@ import msgspec
 from model_profiling import files
 from model_profiling.errors import KitError, SetupError
 from model_profiling.places import cache_directory
-from model_profiling.platforms.adb import Device
+from model_profiling.platforms.adb import PATIENCE, Device
 
 # The learning path's two modes; `stayon` is its `svc power stayon true`. `keep` changes nothing.
 _ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
@@ -26,7 +26,7 @@ MODES: dict[str, dict[str, str]] = {
 _UNSET = "null"
 # `svc power stayon true` sets all the ways to be plugged in that this Android knows: 7, or 15 since docks count.
 _STAY_ON = {"7", "15"}
-_WAIT_FOR_DEVICE_S = 10.0
+_WAIT_FOR_DEVICE_S = 10.0 * PATIENCE
 
 
 class Journal(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling.errors import KitError, RunError
-from model_profiling.platforms.adb import Device, from_adb
+from model_profiling.platforms.adb import PATIENCE, Device, from_adb
 from model_profiling.platforms.android_store import ROOT, Store
 from model_profiling.platforms.android_thermal import HeatLog
 from model_profiling.runner.protocol import Done
@@ -23,8 +23,8 @@ case "$pid" in ''|*[!0-9]*) exit 0 ;; esac
 case "$(tr '\\0' ' ' < /proc/$pid/cmdline 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac
 true"""
 # Whoever is silent this long is asked whether they are still there; executions take longer only in rare models.
-_SILENCE_S = 10.0
-_ANSWER_S = 10.0
+_SILENCE_S = 10.0 * PATIENCE
+_ANSWER_S = 10.0 * PATIENCE
 
 
 def start_command(home: str, words: list[str]) -> list[str]:

@@ -38,6 +38,8 @@ class Lab:
         needs(found is not None, "adb")
         self.adb = found or ""
         self._home = home
+        # As a factor of what the kit waits for a device that does not answer.
+        self.patience = "1"
         self._devices: list[TestDevice] = []
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -92,7 +94,7 @@ class Lab:
         """`sme2-kit run --platform android …` on a device, to its end."""
         chosen = ["--remote-device", device.serial] if device else []
         start = time.monotonic()
-        done = kit("run", "--platform", "android", *chosen, *arguments)
+        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_ADB_PATIENCE": self.patience})
         return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
     def start_kit(self, device: TestDevice, *arguments: object) -> "subprocess.Popen[str]":

@@ -48,6 +48,14 @@ class Bench:
     def run(self, *more: object) -> Finished:
         return self.lab.kit(self.device, "--config", self.config, "--power-mode", "boost", *more)
 
+    def run_impatiently(self) -> Finished:
+        """What is waited for here does not come: there is no point in waiting long."""
+        self.lab.patience = "0.2"
+        try:
+            return self.run()
+        finally:
+            self.lab.patience = "1"
+
     def at(self, turn: int, do: Callable[[], object]) -> None:
         self.device.faults.on_turn = at_turn(turn, do)
 
@@ -92,7 +100,7 @@ def bench(lab: Lab, shared: TestDevice, toy: Toy, tmp_path: Path) -> Bench:
 
 def test_the_cable_is_pulled_and_stays_out(bench: Bench) -> None:
     bench.at(IN_THE_SECOND, bench.device.unplug)
-    done = bench.run()
+    done = bench.run_impatiently()
     bench.ended_well(done, "was disconnected", "not reachable")
     # The settings cannot be restored without a device: the user is told how, and the next run does it first.
     assert "settings put global low_power 1" in done.stderr
@@ -154,7 +162,7 @@ def test_the_runner_is_killed_by_the_system(bench: Bench) -> None:
 
 def test_the_devices_shell_hangs(bench: Bench) -> None:
     bench.at(IN_THE_SECOND, lambda: setattr(bench.device.faults, "hang", True))
-    done = bench.run()
+    done = bench.run_impatiently()
     bench.ended_well(done, "does not answer", "did not answer")
     assert "settings put global low_power 1" in done.stderr
     bench.device.unplug()
