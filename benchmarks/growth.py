@@ -57,10 +57,9 @@ def compared(dump: Path) -> Work:
     """`compare` of a dump with itself, as the command does it."""
 
     def work() -> object:
-        table = load_table()
-        sides = [next(iter(choose(str(dump), table).values())) for _ in range(2)]
+        sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
         latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
-        profiles = [side.profile(table) for side in sides]
+        profiles = [side.profile() for side in sides]
         rows = [(name, profile, break_down(profile)) for name, profile in zip("AB", profiles, strict=True)]
         return latency, compare_profiles(rows[0], rows[1], paired=False)
 

@@ -70,36 +70,36 @@ def compare(
     on_progress: OnProgress,
 ) -> Comparisons:
     """Compare what two resolved paths name; experiments of equal name, if both are whole runs."""
-    table = load_table(Path(categories) if categories else None)
     # The dumps of programs that are measured now are read before the directory goes.
     with tempfile.TemporaryDirectory() as scratch:
         if before.endswith(".pte") and after.endswith(".pte"):
-            pairs = [_in_turns(before, after, Path(scratch), counts, threads or 1, on_progress)]
+            table = load_table(Path(categories) if categories else None)
+            pairs = [_in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table)]
         else:
             if counts != CHOSEN or threads is not None:
                 raise InputError(
                     "runs, launches, budget and threads are for two .pte",
                     "A run directory is measured already: leave them out.",
                 )
-            pairs = _pairs(before, after, table)
-        return Comparisons([_compared(one, other, table) for one, other in pairs])
+            pairs = _pairs(before, after, categories)
+        return Comparisons([_compared(one, other) for one, other in pairs])
 
 
-def _compared(before: Chosen, after: Chosen, table: CategoryTable) -> Compared:
+def _compared(before: Chosen, after: Chosen) -> Compared:
     paired = bool(before.session) and before.session == after.session
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
-    old, new = before.profile(table), after.profile(table)
+    old, new = before.profile(), after.profile()
     profile = compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired)
     return Compared(msgspec.structs.replace(latency, caveats=caveats), profile, before.metrics, after.metrics)
 
 
-def _pairs(first: str, second: str, table: CategoryTable) -> list[tuple[Chosen, Chosen]]:
+def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Chosen, Chosen]]:
     for text in (first, second):
         if text.endswith(".pte"):
             raise InputError(f"{text} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
-    before, after = choose(first, table), choose(second, table)
+    before, after = (choose(text, categories, profiled=True) for text in (first, second))
     pairs = [(next(iter(before.values())), next(iter(after.values())))]
     if len(before) > 1 or len(after) > 1:
         pairs = [(before[name], after[name]) for name in before if name in after]
@@ -115,7 +115,13 @@ def _pairs(first: str, second: str, table: CategoryTable) -> list[tuple[Chosen, 
 
 
 def _in_turns(
-    before: str, after: str, scratch: Path, counts: Counts, threads: int, on_progress: OnProgress
+    before: str,
+    after: str,
+    scratch: Path,
+    counts: Counts,
+    threads: int,
+    on_progress: OnProgress,
+    table: CategoryTable,
 ) -> tuple[Chosen, Chosen]:
     """Measure two programs side by side on this machine: shared machine noise cancels."""
     from model_profiling.platforms.local import LocalPlatform
@@ -132,6 +138,7 @@ def _in_turns(
             etdump=outcome.file(".etdump"),
             session="now",
             traced_launches=outcome.samples.traced_launches,
+            table=table,
             caveats=caveats,
         )
         for outcome in outcomes.values()

@@ -3,16 +3,20 @@
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from model_profiling import etdump
-from model_profiling.analysis.categories import CategoryTable
+from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
-from model_profiling.run_directory import LatencySource, Manifest, RunDirectory, Turn, experiment_file
+from model_profiling.run_directory import LatencySource, RunDirectory, Turn, experiment_file
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.run_view import RunView
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Chosen:
     etdump: Path
     session: str
     traced_launches: dict[int, int]
+    # What kind of work its operators are: a run may remember a table of its own.
+    table: CategoryTable
     # What a verdict on it has to be read with.
     caveats: tuple[str, ...] = ()
     # The profile where the dump had to be read already: large ones are neither read twice nor kept.
@@ -36,66 +42,87 @@ class Chosen:
     def metrics(self) -> ExperimentMetrics:
         return self.measured or latency_metrics(self.turns, self.latency_source)
 
-    def profile(self, table: CategoryTable) -> Profile:
-        return (self.ready or profiles(etdump.read(self.etdump), table)[0]).with_launches(self.traced_launches)
+    def profile(self) -> Profile:
+        return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
 
 
-def choose(text: str, table: CategoryTable | None = None) -> dict[str, Chosen]:
+def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, Chosen]:
     """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
 
-    With a table, a dump is profiled in the same reading that takes its times.
+    If they are to be `profiled`, a dump is in the same reading that takes its times.
     """
-    path = Path(text)
-    if path.suffix == ".etdump" or path.is_file():
-        return {path.stem: _dump(path, table)}
-    directory, _, name = text.rpartition(":")
-    if name and directory and not path.exists():
-        return {name: _experiment(RunDirectory(Path(directory)), name)}
-    run = RunDirectory(path)
-    if not run.manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
-        return {path.name: _experiment(RunDirectory(path.parent), path.name)}
-    manifest = run.manifest()
-    done = [name for name, record in manifest.experiments.items() if record.status == "ok"]
+    named = run_and_experiment(text)
+    if named is None:
+        table = load_table(Path(categories) if categories else None)
+        return {Path(text).stem: _dump(Path(text), table, profiled)}
+    # Not for a dump, which is to be compared in a moment.
+    from model_profiling.analysis.run_view import RunView
+
+    path, name = named
+    RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
+    run = RunView.open(path, categories)
+    if name is not None:
+        return {name: _experiment(run, name)}
+    done = [name for name, record in run.manifest.experiments.items() if record.status == "ok"]
     if not done:
         raise InputError(f"{path} has no finished experiment", "Run the pipeline again to finish it.")
-    return {name: _finished(run, manifest, name) for name in done}
+    return {name: _finished(run, name) for name in done}
 
 
-def _experiment(run: RunDirectory, name: str) -> Chosen:
-    manifest = run.manifest()
-    record = manifest.experiments.get(name)
+def run_and_experiment(text: str) -> tuple[Path, str | None] | None:
+    """The run directory `text` names, and the experiment of it if it names one; None for a dump."""
+    path = Path(text)
+    if path.suffix == ".etdump" or path.is_file():
+        return None
+    directory, _, name = text.rpartition(":")
+    if name and directory and not path.exists():
+        return Path(directory), name
+    if not RunDirectory(path).manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
+        return path.parent, path.name
+    return path, None
+
+
+def _experiment(run: "RunView", name: str) -> Chosen:
+    record = run.manifest.experiments.get(name)
     if record is None:
-        raise InputError(
-            f"{run.path} has no experiment '{name}'", f"It has: {', '.join(manifest.experiments) or 'none'}."
-        )
+        known = ", ".join(run.manifest.experiments) or "none"
+        raise InputError(f"{run.path} has no experiment '{name}'", f"It has: {known}.")
     if record.status != "ok":
         raise InputError(f"experiment '{name}' of {run.path} failed: {record.failure}", "Run the pipeline again.")
-    return _finished(run, manifest, name)
+    return _finished(run, name)
 
 
-def _finished(run: RunDirectory, manifest: Manifest, name: str) -> Chosen:
+def _finished(run: "RunView", name: str) -> Chosen:
+    manifest = run.manifest
     if manifest.timing != "measured":
         raise InputError(
             f"the times in {run.path} are emulated and cannot be compared", "Compare runs on real hardware."
         )
-    record, samples = manifest.experiments[name], run.samples(manifest, name)
-    file = run.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-    turns, caveats = latency_turns(record, samples), tuple(caveats_of(manifest, name))
-    measured = experiment_metrics(manifest, name, samples)
-    launches = samples.traced_launches
-    return Chosen(name, turns, record.latency_source, file, record.session, launches, caveats, measured=measured)
+    record, samples = manifest.experiments[name], run.run_directory.samples(manifest, name)
+    file = run.run_directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+    return Chosen(
+        name=name,
+        turns=latency_turns(record, samples),
+        latency_source=record.latency_source,
+        etdump=file,
+        session=record.session,
+        traced_launches=samples.traced_launches,
+        table=run.table,
+        caveats=tuple(caveats_of(manifest, name)),
+        measured=experiment_metrics(manifest, name, samples),
+    )
 
 
-def _dump(path: Path, table: CategoryTable | None) -> Chosen:
+def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
     """A dump's executions in blocks of five: neighbours in time are not independent."""
     dump = etdump.read(path)
     nesting = etdump.nest(dump)
     durations = dump.events.take(nesting.executions).duration
     if len(durations) == 0:
         raise InputError(f"{path} contains no execution", "Run the model at least once with the tracer attached.")
-    ready = profiles(dump, table, nesting)[0] if table else None
+    ready = profiles(dump, table, nesting)[0] if profiled else None
     count = max(1, len(durations) // 5)
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()
     ns = durations.tolist()
     turns = [Turn(number, 0.0, ns[a:b]) for number, (a, b) in enumerate(itertools.pairwise(bounds))]
-    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)}, ready=ready)
+    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)}, table, ready=ready)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from model_profiling.analysis.selection import run_and_experiment
 from model_profiling.analysis.validation import problems
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory
@@ -52,12 +53,5 @@ def _same_experiments(old: Manifest, new: Manifest) -> None:
 
 def _run(text: str) -> tuple[RunDirectory, str | None] | None:
     """The run directory `text` names and which experiment of it; None for a dump."""
-    path = Path(text)
-    if path.is_file() or path.suffix == ".etdump":
-        return None
-    directory, _, name = text.rpartition(":")
-    if name and directory and not path.exists():
-        return RunDirectory(Path(directory)), name
-    if not RunDirectory(path).manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
-        return RunDirectory(path.parent), path.name
-    return RunDirectory(path), None
+    named = run_and_experiment(text)
+    return (RunDirectory(named[0]), named[1]) if named is not None else None

@@ -123,14 +123,13 @@ def test_an_experiment_is_not_named_like_something_else(tmp_path: Path, name: st
 
 def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
     from model_profiling.analysis.breakdown import break_down
-    from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.comparison import PairComparison, compare_profiles
     from model_profiling.analysis.latency import compare
     from model_profiling.analysis.selection import choose
 
     hostile = '<img src=x onerror="alert(1)">'
     side = next(iter(choose(str(run)).values()))
-    profile = side.profile(load_table())
+    profile = side.profile()
     parts = compare_profiles((hostile, profile, break_down(profile)), (hostile, profile, break_down(profile)), True)
     latency = compare((hostile, side.turns), (hostile, side.turns), True)
     summary = job_summary([PairComparison(latency, parts, side.metrics, side.metrics)], [])

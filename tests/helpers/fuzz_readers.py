@@ -132,7 +132,7 @@ def _read_manifest(data: bytes, folder: Path) -> None:
     with contextlib.suppress(KitError):
         analyse_run(directory, manifest, load_table())
     for side in choose(str(directory.path)).values():
-        side.profile(load_table())
+        side.profile()
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
@@ -152,7 +152,7 @@ def _read_samples(data: bytes, folder: Path) -> None:
     _at(directory.experiment(_ON), f"{_FILE}_samples.json", data)
     manifest = directory.manifest()
     msgspec.json.encode(compute_metrics(directory, manifest))
-    choose(f"{directory.path}:{_ON}")[_ON].profile(load_table())
+    choose(f"{directory.path}:{_ON}")[_ON].profile()
 
 
 def _read_derived(data: bytes, folder: Path) -> None:

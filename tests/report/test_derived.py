@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from model_profiling import derived
+from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import Ages, ages, copy_problem
 from model_profiling.artifacts import CATEGORIES, DERIVED
 from model_profiling.cli.tools import main as tool
@@ -184,6 +185,8 @@ def test_other_categories_outdate_a_report_and_agree_with_themselves(directory: 
     # The table is kept with the run: what comes after says the same, until it is asked to forget.
     table.unlink()
     assert Run.open(directory.path).save() == [] and ages(directory) == Ages()
+    compared = next(iter(choose(str(directory.path)).values())).profile()
+    assert {x.category for x in compared.instances if x.operator == "mean.out"} == {"CONV"}
     conv = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
     Run.open(directory.path, "builtin").save()
     assert not (directory.path / CATEGORIES).exists() and ages(directory) == Ages()

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.breakdown import break_down
-from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.latency import compare
 from model_profiling.analysis.metrics import ExperimentMetrics, latency_metrics
@@ -33,7 +32,7 @@ def run() -> Run:
 @pytest.fixture(scope="module")
 def pair() -> PairComparison:
     before, after = choose(str(KNOWN_GOOD)).values()
-    old, new = before.profile(load_table()), after.profile(load_table())
+    old, new = before.profile(), after.profile()
     parts = compare_profiles((before.name, old, break_down(old)), (after.name, new, break_down(new)), True)
     latency = compare((before.name, before.turns), (after.name, after.turns), True)
     return PairComparison(latency, parts, before.metrics, after.metrics)
