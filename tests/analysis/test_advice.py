@@ -96,7 +96,7 @@ def run(runner: Path, made: ExportResult, home: Path) -> Case:
 
 
 def exported_net(name: str, dtype: str, outdir: Path, **options: Any) -> ExportResult:
-    target = f"{ROOT / 'tests' / 'advice_nets.py'}:{name}"
+    target = f"{ROOT / 'tests' / 'helpers' / 'advice_nets.py'}:{name}"
     return export(ExportRequest(name, outdir, dtype, target=target, **options))
 
 
