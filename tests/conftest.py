@@ -19,7 +19,14 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
 LONGEST_FIRST = (
-    *("test_doc_blocks", "test_cross_compiling", "test_tune", "test_kernel_assignment", "test_etrecord", "test_export"),
+    *(
+        "test_documented_commands",
+        "test_cross_compiling",
+        "test_tune",
+        "test_kernel_assignment",
+        "test_etrecord",
+        "test_export",
+    ),
     *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
     *("test_in_process", "test_report", "test_wheel", "test_pipeline"),
 )

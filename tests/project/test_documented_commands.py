@@ -1,19 +1,24 @@
-"""Every command of the learning path's documents, under its documented name and flags.
+"""Every command of the learning path's documents, under its documented name and flags; then all blocks of our own.
 
 Where the documents say mac, Linux is meant here; where they leave a placeholder, toy_cnn is filled in.
 """
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from model_profiling.platforms.android_power import MODES
 from model_profiling.platforms.local import local_name
+from tests.helpers.doc_blocks import blocks
 from tests.helpers.workspace import shared_workspace, shell
 
+ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
 # What is written, and what has to be there or be said afterwards (an empty path: only that it succeeds).
 _RUN = "model_profiling/out_toy_cnn/runs/mac"
 # The first experiment that has acceleration on, whatever this CPU calls it.
@@ -164,3 +169,17 @@ def test_the_android_pipeline_is_there_and_without_a_device_says_what_to_do(work
     done = shell(f"PATH=$PWD/.venv/bin:/nowhere {ON_A_PHONE[0]}", workspace)
     assert done.returncode == 3, done.stderr
     assert "adb" in done.stderr and "fix:" in done.stderr
+
+
+def test_the_blocks_of_our_own_documents_run_in_order(workspace: Path) -> None:
+    """`make test` runs the fast blocks, each text once; `make test-docs` runs all, repetitions too."""
+    seen: set[str] = set()
+    for block in blocks():
+        wanted = not block.word or (ALL and block.word == "slow")
+        if not wanted or (not ALL and block.script in seen):
+            continue
+        seen.add(block.script)
+        began = time.monotonic()
+        done = shell(block.script.replace("runs/linux", f"runs/{local_name()}"), workspace)
+        assert done.returncode == 0, f"{block.name}\n{block.script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {block.name}\n")
