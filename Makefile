@@ -66,7 +66,7 @@ $(VENV)/.setup-models: $(VENV)/.setup-dev
 
 setup-models: $(VENV)/.setup-models
 
-# MODELS="models and not again" leaves out what repeats a large graph in fp16.
+# MODELS="models and not again" leaves out what repeats a large model in another dtype than fp32.
 MODELS ?= models
 test-models: setup-models
 	$(BIN)/python -m pytest -m "$(MODELS)" -n $(CORES) --maxschedchunk 1
