@@ -52,7 +52,7 @@ class RunView:
         path = Path(path)
         if not path.exists():
             raise InputError(f"there is no run at {path}", "Check the path; `sme2-kit run` prints it.")
-        if path.is_dir():
+        if not path.is_file():
             RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
         other = cls.open(emulated, categories) if emulated is not None else None
         return cls(path, _table(path, categories), other)
@@ -64,11 +64,14 @@ class RunView:
     @property
     def run_directory(self) -> RunDirectory:
         if self.path.is_file():
-            raise InputError(
-                f"{self.path} is an ETDump without a run directory",
-                "It has operators and categories only; for the rest, measure the model with sme2-kit run.",
-            )
+            raise self._bare()
         return RunDirectory(self.path)
+
+    def _bare(self) -> InputError:
+        return InputError(
+            f"{self.path} is an ETDump without a run directory",
+            "It has operators and categories only; for the rest, measure the model with sme2-kit run.",
+        )
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -92,8 +95,7 @@ class RunView:
     def metrics(self) -> Metrics:
         metrics = self.summary.metrics
         if metrics is None:
-            self.run_directory  # noqa: B018 - says why there are none
-        assert metrics is not None
+            raise self._bare()
         return metrics
 
     @functools.cached_property

@@ -59,7 +59,6 @@ def choose(text: str, categories: str | Path | None = None, profiled: bool = Fal
     from model_profiling.analysis.run_view import RunView
 
     path, name = named
-    RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
     run = RunView.open(path, categories)
     if name is not None:
         return {name: _experiment(run, name)}

@@ -40,7 +40,7 @@ def test_an_unknown_feature_is_not_ignored() -> None:
         ("x86_64", {"avx", "avx2", "fma3"}, "a dtype from the future", "avx2"),
     ],
 )
-def test_the_headline_is_the_best_the_machine_has_for_the_dtype(
+def test_the_default_accelerator_is_the_best_the_machine_has_for_the_dtype(
     arch: str, present: set[str], dtype: str, expected: str | None
 ) -> None:
     assert features.default_accelerator(arch, present, dtype) == expected
