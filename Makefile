@@ -32,6 +32,7 @@ $(VENV)/.setup: pyproject.toml | $(BIN)/python
 	@$(PIP) $(TORCH)
 	@echo "setting up $(VENV); 2 of 2: ExecuTorch and the kit"
 	@$(PIP) -e '.[export]'
+	@$(BIN)/python -m compileall -q model_profiling sme2_kit
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup

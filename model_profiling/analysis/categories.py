@@ -3,9 +3,10 @@
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from model_profiling.analysis.category_table import (
     ALGORITHMS,
@@ -41,8 +42,7 @@ _ATEN = "aten"
 _SCALARS = "executorch_prim"
 
 
-@dataclass(frozen=True)
-class OperatorClass:
+class OperatorClass(msgspec.Struct, frozen=True):
     """Where an operator's time is counted (`category`), and what its name says besides ("" where it is silent)."""
 
     category: Category
@@ -65,8 +65,7 @@ UNKNOWN = "unknown"
 _UNKNOWN = OperatorClass("Other", UNKNOWN)
 
 
-@dataclass(frozen=True)
-class Override:
+class Override(msgspec.Struct, frozen=True):
     """A user's word on an operator; without a kind, the operator keeps the one it has."""
 
     category: Category
@@ -108,7 +107,7 @@ class CategoryTable:
             override = self._override(operator, delegated, found.known)
             if override is not None:
                 kind = override.kind or (found.kind if found.known else "custom")
-                found = replace(found, category=override.category, kind=kind)
+                found = msgspec.structs.replace(found, category=override.category, kind=kind)
             self._remembered[operator, delegated] = found
         return found
 

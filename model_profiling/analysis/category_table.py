@@ -7,15 +7,15 @@ Where a name could go two ways:
 - A 1x1 convolution that XNNPACK turned into a fully connected operator is GEMM; the name no longer says otherwise.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Category = Literal["CONV", "GEMM", "Data Movement", "Elementwise", "Other"]
 CATEGORIES: tuple[Category, ...] = ("CONV", "GEMM", "Data Movement", "Elementwise", "Other")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """The operators in `names` are this category and kind; `algorithms` narrows it to those microkernels, if given."""
 
     category: Category

@@ -1,8 +1,8 @@
 """Are the outputs right? As far as the dtype explains; and outputs that nobody should time: NaN, infinite, constant."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -11,8 +11,7 @@ from model_profiling.artifacts import DtypeCost
 Verdict = Literal["agrees", "differs"]
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """The largest error, as a part of the largest reference value, and the least signal to noise in decibel."""
 
     error: float
@@ -24,8 +23,7 @@ ROUNDING = {"fp32": Limit(1e-3, 60.0)}
 ROUNDING_ELSE = Limit(5e-2, 30.0)
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(msgspec.Struct, frozen=True):
     """How much more a right program may be off than eager PyTorch of its dtype: times the error, decibel of noise."""
 
     error: float

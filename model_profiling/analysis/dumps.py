@@ -1,6 +1,5 @@
 """What can be said of ETDumps alone, and the shape of an analysis. Loads little: a dump is analysed in a moment."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,8 +53,7 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
-@dataclass(frozen=True)
-class Analysed:
+class Analysed(msgspec.Struct, frozen=True):
     """A summary, and the profiles behind it for whoever writes every execution down."""
 
     summary: AnalysisSummary

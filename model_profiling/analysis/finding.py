@@ -2,7 +2,6 @@
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -56,8 +55,7 @@ class Finding(msgspec.Struct, frozen=True):
     rewrite: str = ""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """All that rules may look at, and which rows of the breakdown earlier findings have claimed."""
 
     breakdown: Breakdown
@@ -65,7 +63,7 @@ class Evidence:
     comparison: "ProfileComparison | None"
     export: ExportRecord | None
     graph: "ModelGraph | None" = None
-    claimed: set[int] = field(default_factory=set)
+    claimed: set[int] = set()
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
         """The rows that no finding has claimed and that `wanted` picks, costliest first."""

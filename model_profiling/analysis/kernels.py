@@ -5,7 +5,6 @@ leads from the read at which it began to the one at which it ended. What does no
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -46,21 +45,19 @@ class KernelEvidence(msgspec.Struct, frozen=True):
     unknown: str = ""
 
 
-@dataclass
-class _Invocation:
+class _Invocation(msgspec.Struct):
     """What the trace saw of one run of a delegate: `calls[n]` came after n of the reads of its clock."""
 
-    told_ns: list[int] = field(default_factory=list)
-    calls: list[list[Calls]] = field(default_factory=lambda: [[]])
+    told_ns: list[int] = []
+    calls: list[list[Calls]] = msgspec.field(default_factory=lambda: [[]])
 
 
-@dataclass(frozen=True)
-class _Delegate:
+class _Delegate(msgspec.Struct, frozen=True):
     """What the dump says of one run of a delegate: the names of its operators and what they took."""
 
     execution: int
     instruction: int
-    operators: list[tuple[str, int]] = field(default_factory=list)
+    operators: list[tuple[str, int]] = []
 
 
 class _MismatchError(Exception):

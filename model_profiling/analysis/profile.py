@@ -6,7 +6,6 @@ every execution, exactly.
 """
 
 import itertools
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -51,8 +50,7 @@ class Instance(msgspec.Struct, frozen=True):
         return RUNTIME if self.where == "runtime" else self.kind_of.category
 
 
-@dataclass(frozen=True, eq=False)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, eq=False):
     """`times[i, e]` is what instance i took in execution e, `starts[i, e]` when it began after the method did."""
 
     instances: tuple[Instance, ...]
@@ -119,8 +117,7 @@ def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting 
     return sorted(found, key=lambda profile: -float(profile.execute.sum()))
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
+class _Rows(msgspec.Struct, frozen=True, eq=False):
     """Events that become rows of a profile, in order, execution after execution."""
 
     event: npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
 from model_profiling.installation import install_command
@@ -50,8 +50,22 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+class _Help(argparse.HelpFormatter):
+    """Help as wide as the terminal; argparse loads every archiver there is to find that out, for every command."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
+        except (ValueError, OSError):  # a pipe, or no output at all
+            columns = 80
+        super().__init__(prog, width=max(columns - 2, 20))
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that fails as the rest of the kit does."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _Help, **settings})
 
     def error(self, message: str) -> NoReturn:
         sys.exit(_fail(message, f"See `{self.prog} --help`.", 2))

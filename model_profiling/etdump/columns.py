@@ -1,8 +1,8 @@
 """What a dump holds, as columns: one array per field, one element per event, strings as codes into `strings`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -11,8 +11,7 @@ from model_profiling.etdump.flatbuffer import Words
 Codes = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
+class Blocks(msgspec.Struct, frozen=True, eq=False):
     """The dump's `run_data` blocks; block `b` holds the profiling events `events[b]` up to `events[b + 1]`."""
 
     name: Codes
@@ -23,8 +22,7 @@ class Blocks:
         return len(self.name)
 
 
-@dataclass(frozen=True, eq=False)
-class Events:
+class Events(msgspec.Struct, frozen=True, eq=False):
     """The profiling events, block after block, each block in the order in which they ended."""
 
     block: npt.NDArray[np.int32]
@@ -45,7 +43,7 @@ class Events:
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Events":
         """Only these events: what is computed of them is not computed of all."""
-        return Events(*(column[rows] for column in vars(self).values()))
+        return Events(*(column[rows] for column in (getattr(self, name) for name in self.__struct_fields__)))
 
     @property
     def delegated(self) -> npt.NDArray[np.bool_]:
@@ -63,8 +61,7 @@ class Events:
         return (self.end - self.start).view(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Allocations:
+class Allocations(msgspec.Struct, frozen=True, eq=False):
     """What allocators handed out; `before` counts the profiling events written earlier, which places it among them."""
 
     block: npt.NDArray[np.int32]
@@ -77,8 +74,7 @@ class Allocations:
         return len(self.block)
 
 
-@dataclass(frozen=True, eq=False)
-class DebugEvents:
+class DebugEvents(msgspec.Struct, frozen=True, eq=False):
     """Which values a debugging runner recorded (not the values); `before` as in Allocations."""
 
     block: npt.NDArray[np.int32]
@@ -95,8 +91,7 @@ class DebugEvents:
         return len(self.block)
 
 
-@dataclass(frozen=True, eq=False)
-class Etdump:
+class Etdump(msgspec.Struct, frozen=True, eq=False):
     """One dump; every `Codes` column indexes `strings`, whose first entry is the empty string."""
 
     path: Path

@@ -1,7 +1,6 @@
 """Finds what the order of events implies: which execution and which call each profiling event belongs to."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +13,7 @@ EXECUTE = "Method::execute"
 Indices = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Nesting:
+class Nesting(msgspec.Struct, frozen=True, eq=False):
     """Executions in order, and for each profiling event the one it is in and the call around it (-1: none)."""
 
     # The event `Method::execute` of each execution.

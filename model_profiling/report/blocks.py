@@ -4,11 +4,10 @@ Markdown and the HTML page draw the same blocks, so neither can say what the oth
 in it come from files and are not trusted, and each format makes them harmless in its own way.
 """
 
-from dataclasses import dataclass, field
+import msgspec
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     """A cell that shows a number: as it is written, and the exact value it stands for (None: cannot be said)."""
 
     shown: str
@@ -18,18 +17,15 @@ class Number:
 Cell = str | Number
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True)
-class Bullets:
+class Bullets(msgspec.Struct, frozen=True):
     items: list[str]
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """One finding: what, what it would gain, its evidence, and what to do."""
 
     title: str
@@ -38,8 +34,7 @@ class Advice:
     next_step: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """`key` names it for whoever looks for it; `short` is how many rows fit a page that cannot scroll or filter."""
 
     key: str
@@ -51,37 +46,33 @@ class Table:
         return bool(self.rows) and all(isinstance(row[column], Number) for row in self.rows)
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """A chart by the name it has in `charts`; `caption` says how to read it."""
 
     chart: str
     caption: str
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     text: str
 
 
 Block = Paragraph | Bullets | Advice | Table | Picture | Code
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     key: str
     title: str
     blocks: list[Block]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """A title, the few sentences everyone reads, and sections."""
 
     title: str
     subtitle: str
     headline: list[str]
-    sections: list[Section] = field(default_factory=list)
+    sections: list[Section] = []
 
     def section(self, key: str) -> Section | None:
         return next((section for section in self.sections if section.key == key), None)

@@ -4,8 +4,9 @@ A new metric is a field that `analysis/metrics.py` fills and an entry here.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.metrics import ExperimentMetrics
@@ -17,8 +18,7 @@ Detail = Literal["short", "full", "distribution"]
 Getter = Callable[[ExperimentMetrics], float | None]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """`value` is None where the metric is not known; `unknown` says then what to write instead."""
 
     name: str

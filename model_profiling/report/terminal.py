@@ -4,9 +4,10 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
@@ -29,8 +30,7 @@ _SHORT_BAR = 10
 _WIDTH = 118
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(msgspec.Struct, frozen=True):
     """How to write on this output: colours or not, blocks or ASCII."""
 
     colour: bool
