@@ -7,8 +7,10 @@ What a model reads while it is built (data files, environment variables) is not 
 """
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
+import os
 import platform
 import sys
 import sysconfig
@@ -121,7 +123,8 @@ def _source(name: str) -> Path:
     return _KIT / name.removeprefix(_KIT_PREFIX) if name.startswith(_KIT_PREFIX) else Path(name)
 
 
-def _exporting_code() -> set[Path]:
+@functools.cache
+def _exporting_code() -> frozenset[Path]:
     """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
     found: set[Path] = set()
     todo = {_KIT / "export" / "exporter.py"}
@@ -134,7 +137,7 @@ def _exporting_code() -> set[Path]:
             steps = [_KIT.joinpath(*parts[:count], "__init__.py") for count in range(len(parts) + 1)]
             module = _KIT.joinpath(*parts).with_suffix(".py") if parts else _KIT / "__init__.py"
             todo |= {step for step in (*steps, module) if step.is_file()} - found
-    return found
+    return frozenset(found)
 
 
 def _imports(path: Path) -> set[str]:
@@ -150,13 +153,15 @@ def _imports(path: Path) -> set[str]:
 
 def _loaded_sources() -> set[Path]:
     """The files of loaded modules that no version speaks for: the user's own, and the kit's model folders."""
-    outside = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+    outside = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+    # Thousands of modules are loaded: most are told by how their path begins, and only the others are looked at.
+    begins = tuple(f"{place}{os.sep}" for place in outside)
     found = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        path = Path(file).resolve() if isinstance(file, str) else None
-        if path is None or path.suffix != ".py":
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(begins):
             continue
+        path = Path(file).resolve()
         if path.is_relative_to(_KIT):
             wanted = path.is_relative_to(_KIT / "models")
         else:

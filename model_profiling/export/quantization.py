@@ -1,6 +1,6 @@
 """A float model becomes a quantized one: int8 all through, or only its linear layers in int8 or int4."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.utils._pytree as pytree
@@ -71,8 +71,15 @@ def _quantizer(is_dynamic: bool) -> Any:
         get_symmetric_quantization_config,
     )
 
+    class TrainedQuantizer(XNNPACKQuantizer):  # type: ignore[misc]
+        """Leaves out the patterns of models that are still in training, which take a quarter of an export to prepare."""
+
+        SUPPORTED_PATTERNS: ClassVar[list[Any]] = [
+            pattern for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS if not pattern.is_qat
+        ]
+
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=is_dynamic)
-    return XNNPACKQuantizer().set_global(config)
+    return TrainedQuantizer().set_global(config)
 
 
 def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
