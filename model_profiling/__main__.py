@@ -1,8 +1,6 @@
 """`python -m model_profiling` is `sme2-kit`."""
 
-import sys
-
-from model_profiling.cli.main import main
+from model_profiling.cli.main import enter
 
 if __name__ == "__main__":
-    sys.exit(main())
+    enter()

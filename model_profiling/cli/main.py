@@ -1,6 +1,7 @@
 """The command line: finds the subcommand, runs it, and turns every failure into two lines and an exit code."""
 
 import argparse
+import atexit
 import contextlib
 import gc
 import importlib
@@ -41,6 +42,8 @@ COMMANDS = (
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# What Python ends with where its output could not be written.
+_UNREAD = 120
 
 
 class Command(Protocol):
@@ -69,6 +72,24 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         sys.exit(_fail(message, f"See `{self.prog} --help`.", 2))
+
+
+def enter() -> NoReturn:
+    """The process `sme2-kit`: run the command and end, without taking apart what the system takes back anyway.
+
+    Ending as Python does takes a tenth of a short command once numpy is loaded.
+    """
+    code = main()
+    threads = sys.modules.get("threading")
+    if threads is not None and threads.active_count() > 1:
+        sys.exit(code)  # one of them may be in the middle of something
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or _UNREAD
+    os._exit(code)
 
 
 def main(argv: list[str] | None = None) -> int:

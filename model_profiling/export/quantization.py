@@ -72,7 +72,7 @@ def _quantizer(is_dynamic: bool) -> Any:
     )
 
     class TrainedQuantizer(XNNPACKQuantizer):  # type: ignore[misc]
-        """Leaves out the patterns of models that are still in training, which take a quarter of an export to prepare."""
+        """Leaves out the patterns of models in training, which take a quarter of an export to prepare."""
 
         SUPPORTED_PATTERNS: ClassVar[list[Any]] = [
             pattern for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS if not pattern.is_qat
