@@ -30,8 +30,8 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 # What an analysis of a dump must not load: each costs a part of its time, and it needs none of them.
 NOT_FOR_A_DUMP = (
     "asyncio", "csv", "dataclasses", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing",
-    "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile", "threading", "zipfile",
-    "torch", "executorch", "pandas", "scipy", "vl_convert",
+    "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
+    "threading", "zipfile", "torch", "executorch", "pandas", "scipy", "vl_convert",
     "model_profiling.etrecord", "model_profiling.export", "model_profiling.pipeline", "model_profiling.platforms",
     "model_profiling.pte", "model_profiling.report.charts", "model_profiling.report.html",
     "model_profiling.runner.build", "model_profiling.runner.session",

@@ -3,6 +3,7 @@
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from model_profiling.etdump import EtdumpError, nest, parse
@@ -33,7 +34,7 @@ def read_hostile(data: bytes) -> str | None:
         assert codes.size == 0 or (codes.min() >= 0 and codes.max() < len(dump.strings))
     assert nesting.call.size == 0 or int(nesting.call.max()) < len(events)
     assert np.all(nesting.execution < max(len(nesting), 1))
-    assert len({len(column) for column in vars(events).values()}) == 1
+    assert len({len(column) for column in msgspec.structs.asdict(events).values()}) == 1
     return None
 
 
