@@ -1,7 +1,6 @@
 """What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
 
 import fcntl
-import importlib.util
 import os
 import shutil
 import signal
@@ -30,8 +29,6 @@ LONGEST_FIRST = (
     *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
     *("test_in_process", "test_report", "test_wheel", "test_pipeline"),
 )
-# Commands that import torch: their processes are forked from one that has done so.
-EXPORTING = ("export", "check", "tune")
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "3"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -83,14 +80,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-_shared_home: list[Path] = []
+_session_home: list[Path] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A directory that all workers of a session have in common."""
+def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
-    _shared_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+
+
+def shared_home() -> Path:
+    """A directory that all workers of a session have in common."""
+    return _session_home[0]
 
 
 @pytest.fixture(scope="session")
@@ -160,8 +161,8 @@ def kit(
     """Run `sme2-kit` as a user does, in a process of its own."""
     words = [str(argument) for argument in arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
-    if words[0] in EXPORTING and sys.platform == "linux" and importlib.util.find_spec("executorch"):
-        return warm.run(_shared_home[0], words, cwd, environment)
+    if warm.available():
+        return warm.run(shared_home(), ["-m", "model_profiling", *words], cwd, environment)
     command = [sys.executable, "-m", "model_profiling", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)
 

@@ -1,57 +1,105 @@
-"""A process in which torch and ExecuTorch are already imported, and which forks one child for each command it is given.
+"""A Python in which torch and ExecuTorch are already imported, and which forks one child for each program it is given.
 
-The first export of a process spends three quarters of its time on imports. A child runs the command line as a fresh
-process would: its own arguments, directory, environment and output.
+A process that exports spends three quarters of its time on imports and on what PyTorch does the first time. A child has
+those behind it and runs the program as a fresh Python would: its own arguments, directory, environment, paths and
+streams. Nothing of the kit itself is loaded in it, so that the child takes the kit from where the program finds it.
 """
 
+import atexit
 import contextlib
 import fcntl
+import importlib
 import json
 import os
+import runpy
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+_CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
+_OURS = ("model_profiling", "sme2_kit", "tests")
 _MODEL = """
 import torch
 
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 4, 3)
+        self.norm = torch.nn.BatchNorm2d(4)
         self.linear = torch.nn.Linear(4, 4)
 
     def forward(self, x):
-        return self.linear(x) + 1
+        return self.linear(self.norm(self.convolution(x)).relu().mean((2, 3))) + 1
 
     def get_example_inputs(self):
-        return (torch.ones(1, 4),)
+        return (torch.ones(1, 3, 8, 8),)
 """
 
 
+def available() -> bool:
+    return sys.platform == "linux" and importlib.util.find_spec("executorch") is not None
+
+
 def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run `sme2-kit` with `arguments` in a child of the process that serves `home`, which is started if need be."""
+    """Run `python arguments…` in a child of the process that serves `home`, which is started if need be."""
+    paths = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    call = {
+        "arguments": arguments,
+        "cwd": str(cwd or Path.cwd()),
+        "env": env,
+        "executable": sys.executable,
+        "prefix": sys.prefix,
+        "path": [*paths, *(entry for entry in sys.path if entry and entry not in paths)],
+    }
     with _connected(home) as server, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        call = json.dumps({"arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": env}).encode()
-        socket.send_fds(server, [call + b"\n"], [out.fileno(), err.fileno()])
+        with Path(os.devnull).open() as nothing:
+            socket.send_fds(server, [json.dumps(call).encode() + b"\n"], [nothing.fileno(), out.fileno(), err.fileno()])
         server.settimeout(_LONGEST_S)
-        code = int(server.makefile().readline())
+        answers = server.makefile()
+        answers.readline()  # the child's number
+        code = int(answers.readline())
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
+def warm_up(home: Path, binaries: Path) -> None:
+    """Let `python` and `sme2-kit` in `binaries`, of a virtual environment of its own, be forked from the process."""
+    _connected(home).close()
+    cold = _kept_as_cold(binaries / "python")
+    kit = _kept_as_cold(binaries / "sme2-kit")
+    for name, words in (("python", ""), ("python3", ""), ("sme2-kit", f'"{kit}" ')):
+        shim = binaries / name
+        shim.unlink(missing_ok=True)
+        # Under `cold`'s name, Python finds this environment's packages, which the client then passes on.
+        shim.write_text(
+            f'#!/bin/sh\nexec "{cold}" "{_CLIENT}" "{_address(home)}" "{binaries / "python"}" {words}"$@"\n'
+        )
+        shim.chmod(0o755)
+
+
+def _kept_as_cold(program: Path) -> Path:
+    return program.rename(program.with_name(f"{program.name}-cold"))
+
+
+def _address(home: Path) -> Path:
+    # The path of a socket must be short, which that of a test's directory need not be.
+    return Path(tempfile.gettempdir()) / f"warm-{os.getuid()}-{home.stat().st_ino}"
+
+
 def _connected(home: Path) -> socket.socket:
     """A connection to the one server of `home`, whichever test worker came first."""
-    # The path of a socket must be short, which that of a test's directory need not be.
-    address = Path(tempfile.gettempdir()) / f"warm-{os.getuid()}-{home.stat().st_ino}"
+    address = _address(home)
     with (home / "warm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with contextlib.suppress(OSError):
@@ -80,43 +128,64 @@ def _connect(address: Path) -> socket.socket:
 
 def _serve(address: Path, session: int) -> None:
     """Answer until the test session's process has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        address.unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(address))
+    listener.listen(64)
+    _export_once()
+    # A thread would not be there in a child, which would wait for it.
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
+    waiting = selectors.DefaultSelector()
+    waiting.register(listener, selectors.EVENT_READ)
+    while _alive(session):
+        for key, _ in waiting.select(timeout=1):
+            if key.fileobj is listener:
+                _begin(listener, waiting)
+            else:
+                child, client = key.data
+                waiting.unregister(key.fileobj)
+                os.close(key.fd)
+                _, status = os.waitpid(child, 0)
+                with contextlib.suppress(OSError), client:
+                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    address.unlink()
+
+
+def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
+    client, _ = listener.accept()
+    call, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 3)
+    if not call:  # who only asked whether we listen
+        client.close()
+        return
+    while not call.endswith(b"\n"):
+        call += client.recv(1 << 20)
+    child = os.fork()
+    if child == 0:
+        listener.close()
+        client.close()
+        _run(json.loads(call), descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        client.sendall(b"%d\n" % child)
+    waiting.register(os.pidfd_open(child), selectors.EVENT_READ, (child, client))
+
+
+def _export_once() -> None:
+    """Have everything imported that an export takes, and leave nothing of the kit behind."""
     from tqdm import tqdm
 
     from model_profiling.export.exporter import ExportRequest, export
 
     tqdm.monitor_interval = 0
-    with contextlib.suppress(FileNotFoundError):
-        address.unlink()
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(address))
-    listener.listen(16)
-    listener.settimeout(1)
-    # Most imports happen while exporting; quantizing has its own.
     with tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "net.py"
         model.write_text(_MODEL)
         for dtype in ("fp32", "int8"):
             export(ExportRequest("net", Path(scratch), dtype, target=f"{model}:Net"))
-    # A thread would not be there in a child, which would wait for it.
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
-    children: dict[int, socket.socket] = {}
-    while _alive(session):
-        with contextlib.suppress(TimeoutError):
-            client, _ = listener.accept()
-            call, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 2)
-            child = os.fork()
-            if child == 0:
-                _run(json.loads(call), descriptors)
-            for descriptor in descriptors:
-                os.close(descriptor)
-            children[child] = client
-            listener.settimeout(0.05)
-        for child in list(children):
-            done, status = os.waitpid(child, os.WNOHANG)
-            if done:
-                with contextlib.suppress(OSError), children.pop(child) as client:
-                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-    address.unlink()
+    for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
+        del sys.modules[name]
 
 
 def _alive(process: int) -> bool:
@@ -128,29 +197,62 @@ def _alive(process: int) -> bool:
 
 
 def _run(call: dict[str, Any], descriptors: list[int]) -> None:
-    """In the child: become what a fresh process would be, run the command, and end."""
+    """In the child: become what a fresh process would be, run the program, and end."""
     code = 70
     try:
-        for target, descriptor in enumerate(descriptors, start=1):
+        for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
+        os.setsid()
         os.chdir(call["cwd"])
         os.environ.clear()
         os.environ.update(call["env"])
+        tempfile.tempdir = None
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.argv = ["sme2-kit", *call["arguments"]]
-        from model_profiling.cli.main import main
-
-        code = main(call["arguments"])
+        atexit._clear()
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+        sys.executable, sys.prefix = call["executable"], call["prefix"]
+        sys.path[:] = call["path"]
+        sys.path_importer_cache.clear()
+        importlib.invalidate_caches()
+        _program(call["arguments"])
+        code = 0
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except Exception:  # noqa: BLE001 - as at the top of a process
+        if isinstance(ended.code, str):
+            sys.stderr.write(f"{ended.code}\n")
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:  # noqa: BLE001 - as at the top of a process
         traceback.print_exc()
         code = 1
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
+def _program(arguments: list[str]) -> None:
+    """What `python arguments…` does."""
+    while arguments[0] in ("-u", "-I", "-E", "-s", "-B"):
+        arguments = arguments[1:]
+    first, rest = arguments[0], arguments[1:]
+    if first == "-m":
+        sys.path.insert(0, str(Path.cwd()))
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif first == "-c":
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *rest[1:]]
+        main = type(sys)("__main__")
+        sys.modules["__main__"] = main
+        exec(compile(rest[0], "<string>", "exec"), vars(main))
+    else:
+        sys.argv = [first, *rest]
+        sys.path.insert(0, str(Path(first).resolve().parent))
+        runpy.run_path(first, run_name="__main__")
+
+
 if __name__ == "__main__":
+    # Under its own name too, or the module would be there twice and the second would stay.
     _serve(Path(sys.argv[1]), int(sys.argv[2]))

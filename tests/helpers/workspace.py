@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICK, ROOT
+from tests.conftest import QUICK, ROOT, shared_home
+from tests.helpers import warm
 
 
 def fresh_workspace(home: Path) -> Path:
@@ -25,10 +26,26 @@ def fresh_workspace(home: Path) -> Path:
     for entry in Path(sys.prefix).iterdir():
         if not entry.name.startswith(".setup"):
             (venv / entry.name).symlink_to(entry)
+    if warm.available():
+        warm.warm_up(shared_home(), _own_programs(venv))
     # Newer than pyproject.toml: make finds nothing to install.
     (venv / ".setup").touch()
     (venv / ".setup-dev").touch()
     return home
+
+
+def _own_programs(venv: Path) -> Path:
+    """Make the environment's `bin`, a link to another's, a directory of links to the same programs."""
+    programs = venv / "bin"
+    programs.unlink()
+    programs.mkdir()
+    for program in (Path(sys.prefix) / "bin").iterdir():
+        (programs / program.name).symlink_to(program)
+    activate = programs / "activate"
+    text = activate.read_text().replace(sys.prefix, str(venv))
+    activate.unlink()
+    activate.write_text(text)
+    return programs
 
 
 _shared: list[Path] = []
