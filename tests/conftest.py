@@ -62,6 +62,18 @@ def needs_emulator() -> None:
     needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--warm", action="store_true", help="fork workers from a process that has torch loaded")
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin that makes the session's directory
+def pytest_configure(config: pytest.Config) -> None:
+    workers = getattr(config.option, "tx", None)
+    if config.option.warm and workers and warm.available() and "PYTEST_XDIST_WORKER" not in os.environ:
+        home = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        config.option.tx = [f"popen//python={warm.python(home)}"] * len(workers)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files begin first, so that no worker is left alone with one of them at the end."""
     order = {name: place for place, name in enumerate(LONGEST_FIRST)}
