@@ -47,8 +47,8 @@ demo: $(VENV)/.setup
 
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL) --warm
-	$(BIN)/python -m pytest -m measures
+	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL) --warm=all
+	$(BIN)/python -m pytest -m measures --warm=none
 
 # Tests that neither export nor measure: what to run before every commit.
 FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \

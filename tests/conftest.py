@@ -65,13 +65,19 @@ def needs_emulator() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--warm", action="store_true", help="fork workers from a process that has torch loaded")
+    parser.addoption(
+        "--warm",
+        choices=("all", "exports", "none"),
+        default="exports",
+        help="fork from a process that has torch loaded: workers and commands, commands that export, or nothing",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after the plugin that makes the session's directory
 def pytest_configure(config: pytest.Config) -> None:
     workers = getattr(config.option, "tx", None)
-    if config.option.warm and workers and warm.available() and "PYTEST_XDIST_WORKER" not in os.environ:
+    _warm.append(config.option.warm)
+    if config.option.warm == "all" and workers and warm.available() and "PYTEST_XDIST_WORKER" not in os.environ:
         home = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         config.option.tx = [f"popen//python={warm.python(home)}"] * len(workers)
 
@@ -95,6 +101,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _session_home: list[Path] = []
+_warm: list[str] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -124,7 +131,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
     from model_profiling.export.cache import cached
     from model_profiling.export.request import ExportRequest
 
-    store = _kept(pytestconfig, tmp_path_factory.getbasetemp(), "exports")
+    store = kept(pytestconfig, tmp_path_factory.getbasetemp(), "exports")
     with (store / ".tests-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for dtype in DTYPES:
@@ -140,7 +147,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
     return found
 
 
-def _kept(config: pytest.Config, otherwise: Path, name: str) -> Path:
+def kept(config: pytest.Config, otherwise: Path, name: str) -> Path:
     """A directory that is there again in the next session; where pytest keeps none, one in `otherwise`."""
     cache = getattr(config, "cache", None)  # there is none with -p no:cacheprovider
     if cache is not None:
@@ -151,7 +158,7 @@ def _kept(config: pytest.Config, otherwise: Path, name: str) -> Path:
 
 def tune_home(config: pytest.Config, otherwise: Path) -> Path:
     """Where `tune` works on toy_cnn: its exports take longest, and the kit knows whether they still hold."""
-    return _kept(config, otherwise, "tune")
+    return kept(config, otherwise, "tune")
 
 
 @pytest.fixture(scope="session")
@@ -175,7 +182,8 @@ def kit(
     """Run `sme2-kit` as a user does, in a process of its own."""
     words = [str(argument) for argument in arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
-    if warm.available() and (words[0] in EXPORTING or warm.serves(shared_home())):
+    forked = words[0] in EXPORTING if _warm == ["exports"] else _warm == ["all"]
+    if forked and warm.available():
         return warm.run(shared_home(), ["-m", "model_profiling", *words], cwd, environment)
     command = [sys.executable, "-m", "model_profiling", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)

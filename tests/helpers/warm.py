@@ -52,11 +52,6 @@ def available() -> bool:
     return sys.platform == "linux" and importlib.util.find_spec("executorch") is not None
 
 
-def serves(home: Path) -> bool:
-    """Whether the process is there already: to start it takes longer than a command that does not export."""
-    return _address(home).exists()
-
-
 def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """Run `python arguments…` in a child of the process that serves `home`, which is started if need be."""
     paths = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -10,23 +10,53 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from model_profiling.analysis.latency import compare, latency_turns
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.files import read_json
-from model_profiling.models.model_base import EagerModelBase
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import kit, needs_hardware, tune_home
+from tests.conftest import ROOT, kept, kit, needs_hardware, tune_home
 from tests.pipeline.test_pipeline import accelerator_for, write_config
-
-pytestmark = pytest.mark.measures
 
 Toy = Callable[[str], Path]
 # Seconds, tried in turn.
 BUDGETS = ("3", "10", "30")
+
+
+# A fraction of toy_cnn's work, on any CPU.
+SMALL = """
+import torch
+
+
+class Small(torch.nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 8, 3)
+
+    def get_example_inputs(self):
+        return (torch.zeros(1, 3, 48, 48),)
+"""
+PROGRAMS = {"small": ("small.py:Small", "fp32"), "slower": ("slower_toy_cnn.py:SlowerToyCNNModel", "fp16")}
+
+
+def program(config: pytest.Config, otherwise: Path, name: str) -> Path:
+    """A .pte to compare with toy_cnn's; exported once, unless the kit's own cache says that something changed."""
+    home = kept(config, otherwise, "compared")
+    target, dtype = PROGRAMS[name]
+    source = home / target.partition(":")[0]
+    text = SMALL if name == "small" else (ROOT / "benchmarks" / "slower_toy_cnn.py").read_text()
+    if not source.is_file() or source.read_text() != text:
+        source.write_text(text)
+    done = kit("export", f"{home}/{target}", "--dtype", dtype, "--outdir", home / name, "--json")
+    assert done.returncode == 0, done.stderr
+    return Path(json.loads(done.stdout)["paths"]["pte"])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_compared_exports(name: str, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """Not a measurement: runs beside the other tests, so that those that measure find it done."""
+    assert program(pytestconfig, tmp_path, name).is_file()
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +75,13 @@ def on_and_off(toy: Toy, runner: Path, tmp_path_factory: pytest.TempPathFactory)
     return directory
 
 
+@pytest.mark.measures
 def test_acceleration_on_is_faster_than_off(on_and_off: RunDirectory) -> None:
     (comparison,) = read_json(on_and_off.metrics_path, Metrics, "metrics").comparisons
     assert comparison.contended or (comparison.verdict == "faster" and comparison.low > 1.05)
 
 
+@pytest.mark.measures
 def test_compare_is_one_line_and_a_gate(on_and_off: RunDirectory, tmp_path: Path) -> None:
     run = on_and_off
     (comparison,) = read_json(run.metrics_path, Metrics, "metrics").comparisons
@@ -69,6 +101,7 @@ def test_compare_is_one_line_and_a_gate(on_and_off: RunDirectory, tmp_path: Path
     assert kit("compare", run.path, tmp_path / "nowhere").returncode == 2
 
 
+@pytest.mark.measures
 def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Path) -> None:
     experiments = [{"name": name, "num_runs": 60, "traced_runs": 5} for name in ("left", "right")]
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments)
@@ -82,10 +115,11 @@ def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Pa
     assert result.high is not None and result.high > 0.98
 
 
-def test_a_real_slowdown_of_five_percent_is_found(register: Callable[..., None], toy: Toy, tmp_path: Path) -> None:
-    from benchmarks.slowdown import compared, export_slower
+@pytest.mark.measures
+def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    from benchmarks.slowdown import compared
 
-    slower = export_slower(tmp_path, "fp16")
+    slower = program(pytestconfig, tmp_path, "slower")
     for runs in (120, 240, 480):
         result = compared(toy("fp16"), slower, tmp_path / "compared", runs)
         assert result.verdict != "faster"
@@ -94,25 +128,9 @@ def test_a_real_slowdown_of_five_percent_is_found(register: Callable[..., None],
     assert result.contended or (result.verdict == "slower" and 0.85 < result.ratio < 0.99)
 
 
-class SmallModel(EagerModelBase):
-    """A fraction of toy_cnn's work, on any CPU."""
-
-    def get_eager_model(self) -> Any:
-        import torch
-
-        return torch.nn.Conv2d(3, 8, 3)
-
-    def get_example_inputs(self) -> tuple[Any, ...]:
-        import torch
-
-        return (torch.zeros(1, 3, 48, 48),)
-
-
-def test_two_programs_are_measured_in_turns_and_judged(register: Any, toy: Toy, tmp_path: Path) -> None:
-    from model_profiling.export.exporter import ExportRequest, export
-
-    register("small", SmallModel)
-    small = export(ExportRequest("small", tmp_path, "fp32")).paths.pte
+@pytest.mark.measures
+def test_two_programs_are_measured_in_turns_and_judged(toy: Toy, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    small = program(pytestconfig, tmp_path, "small")
     for budget in BUDGETS:
         done = kit("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json", "--budget", budget)
         (found,) = json.loads(done.stdout)
@@ -125,6 +143,7 @@ def test_two_programs_are_measured_in_turns_and_judged(register: Any, toy: Toy, 
     assert found["latency"]["contended"] or "slower by more than 5 %" in done.stderr
 
 
+@pytest.mark.measures
 def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     # The exports of test_tune.py, if it has run: the kit's own cache says whether they still hold.
     home = tune_home(pytestconfig, tmp_path)
@@ -149,6 +168,7 @@ def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_pa
     assert winner["median_ms"] == min(entry["median_ms"] for entry in result["tried"])
 
 
+@pytest.mark.measures
 def test_other_work_on_the_machine_is_noticed(toy: Toy, tmp_path: Path) -> None:
     """How many executions it interrupts is the system's affair; that some are interrupted is not overlooked."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
