@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _warm.append(config.option.warm)
     if config.option.warm == "all" and workers and warm.available() and "PYTEST_XDIST_WORKER" not in os.environ:
         home = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-        config.option.tx = [f"popen//python={warm.python(home)}"] * len(workers)
+        config.option.tx = [f"popen//python={warm.python(home, of_children=False)}"] * len(workers)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

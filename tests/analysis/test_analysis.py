@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from model_profiling import etdump
+from model_profiling.analysis.advice import LEAST_SHARE
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.comparison import compare_profiles
@@ -292,9 +293,13 @@ def test_the_tables_say_what_the_summary_says(run: RunDirectory) -> None:
 def test_advice_has_evidence_a_gain_and_a_next_step(run: RunDirectory) -> None:
     summary = read_json(run.analysis_path, AnalysisSummary, "analysis")
     for experiment in summary.experiments.values():
-        mean = next(finding for finding in experiment.advice if "mean.out" in finding.title)
-        assert "keepdim=True" in mean.next_step
-        assert any("keepdim" in line for line in mean.evidence)
+        share = sum(row.share for row in experiment.breakdown.operators if row.operator == "mean.out")
+        found = [finding for finding in experiment.advice if "mean.out" in finding.title]
+        # What took next to nothing on this machine at that moment is not advised upon.
+        assert found or share < 2 * LEAST_SHARE
+        for mean in found:
+            assert "keepdim=True" in mean.next_step
+            assert any("keepdim" in line for line in mean.evidence)
         gains = [finding.gain or float("inf") for finding in experiment.advice]
         assert gains == sorted(gains, reverse=True)
         assert min(gains) >= 1

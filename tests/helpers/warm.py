@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import runpy
 import selectors
@@ -75,18 +76,21 @@ def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str])
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
-def python(home: Path) -> Path:
-    """A `python` with this one's packages whose programs are forked from the process."""
+def python(home: Path, of_children: bool = True) -> Path:
+    """A `python` with this one's packages whose programs, and what they start, are forked from the process.
+
+    Without `of_children`, what they start is not: it sees the usual Python as `sys.executable`.
+    """
     if not available():
         return Path(sys.executable)
     programs = home / "warm"
-    shim = programs / "python"
+    shim = programs / ("python" if of_children else "python-of-a-worker")
     with (home / "warm-python.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not shim.exists():
             _connected(home).close()
-            programs.mkdir()
-            _write_shim(home, shim, Path(sys.executable), shim)
+            programs.mkdir(exist_ok=True)
+            _write_shim(home, shim, Path(sys.executable), shim if of_children else Path(sys.executable))
     return shim
 
 
@@ -207,6 +211,7 @@ def _export_once() -> None:
         model.write_text(_MODEL)
         for dtype in ("fp32", "int8"):
             export(ExportRequest("net", Path(scratch), dtype, target=f"{model}:Net"))
+    logging.root.handlers.clear()
     for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
         del sys.modules[name]
 
