@@ -322,10 +322,11 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
             ["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False
         ).stdout.split()
 
-    deadline = time.monotonic() + 60
-    while not runners() and time.monotonic() < deadline:
+    deadline, found = time.monotonic() + 60, runners()
+    while not found and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert runners()
+        found = runners()
+    assert found
     process.kill()
     process.wait()
     # A turn of this run is long; each runner ends when its turn does and finds nobody listening.
