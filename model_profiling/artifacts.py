@@ -89,6 +89,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     rewrites: list[str] = []
     delegation: str = "whole"
+    # Random inputs as `--input` takes them, instead of `shapes`: one of them is not of float32 or has a range.
+    inputs: list[str] = []
 
 
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

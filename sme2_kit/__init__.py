@@ -93,7 +93,7 @@ def profile(
     budget_s: float | None = None,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     on_progress: OnProgress | None = None,
@@ -166,7 +166,7 @@ def export(
     rewrites: Sequence[str] = (),
     delegation: str = "whole",
     dynamic_shapes: Any = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     seed: int = 0,
@@ -319,7 +319,7 @@ def tune(
     launches: int | None = None,
     budget_s: float | None = None,
     out: str | Path | None = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     seed: int = 0,
@@ -381,7 +381,7 @@ def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, opt
     from sme2_kit.exporting import is_target
 
     if not is_target(model):
-        if options.shapes or options.settings or options.checkpoint:
+        if options.inputs or options.settings or options.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",
                 "Give a module with its weights, and example_inputs.",

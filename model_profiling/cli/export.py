@@ -26,15 +26,30 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "target", nargs="?", metavar="MODEL", help="a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
     )
     parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
+    # Both into one list: the order of the inputs is that of the flags.
     parser.add_argument(
         "--input-shape",
+        dest="inputs_asked",
         action="append",
         default=[],
         metavar="N,C,H,W",
         help="random input of this shape, for a model from a file that brings no example inputs; once for each input",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the model, e.g. resolution=512"
+        "--input",
+        dest="inputs_asked",
+        action="append",
+        metavar="DTYPE:SHAPE[:LOW..HIGH]",
+        help="the same with a dtype and the range of its values (without HIGH itself): int64:1,128:0..30522 are token "
+        "ids for an embedding of 30522 rows; integers without a range are 0 and 1; bool:1,128",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of a registered model, or an argument of the class or function of a file: depth=12, "
+        "bias=False, widths=[16,32], act=relu; may be repeated",
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="weights: .safetensors, or a state dict saved by torch"
@@ -44,7 +59,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
     """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
     from model_profiling.errors import InputError
-    from model_profiling.models.options import LoadOptions
     from sme2_kit.exporting import named
 
     if (args.target is None) == (args.model is None):
@@ -52,41 +66,15 @@ def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
             "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
         )
     text = str(args.target or args.model)
-    return text, named(text, LoadOptions(settings=_settings(args.set)))
+    return text, named(text, load_options(args))
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """The rest of what the user said about the model."""
-    from model_profiling.models.options import LoadOptions
+    from model_profiling.models.options import settings_of
+    from sme2_kit import exporting
 
-    return LoadOptions(_shapes(args.input_shape), _settings(args.set), args.checkpoint)
-
-
-def _settings(texts: list[str]) -> tuple[tuple[str, int | str], ...]:
-    """Read KEY=VALUE; what looks like a whole number is one."""
-    from model_profiling.errors import InputError
-
-    pairs: dict[str, int | str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier() or not value.replace("-", "").replace(".", "").isalnum():
-            raise InputError(f"--set {text} is not KEY=VALUE", "For example: --set resolution=512.")
-        pairs[key] = int(value) if value.isdecimal() else value
-    return tuple(sorted(pairs.items()))
-
-
-def _shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
-    from model_profiling.errors import InputError
-
-    shapes = []
-    for text in texts:
-        try:
-            shapes.append(tuple(int(size) for size in text.replace("x", ",").split(",")))
-        except ValueError:
-            raise InputError(f"--input-shape {text} is not a shape", "Write it as 1,3,224,224.") from None
-        if min(shapes[-1]) < 1:
-            raise InputError(f"--input-shape {text} has a size below 1", "Write it as 1,3,224,224.")
-    return tuple(shapes)
+    return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

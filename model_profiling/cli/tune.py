@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             launches=args.launches,
             budget_s=args.budget,
             out=args.outdir or Path(f"out_{name}") / "tune",
-            input_shapes=options.shapes,
+            input_shapes=[str(spec) for spec in options.inputs],
             settings=dict(options.settings),
             checkpoint=options.checkpoint,
             seed=args.seed,
