@@ -7,6 +7,7 @@ from typing import Any
 
 from model_profiling.errors import SetupError
 from model_profiling.export.command import typed
+from model_profiling.export.publish import refuse_unwritable
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.installation import install_command
 from model_profiling.models.lookup import model_name, snake_case
@@ -49,6 +50,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
         if earlier is not None:
             on_cached()
             return earlier
+        refuse_unwritable(request.outdir)
         announce = announcing(on_progress, label)
         exporter = _imported(announce, request.loud)
         return exporter(request, announce)

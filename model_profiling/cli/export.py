@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.cli.next_step import next_command
+from model_profiling.counting import counted
 from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, MEMORY_FORMATS, REWRITES
+from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
-from model_profiling.saying import say, warn
+from model_profiling.saying import say_json, tell, warn
 
 if TYPE_CHECKING:
+    from model_profiling.artifacts import Delegation
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
 
@@ -149,7 +153,11 @@ def run(args: argparse.Namespace) -> int:
     request = requested(args)
     with stage_progress(plain=request.loud) as report:
         result = from_target(report, args.force, _say_cached)(request, "export")
-    say(_as_json(result) if args.json else _as_text(result))
+    if args.json:
+        say_json(as_data(result))
+    else:
+        tell(as_text(result))
+        tell(next_command("run", result.paths.pte, "--html"))
     return 0
 
 
@@ -174,26 +182,42 @@ def stage_progress(plain: bool) -> Iterator[OnProgress]:
         yield lambda label, done, total: progress.update(task, description=label)
 
 
-def _as_json(result: ExportResult) -> str:
-    import msgspec
-
+def as_data(result: ExportResult) -> dict[str, object]:
+    """The result for programs: where its files are, and its record."""
     paths = result.paths
     named = {"pte": paths.pte, "etrecord": paths.etrecord, "meta": paths.meta, "inputs": paths.inputs}
     named["expected"] = paths.expected
-    value = {"paths": {name: str(path) for name, path in named.items()}, "record": result.record}
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+    return {"paths": {name: str(path) for name, path in named.items()}, "record": result.record}
 
 
-def _as_text(result: ExportResult) -> str:
-    """Say where the .pte is, what is delegated in it, and what is not and why."""
-    record, delegation = result.record, result.record.delegation
+def as_text(result: ExportResult) -> str:
+    """Say where the .pte is, what is delegated in it, and what is not, why and where."""
+    record = result.record
     seconds = sum(record.stage_seconds.values())
     lines = [
         f"{result.paths.pte}  ({record.dtype}, {record.backend}, {seconds:.1f} s)",
-        f"  delegated: {delegation.delegated_nodes} nodes in {delegation.delegate_calls} delegate calls",
-        f"  portable:  {delegation.portable_nodes} nodes",
-        *(f"    {left.count} x {left.op}: {left.reason}" for left in delegation.not_delegated),
+        *delegation_lines(record.delegation),
         f"  weights:   {record.weights}",
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def delegation_lines(delegation: Delegation) -> list[str]:
+    """Both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
+    delegated = counted(delegation.delegated_nodes, "operator")
+    lines = [
+        f"  delegated: {delegated} in {counted(delegation.delegate_calls, 'delegate call')}",
+        f"  portable:  {counted(delegation.portable_nodes, 'operator')}",
+    ]
+    for left in delegation.not_delegated:
+        more = f" and {counted(len(left.sources) - 2, 'more place')}" if len(left.sources) > 2 else ""
+        where = f" (at {', '.join(map(_seen_from_here, left.sources[:2]))}{more})" if left.sources else ""
+        lines.append(f"    {left.count} x {left.op}: {left.reason}{where}")
+    return lines
+
+
+def _seen_from_here(source: str) -> str:
+    """`path:line` with the path relative to the working directory if it lies below."""
+    path, colon, line = source.rpartition(":")
+    return f"{shown(Path(path))}{colon}{line}"

@@ -1,6 +1,7 @@
 """Put a finished export in place: all of it, or none of it and the older one stays."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -53,6 +54,16 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def refuse_unwritable(directory: Path) -> None:
+    """Find out before the work whether its results can be written there; nothing is left behind."""
+    nearest = next((place for place in (directory, *directory.parents) if os.path.lexists(place)), Path())
+    with writable(directory):
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{nearest} is not a directory")
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+
+
 @contextlib.contextmanager
 def writable(directory: Path) -> Iterator[None]:
     """Turn a full disk or a forbidden directory into an error that names it."""
@@ -60,6 +71,6 @@ def writable(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SetupError(
-            f"the export could not be written to {directory}: {error.strerror or error}",
+            f"the export cannot be written to {directory}: {error.strerror or error}",
             "Check the directory's permissions and the free space, or choose another --outdir.",
         ) from error

@@ -62,8 +62,8 @@ async def run_kit(arguments: list[str], workspace: Path, progress: Progress, acc
         with anyio.CancelScope(shield=True):
             await process.aclose()
     output = "".join(printed)
-    # A command that failed before it had anything to print has no result, whatever its exit code means elsewhere.
-    if code not in accept or (code != 0 and not output.strip()):
+    # A command that failed before it had a result printed an error, whatever its exit code means elsewhere.
+    if code not in accept or (code != 0 and (not output.strip() or output.lstrip("{ \n").startswith('"error"'))):
         raise _error(code, said)
     return Ended(code, output)
 

@@ -232,7 +232,7 @@ def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
     from model_profiling.export.delegation_preview import preview
 
     request = ExportRequest("toy_cnn", tmp_path)
-    predicted = preview(request, tmp_path / "log", lambda stage: None).delegation
+    predicted = preview(request, lambda stage: None).delegation
     assert predicted.not_delegated == export(request).record.delegation.not_delegated
 
 
