@@ -40,10 +40,11 @@ def tell(text: str) -> None:
     say(fitted(text, columns()))
 
 
-def warn(text: str) -> None:
-    """Print what is not a result: progress, notes, errors."""
+def warn(text: str, stream: TextIO | None = None) -> None:
+    """Print what is not a result: progress, notes, errors. `stream`: standard error as it was before a redirection."""
+    stream = sys.stderr if stream is None else stream
     # Programs that read standard error go by its lines: only a terminal gets them wrapped.
-    sys.stderr.write(clean(fitted(text, columns(sys.stderr)) if sys.stderr.isatty() else text))
+    stream.write(clean(fitted(text, columns(stream)) if stream.isatty() else text))
 
 
 def columns(stream: TextIO | None = None) -> int | None:

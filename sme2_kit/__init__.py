@@ -96,6 +96,10 @@ def profile(
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
+    rewrites: Sequence[str] = (),
+    inputs: Sequence[str | Path] = (),
+    label: str | None = None,
+    force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Run:
     """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
@@ -103,19 +107,21 @@ def profile(
     `model` is an nn.Module in memory, which stays as it is; `"file.py:Class"`; a name that `sme2-kit models` lists; or
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
-    `settings` and `checkpoint` are for a model by its name or from a file.
+    `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
+    "int64:1,128:0..30522". `rewrites` are as of `export`; `inputs` (files), `label` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
 
+    _counts(runs, launches, budget_s, threads)  # refused before the export
     home = _place(out, "profile")
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (dtype, example_inputs, settings, checkpoint, *input_shapes)
+            told = (dtype, example_inputs, settings, checkpoint, *input_shapes, *rewrites)
             if any(value is not None for value in told):
                 raise InputError(
-                    f"{model} is exported already: dtype, inputs, settings and checkpoint are decided",
+                    f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
                     "Leave them out, or give the model itself.",
                 )
             program = Path(str(model))
@@ -128,10 +134,15 @@ def profile(
                 input_shapes=input_shapes,
                 settings=settings,
                 checkpoint=checkpoint,
+                rewrites=rewrites,
+                force=force,
                 on_progress=report,
             )
         return run(
             program,
+            inputs=inputs,
+            label=label,
+            force=force,
             threads=threads,
             runs=runs,
             launches=launches,

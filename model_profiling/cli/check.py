@@ -3,7 +3,14 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.cli.export import add_model, chosen_model, delegation_lines, load_options, stage_progress
+from model_profiling.cli.export import (
+    add_model,
+    chosen_model,
+    delegation_lines,
+    load_options,
+    model_words,
+    stage_progress,
+)
 from model_profiling.cli.next_step import next_command
 from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say_json, tell
@@ -39,12 +46,5 @@ def run(args: argparse.Namespace) -> int:
         say_json({"delegation": found.delegation, "nodes": found.nodes, "reasons": found.reasons})
     else:
         tell("\n".join([f"{target} in {args.dtype}", *delegation_lines(found.delegation), ""]))
-        tell(next_command("profile", target, "--dtype", args.dtype, *_model_flags(args)))
+        tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args)))
     return 0
-
-
-def _model_flags(args: argparse.Namespace) -> list[str]:
-    """What was said of the model, for a command that takes the same."""
-    words = [word for given in args.inputs_asked for word in ("--input", given)]
-    words += [word for pair in args.set for word in ("--set", pair)]
-    return words + (["--checkpoint", str(args.checkpoint)] if args.checkpoint else [])

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+_MODEL = "a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
+
+
+def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
     """The arguments that say which model is meant."""
-    parser.add_argument(
-        "target", nargs="?", metavar="MODEL", help="a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
-    )
+    parser.add_argument("target", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
     # Both into one list: the order of the inputs is that of the flags.
     parser.add_argument(
@@ -60,17 +61,31 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
-    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+def model_text(args: argparse.Namespace) -> str:
+    """The model as the user named it."""
     from model_profiling.errors import InputError
-    from sme2_kit.exporting import named
 
     if (args.target is None) == (args.model is None):
         raise InputError(
-            "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
+            "name one model",
+            f"For example: sme2-kit {getattr(args, 'command', 'export')} toy_cnn, or path/to/net.py:MyNet.",
         )
-    text = str(args.target or args.model)
+    return str(args.target or args.model)
+
+
+def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
+    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+    from sme2_kit.exporting import named
+
+    text = model_text(args)
     return text, named(text, load_options(args))
+
+
+def model_words(args: argparse.Namespace) -> list[str]:
+    """What was said of the model, for another command that takes the same."""
+    words = [word for given in args.inputs_asked for word in ("--input", given)]
+    words += [word for pair in args.set for word in ("--set", pair)]
+    return words + (["--checkpoint", str(args.checkpoint)] if args.checkpoint else [])
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
@@ -81,22 +96,15 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default="fp32",
-        help="int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
-    )
+def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: str) -> None:
+    """The arguments that say how a model is exported."""
+    parser.add_argument("--dtype", choices=DTYPES, default=dtype, help=dtype_help)
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default="xnnpack",
         help="portable leaves every operator to ExecuTorch's reference kernels (default: %(default)s)",
     )
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
-    parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
     parser.add_argument(
         "--memory-format",
         choices=MEMORY_FORMATS,
@@ -118,18 +126,44 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         default="whole",
         help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
     )
-    parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+
+
+def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
+    """Every flag that says which model is meant or how it is exported, and whether it was used."""
+    return [
+        ("--input", bool(args.inputs_asked)),
+        ("--set", bool(args.set)),
+        ("--checkpoint", args.checkpoint is not None),
+        ("--dtype", args.dtype is not None),
+        ("--backend", args.backend != "xnnpack"),
+        ("--memory-format", args.memory_format != "contiguous"),
+        ("--rewrite", bool(args.rewrite)),
+        ("--delegation", args.delegation != "whole"),
+        ("--seed", args.seed != 0),
+    ]
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_variant(
+        parser,
+        "fp32",
+        "int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
+    )
+    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
+    parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
+    parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def requested(args: argparse.Namespace) -> ExportRequest:
+def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportRequest:
     """What the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
-    outdir = args.outdir or Path(f"out_{name}") / "artifacts"
+    outdir = outdir or args.outdir or Path(f"out_{name}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
     return ExportRequest(
         name,
@@ -138,7 +172,7 @@ def requested(args: argparse.Namespace) -> ExportRequest:
         args.backend,
         args.memory_format,
         args.seed,
-        save_graph=args.save_graph,
+        save_graph=getattr(args, "save_graph", False),
         loud=loud,
         target=target,
         options=load_options(args),
@@ -152,7 +186,7 @@ def run(args: argparse.Namespace) -> int:
 
     request = requested(args)
     with stage_progress(plain=request.loud) as report:
-        result = from_target(report, args.force, _say_cached)(request, "export")
+        result = from_target(report, args.force, say_cached)(request, "export")
     if args.json:
         say_json(as_data(result))
     else:
@@ -161,7 +195,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say_cached() -> None:
+def say_cached() -> None:
     warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
 
 

@@ -18,6 +18,7 @@ from model_profiling.saying import columns, documents, say_json, warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
+    "profile",
     "check",
     "export",
     "run",

@@ -99,6 +99,16 @@ def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
         home = paths.directory.parent
     else:
         home = Path(f"out_{re.sub(r'[^A-Za-z0-9_.-]', '_', _model_name(paths))}")
+    return _root(home, platform, paths, dtype)
+
+
+def root_below(home: Path, platform: str, model: Path) -> Path:
+    """`runs/<platform>` of the directory that a user names for all results."""
+    paths = ExportPaths(model.resolve())
+    return _root(home, platform, paths, model_dtype(paths, export_record(paths)))
+
+
+def _root(home: Path, platform: str, paths: ExportPaths, dtype: str) -> Path:
     root = home / "runs" / platform
     if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
         root = root.with_name(f"{platform}-{dtype}")
