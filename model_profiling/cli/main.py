@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
 from model_profiling.installation import install_command
-from model_profiling.saying import columns, documents, say_json, warn
+from model_profiling.saying import columns, documents, fitted, say_json, warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
@@ -59,6 +59,10 @@ class _Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=max((columns() or 80) - 2, 20))
+
+    def format_help(self) -> str:
+        # argparse does not break what is between brackets: a flag and its choices.
+        return fitted(super().format_help(), columns())
 
 
 class Parser(argparse.ArgumentParser):

@@ -88,7 +88,7 @@ def _stacked(rows: Sequence[Row], header: bool, width: int) -> list[str]:
         for number, cell in enumerate(cells):
             text = " ".join(cell.split()) + ("," if number < len(cells) - 1 else "")
             if line and len(line) + 1 + len(text) > width:
-                lines.append(line)
+                lines += fitted_line(line, width, 2)
                 line = ""
             line = f"{line} {text}" if line else f"{_INDENT * 2}{text}"
         lines += fitted_line(line, width, 2) if line else []
