@@ -341,6 +341,7 @@ def tune(
 
     Models and inputs are given as to `profile`; `dtype` is that of the baseline.
     """
+    from model_profiling.export.publish import refuse_unwritable
     from model_profiling.export.request import ExportRequest
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.tune.tuning import Tuner, TuneRequest
@@ -352,6 +353,7 @@ def tune(
     counts = _counts(runs, launches, budget_s, threads)
     name = exporting.named(target, options) if target else exporting.module_name(model)
     base = ExportRequest(name, _place(out, "tune"), dtype, seed=seed, target=target, options=options)
+    refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report:
         make = (
             exporting.from_target(report, force)

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         pte = Path(target) if exported is None else exported.paths.pte
         measured = measure(_asked(args, pte, platform.name), platform, report, note)
     found = measured.run
-    if remark := measured.remark or measured.reused:
+    for remark in filter(None, (measured.remark, measured.reused)):
         note(remark)
     found.check_outputs()
     outdated = found.save()
