@@ -115,11 +115,16 @@ def resolve(text: str | Path) -> Path:
 
 
 def _run_below(path: Path) -> Path:
-    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
+    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself.
+
+    A link that leads elsewhere is not below it.
+    """
     try:
         if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted(path)):
             return path
-        below = [place for place in sorted([*path.glob("*"), *path.glob("runs/*")]) if (place / MANIFEST).is_file()]
+        home = path.resolve()
+        places = sorted([*path.glob("*"), *path.glob("runs/*")])
+        below = [p for p in places if (p / MANIFEST).is_file() and home in p.resolve().parents]
     except OSError:
         return path
     if len(below) > 1:

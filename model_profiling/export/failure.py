@@ -33,9 +33,9 @@ def stage_failed(stage: str, error: Exception, log: Path | None, said: str, capt
     details = [part for part in (f"operator {operator}" if operator else "", line) if part]
     where = f" ({', '.join(details)})" if details else ""
     what = f"{type(root).__name__}: {_first_line(str(root))}"
+    failed = "check failed while trying to" if log is None else "export failed while trying to"
     return RunError(
-        f"{'check' if log is None else 'export'} failed while trying to {stage}{where}: "
-        f"{f'{remedy.kind} ({what})' if remedy else what}",
+        f"{failed} {stage}{where}: {f'{remedy.kind} ({what})' if remedy else what}",
         f"{remedy.advice if remedy else ''} {_more(log)}".strip(),
     )
 

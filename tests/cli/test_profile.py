@@ -259,6 +259,10 @@ def test_a_models_directory_stands_for_the_one_run_below_it(
         resolve("out_net")
     assert "out_net/runs/emulator" in caught.value.hint and label
     assert resolve("out_net/artifacts") == Path("out_net/artifacts")
+    # A link that leads out of the directory is not followed.
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(run)
+    assert resolve("here") == Path("here")
 
 
 @pytest.mark.parametrize("name", ["conv", "CONV", "Conv", " conv", "data movement"])
