@@ -115,16 +115,11 @@ def resolve(text: str | Path) -> Path:
 
 
 def _run_below(path: Path) -> Path:
-    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself.
-
-    A link that leads elsewhere is not below it.
-    """
+    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
     try:
         if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted(path)):
             return path
-        home = path.resolve()
-        places = sorted([*path.glob("*"), *path.glob("runs/*")])
-        below = [p for p in places if (p / MANIFEST).is_file() and home in p.resolve().parents]
+        below = [place for place in roots_below(path) if (place / MANIFEST).is_file()]
     except OSError:
         return path
     if len(below) > 1:
@@ -229,6 +224,14 @@ def remove(root: Path, label: str) -> Path:
         with contextlib.suppress(OSError):  # not empty
             place.parent.rmdir()
         return place
+
+
+def roots_below(home: Path) -> list[Path]:
+    """Run directories of `out_<model>` or of its `runs`; a link that leads elsewhere is not below it."""
+    places = [*home.glob("*"), *home.glob("runs/*")]
+    real = home.resolve()
+    found = [path for path in places if (path / MANIFEST).is_file() or any(interrupted(path))]
+    return sorted(path for path in found if real in path.resolve().parents)
 
 
 def found_below(home: Path) -> list[Path]:

@@ -33,7 +33,7 @@ def _lines() -> OnProgress:
         stage = label.split(" ")[0] if total else label
         if stage != last_stage or time.monotonic() - last_time > _SECONDS_BETWEEN_LINES:
             # What cannot be counted are the stages of an export, which say so themselves.
-            words = label if not total else f"run: {label} ({done}/{total})" if done else f"run: {label}"
+            words = label if not total else f"run: {label} ({done}/{total} runs)" if done else f"run: {label}"
             warn(f"{words}\n", stream)
             stream.flush()
             last_time, last_stage = time.monotonic(), stage

@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
             tell(f"removed {removed}\n")
         return 0
     roots = [args.directory] if args.directory is not None else runs.found_below(Path())
+    if args.directory is not None and not runs.listed(args.directory):
+        roots = runs.roots_below(args.directory)
     found = {str(root): runs.listed(root) for root in roots}
     if args.json:
         say_json([_as_data(root, entry) for root, entries in found.items() for entry in entries])

@@ -252,6 +252,8 @@ def test_a_models_directory_stands_for_the_one_run_below_it(
         assert resolve(given).resolve() == run
         assert main(["analyze", given]) == 0 and "where the time goes" in capsys.readouterr().out
     assert resolve("out_net@latest").resolve() == run
+    assert main(["runs", "out_net", "--json"]) == 0
+    assert [entry["directory"] for entry in json.loads(capsys.readouterr().out)] == ["out_net/runs/linux"]
     assert resolve("out_net:linux_fp16arith_on") == Path("out_net/runs/linux:linux_fp16arith_on")
     assert main(["compare", "out_net:linux_fp16arith_off", "out_net:linux_fp16arith_on"]) == 0
     shutil.copytree(KNOWN_GOOD, tmp_path / "out_net" / "runs" / "emulator")
