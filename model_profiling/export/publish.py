@@ -71,6 +71,6 @@ def writable(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SetupError(
-            f"the export cannot be written to {directory}: {error.strerror or error}",
+            f"the export could not be written to {directory}: {error.strerror or error}",
             "Check the directory's permissions and the free space, or choose another --outdir.",
         ) from error

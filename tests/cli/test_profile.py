@@ -219,7 +219,7 @@ def test_settings_are_python_literals_or_text() -> None:
 def test_a_place_that_cannot_be_written_is_found_before_the_export(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = kit(command, "toy_cnn", "--outdir", "file/deep/er", cwd=tmp_path)
-    assert done.returncode == 3 and "cannot be written to file/deep/er" in done.stderr
+    assert done.returncode == 3 and "could not be written to file/deep/er" in done.stderr
     assert "import torch" not in done.stderr and "not a directory" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     refuse_unwritable(tmp_path / "new" / "place")
