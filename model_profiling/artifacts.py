@@ -36,11 +36,13 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator that stayed outside every delegate, how often, and why as far as we can tell."""
+    """An operator that stayed outside every delegate, how often, why as far as we can tell, and where in the model."""
 
     op: str
     count: int
     reason: str
+    # `path:line`, each once, in the order of the graph.
+    sources: list[str] = []
 
 
 class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +91,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     rewrites: list[str] = []
     delegation: str = "whole"
+    # Random inputs as `--input` takes them, instead of `shapes`: one of them is not of float32 or has a range.
+    inputs: list[str] = []
 
 
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

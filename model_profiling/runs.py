@@ -114,13 +114,29 @@ def resolve(text: str | Path) -> Path:
     return path
 
 
+def _run_below(path: Path) -> Path:
+    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
+    try:
+        if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted(path)):
+            return path
+        below = [place for place in roots_below(path) if (place / MANIFEST).is_file()]
+    except OSError:
+        return path
+    if len(below) > 1:
+        raise InputError(
+            f"{path} holds {len(below)} runs", f"Say which: {', '.join(str(place) for place in below[:5])}."
+        )
+    return below[0] if below else path
+
+
 def _resolved(text: str) -> str:
     named = _NAMED.fullmatch(text)
     if named is None or _exists(text) or _exists(f"{named['directory']}@{named['label']}"):
-        return text
+        return _found(text)
     root, label, rest = Path(named["directory"]), named["label"], named["rest"] or ""
     if not root.is_dir():
         return text
+    root = _run_below(root)
     _recover(root)
     if label in (LATEST, _label_in(root)):
         return f"{root}{rest}"
@@ -131,6 +147,14 @@ def _resolved(text: str) -> str:
             f"It has: {', '.join(known)}." if known else "It has no run at all: measure one with sme2-kit run.",
         )
     return f"{root / EARLIER / label}{rest}"
+
+
+def _found(text: str) -> str:
+    """`out_<model>` with the run below it in its place, an experiment behind it or not."""
+    root, colon, rest = text.rpartition(":")
+    if colon and not _exists(text) and _exists(root):
+        return f"{_run_below(Path(root))}:{rest}"
+    return str(_run_below(Path(text))) if _exists(text) else text
 
 
 def _exists(text: str) -> bool:
@@ -200,6 +224,14 @@ def remove(root: Path, label: str) -> Path:
         with contextlib.suppress(OSError):  # not empty
             place.parent.rmdir()
         return place
+
+
+def roots_below(home: Path) -> list[Path]:
+    """Run directories of `out_<model>` or of its `runs`; a link that leads elsewhere is not below it."""
+    places = [*home.glob("*"), *home.glob("runs/*")]
+    real = home.resolve()
+    found = [path for path in places if (path / MANIFEST).is_file() or any(interrupted(path))]
+    return sorted(path for path in found if real in path.resolve().parents)
 
 
 def found_below(home: Path) -> list[Path]:

@@ -93,9 +93,13 @@ def profile(
     budget_s: float | None = None,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
+    rewrites: Sequence[str] = (),
+    inputs: Sequence[str | Path] = (),
+    label: str | None = None,
+    force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Run:
     """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
@@ -103,19 +107,21 @@ def profile(
     `model` is an nn.Module in memory, which stays as it is; `"file.py:Class"`; a name that `sme2-kit models` lists; or
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
-    `settings` and `checkpoint` are for a model by its name or from a file.
+    `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
+    "int64:1,128:0..30522". `rewrites` are as of `export`; `inputs` (files), `label` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
 
+    _counts(runs, launches, budget_s, threads)  # refused before the export
     home = _place(out, "profile")
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (dtype, example_inputs, settings, checkpoint, *input_shapes)
+            told = (dtype, example_inputs, settings, checkpoint, *input_shapes, *rewrites)
             if any(value is not None for value in told):
                 raise InputError(
-                    f"{model} is exported already: dtype, inputs, settings and checkpoint are decided",
+                    f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
                     "Leave them out, or give the model itself.",
                 )
             program = Path(str(model))
@@ -128,10 +134,15 @@ def profile(
                 input_shapes=input_shapes,
                 settings=settings,
                 checkpoint=checkpoint,
+                rewrites=rewrites,
+                force=force,
                 on_progress=report,
             )
         return run(
             program,
+            inputs=inputs,
+            label=label,
+            force=force,
             threads=threads,
             runs=runs,
             launches=launches,
@@ -166,7 +177,7 @@ def export(
     rewrites: Sequence[str] = (),
     delegation: str = "whole",
     dynamic_shapes: Any = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     seed: int = 0,
@@ -319,7 +330,7 @@ def tune(
     launches: int | None = None,
     budget_s: float | None = None,
     out: str | Path | None = None,
-    input_shapes: Sequence[Sequence[int]] = (),
+    input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     seed: int = 0,
@@ -330,6 +341,7 @@ def tune(
 
     Models and inputs are given as to `profile`; `dtype` is that of the baseline.
     """
+    from model_profiling.export.publish import refuse_unwritable
     from model_profiling.export.request import ExportRequest
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.tune.tuning import Tuner, TuneRequest
@@ -341,6 +353,7 @@ def tune(
     counts = _counts(runs, launches, budget_s, threads)
     name = exporting.named(target, options) if target else exporting.module_name(model)
     base = ExportRequest(name, _place(out, "tune"), dtype, seed=seed, target=target, options=options)
+    refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report:
         make = (
             exporting.from_target(report, force)
@@ -381,7 +394,7 @@ def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, opt
     from sme2_kit.exporting import is_target
 
     if not is_target(model):
-        if options.shapes or options.settings or options.checkpoint:
+        if options.inputs or options.settings or options.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",
                 "Give a module with its weights, and example_inputs.",

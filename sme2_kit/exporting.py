@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import SetupError
 from model_profiling.export.command import typed
+from model_profiling.export.publish import refuse_unwritable
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.installation import install_command
 from model_profiling.models.lookup import model_name, snake_case
-from model_profiling.models.options import LoadOptions
+from model_profiling.models.options import LoadOptions, input_spec, name_suffix
 from model_profiling.on_progress import OnProgress
 
 # Takes what is asked for and what to call it in progress.
@@ -19,17 +20,18 @@ Exporting = Callable[[ExportRequest, str], ExportResult]
 
 def named(target: str, options: LoadOptions) -> str:
     """The name that a target's artifacts carry; refuses a target that is not there, before torch is imported."""
-    return model_name(target) + "".join(f"_{key}{value}" for key, value in options.settings)
+    return model_name(target) + name_suffix(options.settings)
 
 
 def load_options(
     shapes: Any = (), settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
 ) -> LoadOptions:
     """What is said of a model beside its name, checked."""
-    given = tuple(tuple(int(size) for size in shape) for shape in shapes)
-    if any(not shape or min(shape) < 1 for shape in given):
-        raise InputError("an input shape has no sizes, or one below 1", "Write them as [(1, 3, 224, 224)].")
-    return LoadOptions(given, tuple(sorted((settings or {}).items())), Path(checkpoint) if checkpoint else None)
+    return LoadOptions(
+        tuple(map(input_spec, shapes)),
+        tuple(sorted((settings or {}).items())),
+        Path(checkpoint) if checkpoint else None,
+    )
 
 
 def is_target(model: Any) -> bool:
@@ -48,6 +50,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
         if earlier is not None:
             on_cached()
             return earlier
+        refuse_unwritable(request.outdir)
         announce = announcing(on_progress, label)
         exporter = _imported(announce, request.loud)
         return exporter(request, announce)

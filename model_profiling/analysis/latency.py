@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.intervals import Groups, enough_launches, ratio_intervals
+from model_profiling.counting import counted
 from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
@@ -165,7 +166,7 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
             f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
     if len(ms) < 10:
-        found.append(f"only {len(ms)} executions: take at least 10")
+        found.append(f"only {counted(len(ms), 'execution')}: take at least 10")
     return found
 
 

@@ -8,7 +8,10 @@ import numpy as np
 from model_profiling.analysis.categories import CategoryTable, OperatorClass
 from model_profiling.analysis.profile import Instance, Profile, Where
 from model_profiling.errors import InputError
+from model_profiling.run_directory import Turn
 
+# As many executions as the kit traces in one turn.
+_TURN = 5
 _HINT = "Give a *_all_runs_timeline.csv that the kit wrote."
 
 
@@ -27,6 +30,14 @@ def read_timeline(path: Path, table: CategoryTable) -> Profile:
         raise InputError(f"timeline {path} is not one the kit wrote: {error}", _HINT) from None
 
 
+def read_turns(path: Path, table: CategoryTable) -> list[Turn]:
+    """The executions of a timeline as one launch, in turns as they were traced."""
+    profile = read_timeline(path, table)
+    nanoseconds = profile.execute.round().astype(int).tolist()
+    starts = range(0, len(nanoseconds), _TURN)
+    return [Turn(number, 0.0, nanoseconds[start : start + _TURN]) for number, start in enumerate(starts)]
+
+
 def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
     runs = np.array([int(row["run"]) for row in rows])
     executions = len(np.unique(runs))
@@ -36,7 +47,7 @@ def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
     times = np.array([float(row["duration_ms"]) for row in rows]).reshape(shape) * 1e6
     starts = np.array([float(row["start_ms"]) for row in rows]).reshape(shape) * 1e6
     instances = tuple(_instance(row, table) for row in rows[: shape[1]])
-    return Profile(instances, times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // 5)
+    return Profile(instances, times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // _TURN)
 
 
 def _instance(row: dict[str, str], table: CategoryTable) -> Instance:

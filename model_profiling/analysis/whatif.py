@@ -24,17 +24,28 @@ class Prediction(msgspec.Struct, frozen=True):
 def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
     """Divide each operator's time by its speedup: its own if named, else its category's, else 1."""
     names = {entry.operator for entry in breakdown.operators} | {entry.category for entry in breakdown.categories}
+    speedups = {_known(name, names): value for name, value in speedups.items()}
     for name, value in speedups.items():
-        if name not in names:
-            raise InputError(
-                f"what-if names '{name}', which is neither a category nor an operator of this run",
-                f"Known: {', '.join(sorted(names))}.",
-            )
         if not value > 0:
             raise InputError(
                 f"what-if speeds '{name}' up by {value}", "Give a number above 0, for example 3 for three times faster."
             )
     return sped_up(breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0)))
+
+
+def _known(name: str, names: set[str]) -> str:
+    """The name as the run has it, whatever its case."""
+    alike = [known for known in sorted(names) if known.casefold() == name.strip().casefold()]
+    if name in names or len(alike) == 1:
+        return name if name in names else alike[0]
+    if alike:
+        raise InputError(
+            f"what-if names '{name}', which several differ from only in case", f"Use {' or '.join(alike)}."
+        )
+    raise InputError(
+        f"what-if names '{name}', which is neither a category nor an operator of this run",
+        f"Known: {', '.join(sorted(names))}.",
+    )
 
 
 def sped_up(breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[InstanceTime], float]) -> Prediction:

@@ -1,5 +1,7 @@
 """The log of a user's own trace-enabled runner: XNNPACK names each microkernel it chooses."""
 
+import csv
+import io
 import re
 from pathlib import Path
 
@@ -44,6 +46,20 @@ def read_log(path: Path) -> list[TracedKernel]:
         )
     found = [TracedKernel(kernel, purpose, instructions(kernel), n) for (kernel, purpose), n in counts.items()]
     return sorted(found, key=lambda entry: (-entry.count, entry.kernel))
+
+
+def read_kernels(path: Path) -> list[TracedKernel]:
+    """The kernels of a log, or of the CSV that was made of one."""
+    if path.suffix != ".csv":
+        return read_log(path)
+    text = files.read_bytes(path, "kernel CSV", limit=_LONGEST_LOG).decode(errors="replace")
+    try:
+        rows = list(csv.DictReader(io.StringIO(text)))
+        return [TracedKernel(r["kernel"], r["purpose"], r["instructions"], int(r["count"])) for r in rows]
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise InputError(
+            f"{path} is not a CSV of kernels: {error}", "Give one that xnntrace_to_kernels.py wrote."
+        ) from None
 
 
 def instructions(kernel: str) -> str:

@@ -3,7 +3,7 @@
 import argparse
 import time
 
-from model_profiling.saying import say, say_json
+from model_profiling.saying import say_json, tell
 
 HELP = "build the native runner (done automatically when needed)"
 
@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(facts)
     else:
-        say("".join(f"{key:<11} {value}\n" for key, value in facts.items()))
+        tell("".join(f"{key:<11} {value}{' s' if key == 'seconds' else ''}\n" for key, value in facts.items()))
     return 0

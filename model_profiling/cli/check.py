@@ -2,14 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from model_profiling.cli.export import add_model, chosen_model, load_options, stage_progress
+from model_profiling.cli.export import (
+    add_model,
+    chosen_model,
+    delegation_lines,
+    load_options,
+    model_words,
+    stage_progress,
+)
+from model_profiling.cli.next_step import next_command
 from model_profiling.export.choices import DTYPES
-from model_profiling.saying import say
-
-if TYPE_CHECKING:
-    from model_profiling.export.delegation_preview import DelegationPreview
+from model_profiling.saying import say_json, tell
 
 HELP = "show which operators of a model will be delegated, which will not, and why, without a full export"
 
@@ -35,33 +39,12 @@ def run(args: argparse.Namespace) -> int:
         with kept_off_terminal(loud):
             from model_profiling.export.delegation_preview import preview
             from model_profiling.export.exporter import ExportRequest
-        log = Path(f"out_{name}") / "check.log"
         options = load_options(args)
         request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
-        found = preview(request, log, announce)
-    say(_as_json(found) if args.json else _as_text(target, args.dtype, found))
+        found = preview(request, announce)
+    if args.json:
+        say_json({"delegation": found.delegation, "nodes": found.nodes, "reasons": found.reasons})
+    else:
+        tell("\n".join([f"{target} in {args.dtype}", *delegation_lines(found.delegation), ""]))
+        tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args)))
     return 0
-
-
-def _as_json(found: "DelegationPreview") -> str:
-    import msgspec
-
-    value = {"delegation": found.delegation, "nodes": found.nodes, "reasons": found.reasons}
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
-
-
-def _as_text(target: str, dtype: str, found: "DelegationPreview") -> str:
-    """Both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
-    delegation = found.delegation
-    lines = [
-        f"{target} in {dtype}",
-        f"  delegated: {delegation.delegated_nodes} operators in {delegation.delegate_calls} delegate calls",
-        f"  portable:  {delegation.portable_nodes} operators",
-    ]
-    for left in delegation.not_delegated:
-        sources = [node.source for node in found.nodes if node.delegate is None and node.op == left.op and node.source]
-        distinct = list(dict.fromkeys(sources))
-        more = f" and {len(distinct) - 2} more places" if len(distinct) > 2 else ""
-        where = f" (at {', '.join(distinct[:2])}{more})" if distinct else ""
-        lines.append(f"    {left.count} x {left.op}: {left.reason}{where}")
-    return "\n".join(lines) + "\n"

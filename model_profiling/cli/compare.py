@@ -8,7 +8,7 @@ from model_profiling.cli import counts as count_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.cli.resolved import resolved
-from model_profiling.saying import say, say_json, warn
+from model_profiling.saying import say_json, tell, warn
 
 if TYPE_CHECKING:
     from model_profiling.gates.verdict import Judgement
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import judge
     from model_profiling.report import terminal
+    from model_profiling.report.words import busy_sentence, comparison_sentence
     from sme2_kit import comparing
 
     before, after = str(resolved(args.before)), str(resolved(args.after))
@@ -65,9 +66,11 @@ def run(args: argparse.Namespace) -> int:
         say_json(list(found))
     else:
         for each in found:
-            say(each.sentence + "\n")
+            tell(comparison_sentence(each.latency, busy=len(found) == 1) + "\n")
             if args.verbose:
                 terminal.show_comparison(each.profile)
+        if len(found) > 1 and (busy := busy_sentence(found.latency)):
+            warn(f"warning: {busy}\n")
     judgements = judge(list(found.latency), args.fail_if_slower, args.strict) if gated else []
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")

@@ -12,9 +12,12 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
     parser.add_argument("--runs", type=int, metavar="N", help=f"timed runs {of}, over all launches (default: chosen)")
     parser.add_argument("--launches", type=int, metavar="N", help=f"processes started {of} (default: chosen)")
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="time for all runs; counts that are not given are chosen (30)"
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="time for all runs; counts that are not given are chosen (default: 30)",
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="default: 1")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the model (default: 1)")
 
 
 def counts(args: argparse.Namespace) -> "Counts":

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say, say_json
+from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.platforms.doctor import Check
@@ -24,16 +24,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(checks)
     else:
-        say(_as_text(checks))
+        tell(_as_text(checks))
     return 3 if any(check.essential and not check.ok for check in checks) else 0
 
 
 def _as_text(checks: "list[Check]") -> str:
-    width = max(len(check.what) for check in checks)
-    lines = []
+    from model_profiling.report.terminal_table import table
+
+    rows = []
     for check in checks:
         mark = "ok" if check.ok else "MISSING" if check.essential else "-"
-        lines.append(f"{mark:<8}{check.what:<{width}}  {check.found}")
+        rows.append((mark, check.what, check.found))
         if check.fix and not check.ok:
-            lines.append(f"{'':<8}{'':<{width}}  fix: {check.fix}")
-    return "\n".join(lines) + "\n"
+            rows.append(("", "", f"fix: {check.fix}"))
+    return "\n".join(table(rows, words=3, header=False)) + "\n"

@@ -9,102 +9,102 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.cli.next_step import next_command
+from model_profiling.counting import counted
 from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, MEMORY_FORMATS, REWRITES
+from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
-from model_profiling.saying import say, warn
+from model_profiling.saying import say_json, tell, warn
 
 if TYPE_CHECKING:
+    from model_profiling.artifacts import Delegation
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
 
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+_MODEL = "a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
+
+
+def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
     """The arguments that say which model is meant."""
-    parser.add_argument(
-        "target", nargs="?", metavar="MODEL", help="a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
-    )
+    parser.add_argument("target", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
+    # Both into one list: the order of the inputs is that of the flags.
     parser.add_argument(
         "--input-shape",
+        dest="inputs_asked",
         action="append",
         default=[],
         metavar="N,C,H,W",
         help="random input of this shape, for a model from a file that brings no example inputs; once for each input",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the model, e.g. resolution=512"
+        "--input",
+        dest="inputs_asked",
+        action="append",
+        metavar="DTYPE:SHAPE[:LOW..HIGH]",
+        help="the same with a dtype and the range of its values (without HIGH itself): int64:1,128:0..30522 are token "
+        "ids for an embedding of 30522 rows; integers without a range are 0 and 1; bool:1,128",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of a registered model, or an argument of the class or function of a file: depth=12, "
+        "bias=False, widths=[16,32], act=relu; may be repeated",
     )
     parser.add_argument(
         "--checkpoint", type=Path, metavar="FILE", help="weights: .safetensors, or a state dict saved by torch"
     )
 
 
-def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
-    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+def model_text(args: argparse.Namespace) -> str:
+    """The model as the user named it."""
     from model_profiling.errors import InputError
-    from model_profiling.models.options import LoadOptions
-    from sme2_kit.exporting import named
 
     if (args.target is None) == (args.model is None):
         raise InputError(
-            "name one model", "For example: sme2-kit export toy_cnn, or sme2-kit export path/to/net.py:MyNet"
+            "name one model",
+            f"For example: sme2-kit {getattr(args, 'command', 'export')} toy_cnn, or path/to/net.py:MyNet.",
         )
-    text = str(args.target or args.model)
-    return text, named(text, LoadOptions(settings=_settings(args.set)))
+    return str(args.target or args.model)
+
+
+def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
+    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+    from sme2_kit.exporting import named
+
+    text = model_text(args)
+    return text, named(text, load_options(args))
+
+
+def model_words(args: argparse.Namespace) -> list[str]:
+    """What was said of the model, for another command that takes the same."""
+    words = [word for given in args.inputs_asked for word in ("--input", given)]
+    words += [word for pair in args.set for word in ("--set", pair)]
+    return words + (["--checkpoint", str(args.checkpoint)] if args.checkpoint else [])
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """The rest of what the user said about the model."""
-    from model_profiling.models.options import LoadOptions
+    from model_profiling.models.options import settings_of
+    from sme2_kit import exporting
 
-    return LoadOptions(_shapes(args.input_shape), _settings(args.set), args.checkpoint)
-
-
-def _settings(texts: list[str]) -> tuple[tuple[str, int | str], ...]:
-    """Read KEY=VALUE; what looks like a whole number is one."""
-    from model_profiling.errors import InputError
-
-    pairs: dict[str, int | str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier() or not value.replace("-", "").replace(".", "").isalnum():
-            raise InputError(f"--set {text} is not KEY=VALUE", "For example: --set resolution=512.")
-        pairs[key] = int(value) if value.isdecimal() else value
-    return tuple(sorted(pairs.items()))
+    return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
 
-def _shapes(texts: list[str]) -> tuple[tuple[int, ...], ...]:
-    from model_profiling.errors import InputError
-
-    shapes = []
-    for text in texts:
-        try:
-            shapes.append(tuple(int(size) for size in text.replace("x", ",").split(",")))
-        except ValueError:
-            raise InputError(f"--input-shape {text} is not a shape", "Write it as 1,3,224,224.") from None
-        if min(shapes[-1]) < 1:
-            raise InputError(f"--input-shape {text} has a size below 1", "Write it as 1,3,224,224.")
-    return tuple(shapes)
-
-
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    add_model(parser)
-    parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        default="fp32",
-        help="int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
-    )
+def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: str) -> None:
+    """The arguments that say how a model is exported."""
+    parser.add_argument("--dtype", choices=DTYPES, default=dtype, help=dtype_help)
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
         default="xnnpack",
         help="portable leaves every operator to ExecuTorch's reference kernels (default: %(default)s)",
     )
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
-    parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
     parser.add_argument(
         "--memory-format",
         choices=MEMORY_FORMATS,
@@ -126,18 +126,44 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         default="whole",
         help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
     )
-    parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+
+
+def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
+    """Every flag that says which model is meant or how it is exported, and whether it was used."""
+    return [
+        ("--input", bool(args.inputs_asked)),
+        ("--set", bool(args.set)),
+        ("--checkpoint", args.checkpoint is not None),
+        ("--dtype", args.dtype is not None),
+        ("--backend", args.backend != "xnnpack"),
+        ("--memory-format", args.memory_format != "contiguous"),
+        ("--rewrite", bool(args.rewrite)),
+        ("--delegation", args.delegation != "whole"),
+        ("--seed", args.seed != 0),
+    ]
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_variant(
+        parser,
+        "fp32",
+        "int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
+    )
+    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
+    parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
+    parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def requested(args: argparse.Namespace) -> ExportRequest:
+def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportRequest:
     """What the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
-    outdir = args.outdir or Path(f"out_{name}") / "artifacts"
+    outdir = outdir or args.outdir or Path(f"out_{name}") / "artifacts"
     loud = args.verbose or getattr(args, "debug", False)
     return ExportRequest(
         name,
@@ -146,7 +172,7 @@ def requested(args: argparse.Namespace) -> ExportRequest:
         args.backend,
         args.memory_format,
         args.seed,
-        save_graph=args.save_graph,
+        save_graph=getattr(args, "save_graph", False),
         loud=loud,
         target=target,
         options=load_options(args),
@@ -160,12 +186,16 @@ def run(args: argparse.Namespace) -> int:
 
     request = requested(args)
     with stage_progress(plain=request.loud) as report:
-        result = from_target(report, args.force, _say_cached)(request, "export")
-    say(_as_json(result) if args.json else _as_text(result))
+        result = from_target(report, args.force, say_cached)(request, "export")
+    if args.json:
+        say_json(as_data(result))
+    else:
+        tell(as_text(result))
+        tell(next_command("run", result.paths.pte, "--html"))
     return 0
 
 
-def _say_cached() -> None:
+def say_cached() -> None:
     warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
 
 
@@ -186,26 +216,42 @@ def stage_progress(plain: bool) -> Iterator[OnProgress]:
         yield lambda label, done, total: progress.update(task, description=label)
 
 
-def _as_json(result: ExportResult) -> str:
-    import msgspec
-
+def as_data(result: ExportResult) -> dict[str, object]:
+    """The result for programs: where its files are, and its record."""
     paths = result.paths
     named = {"pte": paths.pte, "etrecord": paths.etrecord, "meta": paths.meta, "inputs": paths.inputs}
     named["expected"] = paths.expected
-    value = {"paths": {name: str(path) for name, path in named.items()}, "record": result.record}
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+    return {"paths": {name: str(path) for name, path in named.items()}, "record": result.record}
 
 
-def _as_text(result: ExportResult) -> str:
-    """Say where the .pte is, what is delegated in it, and what is not and why."""
-    record, delegation = result.record, result.record.delegation
+def as_text(result: ExportResult) -> str:
+    """Say where the .pte is, what is delegated in it, and what is not, why and where."""
+    record = result.record
     seconds = sum(record.stage_seconds.values())
     lines = [
         f"{result.paths.pte}  ({record.dtype}, {record.backend}, {seconds:.1f} s)",
-        f"  delegated: {delegation.delegated_nodes} nodes in {delegation.delegate_calls} delegate calls",
-        f"  portable:  {delegation.portable_nodes} nodes",
-        *(f"    {left.count} x {left.op}: {left.reason}" for left in delegation.not_delegated),
+        *delegation_lines(record.delegation),
         f"  weights:   {record.weights}",
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def delegation_lines(delegation: Delegation) -> list[str]:
+    """Both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
+    delegated = counted(delegation.delegated_nodes, "operator")
+    lines = [
+        f"  delegated: {delegated} in {counted(delegation.delegate_calls, 'delegate call')}",
+        f"  portable:  {counted(delegation.portable_nodes, 'operator')}",
+    ]
+    for left in delegation.not_delegated:
+        more = f" and {counted(len(left.sources) - 2, 'more place')}" if len(left.sources) > 2 else ""
+        where = f" (at {', '.join(map(_seen_from_here, left.sources[:2]))}{more})" if left.sources else ""
+        lines.append(f"    {left.count} x {left.op}: {left.reason}{where}")
+    return lines
+
+
+def _seen_from_here(source: str) -> str:
+    """`path:line` with the path relative to the working directory if it lies below."""
+    path, colon, line = source.rpartition(":")
+    return f"{shown(Path(path))}{colon}{line}"

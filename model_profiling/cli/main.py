@@ -14,10 +14,11 @@ from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
 from model_profiling.installation import install_command
-from model_profiling.saying import warn
+from model_profiling.saying import columns, documents, fitted, say_json, warn
 
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
+    "profile",
     "check",
     "export",
     "run",
@@ -57,11 +58,11 @@ class _Help(argparse.HelpFormatter):
     """Help as wide as the terminal; argparse loads every archiver there is to find that out, for every command."""
 
     def __init__(self, prog: str) -> None:
-        try:
-            columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
-        except (ValueError, OSError):  # a pipe, or no output at all
-            columns = 80
-        super().__init__(prog, width=max(columns - 2, 20))
+        super().__init__(prog, width=max((columns() or 80) - 2, 20))
+
+    def format_help(self) -> str:
+        # argparse does not break what is between brackets: a flag and its choices.
+        return fitted(super().format_help(), columns())
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,9 +70,14 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Help, **settings})
+        self._words: list[str] = []
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(_fail(message, f"See `{self.prog} --help`.", 2))
+        sys.exit(_fail(message, f"See `{self.prog} --help`.", 2, _asks_json(self._words)))
 
 
 def enter() -> NoReturn:
@@ -103,7 +109,7 @@ def main(argv: list[str] | None = None) -> int:
 
         close = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.5)
         hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
-        return _fail(f"there is no command {argv[0]!r}", hint, 2)
+        return _fail(f"there is no command {argv[0]!r}", hint, 2, _asks_json(argv))
     try:
         # Only the command that was asked for is prepared: the others take time and are not needed.
         parser = make_parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS)
@@ -112,11 +118,12 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         args, unknown = parser.parse_known_args(argv)
         if unknown:
-            return _fail(f"unknown arguments: {' '.join(unknown)}", f"See `sme2-kit {args.command} --help`.", 2)
+            hint = f"See `sme2-kit {args.command} --help`."
+            return _fail(f"unknown arguments: {' '.join(unknown)}", hint, 2, _asks_json(argv))
         args.words = argv
         command = cast(Command, importlib.import_module(_module(args.command)))
     except ModuleNotFoundError as error:
-        return _missing(error)
+        return _fail(*_missing(error), _asks_json(argv))
     return run_guarded(command.run, args)
 
 
@@ -125,43 +132,41 @@ def _module(command: str) -> str:
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Run a command; whatever goes wrong becomes two lines and an exit code."""
-    from model_profiling.errors import KitError
-
+    """Run a command; whatever goes wrong becomes two lines and an exit code, and JSON for who asked for that."""
     debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
     with contextlib.suppress(ValueError):  # not in the main thread, where nobody sends us signals
         signal.signal(signal.SIGTERM, _interrupt)
+    before = documents()
     try:
         return run(args)
-    except KitError as error:
-        if debug:
-            raise
-        return _fail(error.message, error.hint, error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted", "Finished work is kept; run the same command to continue.", 130)
     except BrokenPipeError:
         # Whoever read our output has left; what they did not read is nobody's loss.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError:
-        return _fail("out of memory", "Close other programs, or use a smaller model.", 3)
-    except ModuleNotFoundError as error:
-        if debug:
+    except (Exception, KeyboardInterrupt) as error:  # the last door: a user never sees a traceback unasked
+        if debug and not isinstance(error, (KeyboardInterrupt, MemoryError)):
             raise
+        # What was printed before the failure is a result, and a second document would make it unreadable.
+        return _fail(*_explained(error), getattr(args, "json", False) and documents() == before)
+
+
+def _explained(error: BaseException) -> tuple[str, str, int]:
+    """What happened, what to do, and the exit code."""
+    from model_profiling.errors import KitError
+
+    if isinstance(error, KitError):
+        return error.message, error.hint, error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "Finished work is kept; run the same command to continue.", 130
+    if isinstance(error, MemoryError):
+        return "out of memory", "Close other programs, or use a smaller model.", 3
+    if isinstance(error, ModuleNotFoundError):
         return _missing(error)
-    except OSError as error:
-        if debug:
-            raise
-        return _fail(
-            f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), "Check space and permissions there.", 3
-        )
-    except Exception as error:  # the last door: a user never sees a traceback unasked
-        if debug:
-            raise
-        what = f"unexpected {type(error).__name__}: {error}"
-        return _fail(
-            what, "This is a bug in the kit. Please report it with the output of the same command and --debug.", 1
-        )
+    if isinstance(error, OSError):
+        what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        return what, "Check space and permissions there.", 3
+    hint = "This is a bug in the kit. Please report it with the output of the same command and --debug."
+    return f"unexpected {type(error).__name__}: {error}", hint, 1
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -169,11 +174,21 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _missing(error: ModuleNotFoundError) -> int:
-    return _fail(f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3)
+def _missing(error: ModuleNotFoundError) -> tuple[str, str, int]:
+    return f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3
 
 
-def _fail(message: str, hint: str, code: int) -> int:
+def _asks_json(words: Iterable[str]) -> bool:
+    """Whether --json, or what argparse takes for it, is among the words of a command that could not be read."""
+    return any(len(word) > len("--j") and "--json".startswith(word) for word in words)
+
+
+def _fail(message: str, hint: str, code: int, as_json: bool = False) -> int:
+    """Say what is wrong: two lines on standard error and, for who asked for JSON, an object instead of the result."""
+    if as_json:
+        say_json({"error": {"message": message, "hint": hint, "exit_code": code}})
+        if sys.stdout.isatty():
+            return code
     warn(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))
     return code
 

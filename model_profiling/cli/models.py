@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from model_profiling.installation import install_command
-from model_profiling.saying import say
+from model_profiling.saying import say_json, tell
 
 HELP = "list the models that can be exported by name"
 
@@ -15,7 +15,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     rows = _rows()
-    say(_as_json(rows) if args.json else _as_text(rows))
+    if args.json:
+        say_json(rows)
+    else:
+        tell(_as_text(rows))
     return 0
 
 
@@ -53,12 +56,6 @@ def _rows() -> list[dict[str, Any]]:
         for name in zoo_models()
         if name not in registered_models()
     ]
-
-
-def _as_json(rows: list[dict[str, Any]]) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(rows)).decode() + "\n"
 
 
 def _as_text(rows: list[dict[str, Any]]) -> str:

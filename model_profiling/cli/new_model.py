@@ -2,7 +2,7 @@
 
 import argparse
 
-from model_profiling.saying import say
+from model_profiling.saying import say, tell
 
 HELP = "scaffold a model of your own: model, card, test and config, in a folder here"
 
@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
 
     made = scaffold(args.name)
     say("".join(f"{path}\n" for path in made.written))
-    say(
+    tell(
         f"It can be exported as it is; put your model into model.py, then:\n"
         f"  sme2-kit check {made.model}\n  sme2-kit export {made.model}\n  sme2-kit run --config {made.config}\n"
     )

@@ -25,14 +25,17 @@ def progress(quiet: bool = False) -> Iterator[OnProgress]:
 
 def _lines() -> OnProgress:
     last_time, last_stage = 0.0, ""
+    # As it is now: standard error is redirected while torch talks.
+    stream = sys.stderr
 
     def report(label: str, done: int, total: int) -> None:
         nonlocal last_time, last_stage
         stage = label.split(" ")[0] if total else label
         if stage != last_stage or time.monotonic() - last_time > _SECONDS_BETWEEN_LINES:
             # What cannot be counted are the stages of an export, which say so themselves.
-            words = label if not total else f"run: {label} ({done}/{total})" if done else f"run: {label}"
-            warn(f"{words}\n")
+            words = label if not total else f"run: {label} ({done}/{total} runs)" if done else f"run: {label}"
+            warn(f"{words}\n", stream)
+            stream.flush()
             last_time, last_stage = time.monotonic(), stage
 
     return report
@@ -49,7 +52,7 @@ def _bar() -> Iterator[OnProgress]:
         TextColumn("{task.fields[runs]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task("preparing", total=1, runs="")
 
         def report(label: str, done: int, total: int) -> None:

@@ -35,8 +35,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="also predict what SME2 would change, from the kernels of an emulated run of the same model",
     )
     parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at print resolution")
-    parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (light)")
-    parser.add_argument("--width", type=int, default=760, metavar="N", help="width of --png before scaling (760)")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (default: light)")
+    parser.add_argument(
+        "--width", type=int, default=760, metavar="N", help="width of --png in pixels, before scaling (default: 760)"
+    )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: report.md in the run directory")
     parser.add_argument("--title", default="", metavar="T", help="default: the model and the platform")
 

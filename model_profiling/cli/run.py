@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if args.verbose:
             kept, ran = ", ".join(measured.kept) or "nothing", ", ".join(measured.ran) or "nothing"
             warn(f"ran: {ran}; reused: {kept}\n")
-        if remark := measured.remark or measured.reused:
+        for remark in filter(None, (measured.remark, measured.reused)):
             note(remark)
     found.check_outputs()
     _show(found, args)

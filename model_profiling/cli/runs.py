@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say, say_json
+from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.runs import Listed
@@ -32,17 +32,23 @@ def run(args: argparse.Namespace) -> int:
     if args.remove is not None:
         if args.directory is None:
             raise InputError("--remove needs a run directory", "For example: sme2-kit runs DIR --remove LABEL")
-        say(f"removed {runs.remove(args.directory, args.remove)}\n")
+        removed = runs.remove(args.directory, args.remove)
+        if args.json:
+            say_json({"removed": str(removed)})
+        else:
+            tell(f"removed {removed}\n")
         return 0
     roots = [args.directory] if args.directory is not None else runs.found_below(Path())
+    if args.directory is not None and not runs.listed(args.directory):
+        roots = runs.roots_below(args.directory)
     found = {str(root): runs.listed(root) for root in roots}
     if args.json:
         say_json([_as_data(root, entry) for root, entries in found.items() for entry in entries])
     elif not any(found.values()):
-        say("no runs here: measure one with sme2-kit run, or give the directory of one\n")
+        tell("no runs here: measure one with sme2-kit run, or give the directory of one\n")
     else:
         for root, entries in found.items():
-            say(_as_text(root, entries))
+            tell(_as_text(root, entries))
     return 0
 
 
@@ -63,10 +69,10 @@ def _as_data(root: str, entry: "Listed") -> dict[str, object]:
 
 
 def _as_text(root: str, entries: "list[Listed]") -> str:
+    from model_profiling.report.terminal_table import table
+
     rows = [_HEADER] + [_row(entry) for entry in entries]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([root, *(f"  {line}" for line in lines), ""]) + "\n"
+    return "\n".join([root, *table(rows, words=len(_HEADER)), ""]) + "\n"
 
 
 def _row(entry: "Listed") -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.saying import say
+from model_profiling.saying import say, tell
 
 HELP = "list, show or install the playbooks for assistants and CI"
 
@@ -35,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
             say(f"{path}\n")
     else:
         for skill in skills():
-            say(f"{skill.name:<22}{skill.description} ({skill.duration})\n")
+            tell(f"{skill.name:<22}{skill.description} ({skill.duration})\n")
     return 0

@@ -1,6 +1,7 @@
 """The learning path's tools: small conversions of one file, each a few lines over the same analysis."""
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -38,8 +39,22 @@ def _profile(args: argparse.Namespace) -> "Profile":
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.profile import profiles
 
-    path = _given(args.etdump, args.etdump_flag, "an .etdump file")
-    return profiles(etdump.read(Path(str(path))), load_table(args.categories))[0]
+    path, table = _source(args), load_table(args.categories)
+    if path.suffix == ".csv":
+        from model_profiling.analysis.timeline import read_timeline
+
+        return read_timeline(path, table)
+    return profiles(etdump.read(path), table)[0]
+
+
+def _source(args: argparse.Namespace) -> Path:
+    """The ETDump or the timeline CSV, however it was given."""
+    from model_profiling.errors import InputError
+
+    given = [path for path in (args.etdump, args.etdump_flag, args.timeline_csv) if path is not None]
+    if len(given) != 1:
+        raise InputError("give an .etdump file or a timeline CSV, once", "See --help.")
+    return Path(given[0])
 
 
 def _write(path: Path | None, text: str) -> int:
@@ -65,8 +80,10 @@ def _write_json(path: Path | None, value: object) -> int:
 
 
 def _one_dump(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("etdump", nargs="?", type=Path, metavar="FILE.etdump")
+    what = "an ETDump, or a timeline CSV (*_all_runs_timeline.csv)"
+    parser.add_argument("etdump", nargs="?", type=Path, metavar="FILE", help=what)
     parser.add_argument("--etdump", dest="etdump_flag", type=Path, metavar="FILE", help="the same as the argument")
+    parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same, for a timeline CSV")
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
     parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
 
@@ -118,7 +135,7 @@ def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
     profile = _profile(args)
     if args.model is not None:
         pte.read(args.model)  # what the user names must be readable; what is found by itself need not be
-    model = args.model or _model_behind(args.etdump_flag or args.etdump)
+    model = args.model or _model_behind(_source(args))
     graph = read_graph(profile.instances, model) if model is not None else None
     return _write_json(args.output, data_movement(break_down(profile), graph))
 
@@ -135,17 +152,29 @@ def _model_behind(dump: Path) -> Path | None:
 
 
 def _runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", nargs="?", metavar="PATH", help="run directory, DIR:EXPERIMENT or .etdump")
+    parser.add_argument(
+        "path", nargs="?", metavar="PATH", help="run directory, DIR:EXPERIMENT, .etdump or timeline CSV"
+    )
     parser.add_argument("--run-dir", metavar="DIR", help="the same as the argument")
+    parser.add_argument("--timeline-csv", type=Path, metavar="A", help="a *_all_runs_timeline.csv instead")
+    parser.add_argument("--compare", type=Path, metavar="B", help="another timeline CSV, to compare with the first")
+    parser.add_argument("--name", "--name1", default="A", help="what to call the first CSV (default: A)")
+    parser.add_argument("--name2", default="B", help="what to call the second (default: B)")
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write NAME_robust_stats.json there")
+    parser.add_argument("--verbose", action="store_true", help="also print the comparison as a sentence")
 
 
 def _robust_latency_analysis(args: argparse.Namespace) -> int:
-    """Write robust latency statistics of each experiment, as JSON."""
+    """Write robust latency statistics of each experiment, or of one or two timeline CSVs, as JSON."""
     from model_profiling.analysis.latency import summarise
     from model_profiling.analysis.selection import choose
     from model_profiling.runs import resolve
 
+    if args.timeline_csv is None and str(args.path).endswith(".csv"):
+        args.timeline_csv, args.path = Path(args.path), None
+    if args.timeline_csv is not None:
+        return _latency_of_timelines(args)
     chosen = choose(str(resolve(str(_given(args.path, args.run_dir, "a run directory or an .etdump")))))
     stats = {
         name: {"latency_source": side.latency_source, "latency": summarise(side.turns)}
@@ -153,6 +182,35 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
         if side.turns
     }
     return _write_json(args.output, stats)
+
+
+def _latency_of_timelines(args: argparse.Namespace) -> int:
+    """Latency from timelines: executions with the tracer attached, so that is what their source says."""
+    from model_profiling.analysis.categories import load_table
+    from model_profiling.analysis.latency import compare, summarise
+    from model_profiling.analysis.timeline import read_turns
+    from model_profiling.report.words import comparison_sentence
+
+    if args.path is not None or args.run_dir is not None:
+        _given(args.path or args.run_dir, args.timeline_csv, "a run directory or a timeline CSV")
+    table = load_table(None)
+    sides = {args.name: read_turns(args.timeline_csv, table)}
+    if args.compare is not None:
+        second = args.name2 if args.name2 != args.name else f"{args.name2} (2)"
+        sides[second] = read_turns(args.compare, table)
+    found: dict[str, object] = {
+        name: {"latency_source": "traced executions", "latency": summarise(turns)} for name, turns in sides.items()
+    }
+    if len(sides) == 2:
+        before, after = sides.items()
+        comparison = compare(before, after, paired=False)
+        found["comparison"] = comparison
+        if args.verbose:
+            say(f"{comparison_sentence(comparison)}\n")
+    output = args.output
+    if args.output_dir is not None:
+        output = args.output_dir / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', args.name)}_robust_stats.json"
+    return _write_json(output, found)
 
 
 def _two_timelines(parser: argparse.ArgumentParser) -> None:
@@ -182,33 +240,53 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> int:
 
 
 def _one_log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", type=Path, metavar="LOG", help="the log of a trace-enabled runner")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+    parser.add_argument("log", nargs="?", type=Path, metavar="LOG", help="the log of a trace-enabled runner")
+    parser.add_argument("--xnntrace", type=Path, metavar="LOG", help="the same as the argument")
+    parser.add_argument(
+        "--output",
+        "--out",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="a name that ends in .csv asks for CSV (default: stdout)",
+    )
 
 
 def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
-    """Write the kernels a trace-enabled runner's log names, as JSON."""
+    """Write the kernels a trace-enabled runner's log names, as JSON or CSV."""
     from model_profiling.analysis.xnntrace import read_log
+    from model_profiling.report.tables import kernels_csv
 
-    return _write_json(args.output, {"log": str(args.log), "kernels": read_log(args.log)})
+    log = Path(str(_given(args.log, args.xnntrace, "a log")))
+    kernels = read_log(log)
+    if args.output is not None and args.output.suffix == ".csv":
+        return _write(args.output, kernels_csv(kernels))
+    return _write_json(args.output, {"log": str(log), "kernels": kernels})
 
 
 def _logs_or_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="trace logs, or one run directory")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+    what = "trace logs, kernel CSVs of xnntrace_to_kernels.py, or one run directory"
+    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help=what)
+    parser.add_argument("--sme2-on", type=Path, metavar="FILE", help="the log or CSV with SME2")
+    parser.add_argument("--sme2-off", type=Path, metavar="FILE", help="the log or CSV without")
+    parser.add_argument("--output", "--out", "-o", type=Path, metavar="FILE", help="default: standard output")
 
 
 def _generate_kernel_view(args: argparse.Namespace) -> int:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
     from model_profiling.analysis.output_checks import verify_kernels
-    from model_profiling.analysis.xnntrace import read_log
+    from model_profiling.analysis.xnntrace import read_kernels
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.errors import InputError
     from model_profiling.report.kernel_view import kernel_view, log_view
     from model_profiling.runs import resolve
     from sme2_kit import Run
 
-    only = resolve(args.sources[0]) if len(args.sources) == 1 else None
+    named = {"SME2 on": args.sme2_on, "SME2 off": args.sme2_off}
+    sides = {path.stem: path for path in args.sources} | {name: path for name, path in named.items() if path}
+    if not sides:
+        raise InputError("there is nothing to show", "Give trace logs, kernel CSVs or a run directory.")
+    only = resolve(args.sources[0]) if len(args.sources) == len(sides) == 1 else None
     if only is not None and only.is_dir():
         run = Run.open(only)
         tell_outdated(run.save())
@@ -218,7 +296,7 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
         written = _write(args.output, kernel_view(summary))
         verify_kernels(summary)
         return written
-    return _write(args.output, log_view({path.stem: read_log(path) for path in args.sources}))
+    return _write(args.output, log_view({name: read_kernels(path) for name, path in sides.items()}))
 
 
 Prepare = Callable[[argparse.ArgumentParser], None]

@@ -8,7 +8,7 @@ from model_profiling.cli import counts as count_flags
 from model_profiling.cli.export import add_model, chosen_model, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
-from model_profiling.saying import say, say_json
+from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.tune.tuning import Tried, TuneResult
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             launches=args.launches,
             budget_s=args.budget,
             out=args.outdir or Path(f"out_{name}") / "tune",
-            input_shapes=options.shapes,
+            input_shapes=[str(spec) for spec in options.inputs],
             settings=dict(options.settings),
             checkpoint=options.checkpoint,
             seed=args.seed,
@@ -53,46 +53,39 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(result)
     else:
-        say(_as_text(result))
+        tell(_as_text(result))
     return 0
 
 
 def _as_text(result: "TuneResult") -> str:
-    width = max(len(entry.name) for entry in result.tried)
+    from model_profiling.report.terminal_table import table
+
+    head = ("variant", "median", "speedup (95 % interval)", "SQNR", "outputs", "why it was tried")
+    made = [entry for entry in result.tried if not entry.failure and entry.median_ms is not None]
+    rows = [head, *(_row(entry, result.baseline) for entry in made)]
     lines = [f"{result.model} on {result.platform}, against {result.baseline}; fastest first", ""]
-    lines.append(f"  {'variant':<{width}}    median  speedup (95 % interval)  SQNR      outputs  why it was tried")
-    lines += [_row(entry, width, result.baseline) for entry in result.tried]
+    lines += table(rows, words=1, left={2, 3, 4, 5})
+    lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry not in made]
+    disturbed = [entry.name for entry in made if entry.comparison and entry.comparison.contended]
+    if disturbed:
+        lines += ["", f"  warning: the machine was busy while {', '.join(disturbed)} ran; measure again with --force"]
     winner = next((entry for entry in result.tried if entry.name == result.winner), None)
     if winner is None:
-        return "\n".join(
-            [
-                *lines,
-                "",
-                f"  no variant is faster (95 % interval) with matching outputs: keep the baseline{_busy(result)}",
-                "",
-            ]
-        )
+        kept = "no variant is faster (95 % interval) with matching outputs: keep the baseline"
+        return "\n".join([*lines, "", f"  {kept}", ""])
     return "\n".join([*lines, "", f"  keep {winner.name}:  {winner.command}", ""])
 
 
-def _busy(result: "TuneResult") -> str:
-    if any(entry.comparison and entry.comparison.contended for entry in result.tried):
-        return ",\n  or stop other work and measure again with --force (rows marked busy were disturbed)"
-    return ""
-
-
-def _row(entry: "Tried", width: int, baseline: str) -> str:
+def _row(entry: "Tried", baseline: str) -> tuple[str, ...]:
     from model_profiling.report import numbers
 
-    if entry.failure or entry.median_ms is None:
-        return f"  {entry.name:<{width}}  could not be made: {entry.failure}"
     speed = "baseline" if entry.name == baseline else "-"
     if entry.comparison is not None:
         compared = entry.comparison
         seen = compared.verdict != "no difference seen"
         speed = numbers.bounded_speedup(compared.ratio, compared.low, compared.high) if seen else "~"
-        speed += " busy" if compared.contended else ""
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"
     verdict = "; ".join([agreement.verdict, *agreement.remarks]) if agreement else "-"
-    return f"  {entry.name:<{width}}  {entry.median_ms:>8.3f}  {speed:<23}  {sqnr:<8}  {verdict:<7}  {entry.reason}"
+    median = "-" if entry.median_ms is None else numbers.ms(entry.median_ms)
+    return entry.name, median, speed, sqnr, verdict, entry.reason

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.saying import say, say_json
+from model_profiling.counting import counted
+from model_profiling.saying import say_json, tell
 
 HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
 
@@ -32,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json({"valid": not found, "problems": found, "notes": notes})
     else:
-        say("".join(f"problem: {problem}\n" for problem in found))
-        say("".join(f"note: {note}\n" for note in notes))
-        say(f"{args.results}: {f'{len(found)} problems' if found else 'valid'}\n")
+        tell("".join(f"problem: {problem}\n" for problem in found))
+        tell("".join(f"note: {note}\n" for note in notes))
+        tell(f"{args.results}: {counted(len(found), 'problem') if found else 'valid'}\n")
     return 1 if found else 0
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.saying import say, say_json
+from model_profiling.saying import say_json, tell
 
 HELP = "check that the results of a playbook are there and valid"
 _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
@@ -37,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         say_json(value)
     else:
         for finding in findings:
-            say(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
+            tell(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
     return 0 if all(finding.ok for finding in findings) else 1

@@ -94,7 +94,7 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "memory_format": request.memory_format,
         "seed": request.seed,
         "settings": request.options.settings,
-        "shapes": request.options.shapes,
+        "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
         "rewrites": request.rewrites,
         "delegation": request.delegation,

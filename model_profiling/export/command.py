@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from model_profiling.artifacts import ExportRecord, RequestRecord
-from model_profiling.export.request import ExportRequest
-from model_profiling.models.options import LoadOptions
+from model_profiling.export.request import ExportRequest, unplain
+from model_profiling.models.options import InputSpec, LoadOptions, input_spec, spelled
 
 
 def typed(request: ExportRequest) -> list[str]:
     """The words of the command, without a place for its files; what is the default is left out, except the dtype."""
     options = request.options
     words = ["sme2-kit", "export", request.target or request.model, "--dtype", request.dtype]
-    words += [word for shape in options.shapes for word in ("--input-shape", ",".join(map(str, shape)))]
-    words += [word for key, value in options.settings for word in ("--set", f"{key}={value}")]
+    for spec in options.inputs:
+        words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
+    words += [word for key, value in options.settings for word in ("--set", f"{key}={spelled(value) or value}")]
     words += [word for name in request.rewrites for word in ("--rewrite", name)]
     given = (
         ("--checkpoint", str(options.checkpoint or ""), ""),
@@ -29,8 +29,8 @@ def typed(request: ExportRequest) -> list[str]:
 def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
     """What was asked for, from what was recorded."""
     options = LoadOptions(
-        tuple(tuple(shape) for shape in asked.shapes),
-        tuple(asked.settings.items()),
+        tuple(map(input_spec, asked.inputs or asked.shapes)),
+        tuple((key, unplain(value)) for key, value in asked.settings.items()),
         Path(asked.checkpoint) if asked.checkpoint else None,
     )
     return ExportRequest(
@@ -53,9 +53,11 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
     None where there is none: the model was in memory, its settings cannot be typed, or nobody recorded what was asked.
     """
     asked = record.request
-    if asked is None or asked.origin == "memory" or not all(_typeable(value) for value in asked.settings.values()):
+    if asked is None or asked.origin == "memory":
         return None
     request = recorded(record, asked)
+    if any(spelled(value) is None for _, value in request.options.settings):
+        return None
     if asked.origin == "file":
         path, colon, attribute = (asked.target, "", "")
         if not path.endswith(".py"):
@@ -66,13 +68,6 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
         request = replace(request, options=replace(request.options, checkpoint=moved))
     outdir = _seen_from(base, asked, asked.outdir)
     return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--outdir", outdir])
-
-
-def _typeable(value: Any) -> bool:
-    """Whether `--set KEY=VALUE` gives exactly this: it makes whole numbers of digits, and text of all else."""
-    if isinstance(value, str):
-        return not value.isdecimal()
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _seen_from(base: str, asked: RequestRecord, path: str) -> str:

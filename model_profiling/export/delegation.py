@@ -4,7 +4,6 @@ import contextlib
 import logging
 import operator
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,12 +142,18 @@ def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> 
     portable = [node for node in nodes if node.delegate is None]
     delegates = {node.delegate for node in nodes if node.delegate is not None}
     supported = _supported_by_xnnpack() if backend == "xnnpack" else frozenset()
-    left_out = Counter((node.op, _reason(node, backend, supported, reasons)) for node in portable)
+    left_out: dict[tuple[str, str], list[str]] = {}
+    for node in portable:
+        left_out.setdefault((node.op, _reason(node, backend, supported, reasons)), []).append(node.source)
+    most_first = sorted(left_out.items(), key=lambda entry: -len(entry[1]))
     return Delegation(
         delegated_nodes=len(nodes) - len(portable),
         portable_nodes=len(portable),
         delegate_calls=len(delegates),
-        not_delegated=[LeftOut(op, count, reason) for (op, reason), count in left_out.most_common()],
+        not_delegated=[
+            LeftOut(op, len(sources), reason, list(dict.fromkeys(filter(None, sources))))
+            for (op, reason), sources in most_first
+        ],
     )
 
 

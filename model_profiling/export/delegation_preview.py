@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from model_profiling.artifacts import Delegation
@@ -24,10 +23,13 @@ class DelegationPreview:
     reasons: dict[str, str]
 
 
-def preview(request: ExportRequest, log: Path, announce: Callable[[str], None]) -> DelegationPreview:
-    """Say what an export would delegate; whatever would fail in an export before lowering fails here the same way."""
+def preview(request: ExportRequest, announce: Callable[[str], None]) -> DelegationPreview:
+    """Say what an export would delegate, and write nothing.
+
+    Whatever would fail in an export before lowering fails here the same way.
+    """
     with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
-        stages = Stages(log, said, announce)
+        stages = Stages(None, said, announce)
         with stages.stage("load the model"):
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):

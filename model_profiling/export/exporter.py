@@ -21,10 +21,10 @@ from model_profiling.export import samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.dtype_cost import dtype_cost, remark
-from model_profiling.export.failure import export_failed
+from model_profiling.export.failure import stage_failed
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram, capture, lower
-from model_profiling.export.publish import publish, staging, writable
+from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
 from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized, quantized_graph
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
@@ -37,7 +37,8 @@ from model_profiling.models.loading import LoadedModel, load_model
 class Stages:
     """Times the stages, tells the listener which one runs, and turns a stage's failure into the one error."""
 
-    log: Path
+    # None where nothing is written: a check.
+    log: Path | None
     said: io.StringIO
     announce: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Stages:
         except Exception as error:
             if writes and isinstance(error, OSError):
                 raise  # the directory's fault, not the model's
-            raise export_failed(name, error, self.log, self.said.getvalue(), self.captured) from error
+            raise stage_failed(name, error, self.log, self.said.getvalue(), self.captured) from error
         self.seconds[name] = round(time.perf_counter() - started, 3)
 
 
@@ -91,6 +92,7 @@ def export_loaded(
     `cacheable` says that the request alone decides what is loaded.
     """
     request.check()
+    refuse_unwritable(request.outdir)
     paths = request.paths
     log = request.outdir / f"{paths.stem}_export.log"
     _earlier_exports(paths)  # one that cannot be read is better found now than at the end

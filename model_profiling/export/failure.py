@@ -17,13 +17,15 @@ MACHINERY = re.compile(
 )
 
 
-def export_failed(stage: str, error: Exception, log: Path, said: str, captured: Any = None) -> RunError:
+def stage_failed(stage: str, error: Exception, log: Path | None, said: str, captured: Any = None) -> RunError:
     """Write the traceback and all that torch said to `log`, and return the lines for the user.
 
-    `captured` is the graph of torch.export, if it got that far: it knows the line of an operator that fails later.
+    Without a log this was a check, which writes nothing. `captured` is the graph of torch.export, if it got that far:
+    it knows the line of an operator that fails later.
     """
     trace = "".join(traceback.format_exception(error))
-    files.write_text(log, f"{trace}\n{said}" if said else trace)
+    if log is not None:
+        files.write_text(log, f"{trace}\n{said}" if said else trace)
     root = _root_cause(error)
     operator = _operator(str(root))
     remedy = find_remedy(type(root).__name__, str(root))
@@ -31,10 +33,15 @@ def export_failed(stage: str, error: Exception, log: Path, said: str, captured: 
     details = [part for part in (f"operator {operator}" if operator else "", line) if part]
     where = f" ({', '.join(details)})" if details else ""
     what = f"{type(root).__name__}: {_first_line(str(root))}"
+    failed = "check failed while trying to" if log is None else "export failed while trying to"
     return RunError(
-        f"export failed while trying to {stage}{where}: {f'{remedy.kind} ({what})' if remedy else what}",
-        f"{remedy.advice if remedy else ''} The full traceback is in {log}.".strip(),
+        f"{failed} {stage}{where}: {f'{remedy.kind} ({what})' if remedy else what}",
+        f"{remedy.advice if remedy else ''} {_more(log)}".strip(),
     )
+
+
+def _more(log: Path | None) -> str:
+    return "--debug shows the full traceback." if log is None else f"The full traceback is in {log}."
 
 
 def _line_in_graph(captured: Any, operator: str) -> str:

@@ -1,6 +1,7 @@
 """Put a finished export in place: all of it, or none of it and the older one stays."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -51,6 +52,16 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Find out before the work whether its results can be written there; nothing is left behind."""
+    nearest = next((place for place in (directory, *directory.parents) if os.path.lexists(place)), Path())
+    with writable(directory):
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{nearest} is not a directory")
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
 
 
 @contextlib.contextmanager

@@ -61,6 +61,12 @@ REMEDIES = (
         "The model refuses its own example inputs: check their number, shapes and dtypes.",
     ),
     Remedy(
+        "an index outside its table",
+        r"IndexError: index out of range in self|index \d+ is out of bounds",
+        "An integer input holds values that an embedding or a table does not have: give their range, from 0 up to but "
+        "not including the number of rows, for example --input int64:1,128:0..30522.",
+    ),
+    Remedy(
         "NumPy inside the model",
         r"\.numpy\(\) is not supported|numpy",
         "forward leaves PyTorch for NumPy, where no graph can follow. Use the torch function of the same name.",

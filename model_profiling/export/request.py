@@ -1,5 +1,6 @@
 """What is asked of an export and what comes of it; knows nothing of torch."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 from model_profiling.artifacts import ExportPaths, ExportRecord, RequestRecord
 from model_profiling.errors import InputError
 from model_profiling.export import choices
-from model_profiling.models.options import LoadOptions
+from model_profiling.models.options import InputSpec, LoadOptions, setting
 from model_profiling.places import working_directory
 
 
@@ -48,22 +49,41 @@ class ExportRequest:
     def record(self, origin: Literal["registry", "file", "memory"]) -> RequestRecord:
         """What the export record does not say otherwise, so that the same can be asked again."""
         options = self.options
+        plain = all(spec == InputSpec(spec.shape) and spec.shape for spec in options.inputs)
         return RequestRecord(
             origin=origin,
             target=self.target or self.model,
             directory=working_directory(),
             outdir=str(self.outdir),
             settings={key: _plain(value) for key, value in options.settings},
-            shapes=[list(shape) for shape in options.shapes],
+            shapes=[list(spec.shape) for spec in options.inputs] if plain else [],
             checkpoint=str(options.checkpoint or ""),
             rewrites=list(self.rewrites),
             delegation=self.delegation,
+            inputs=[] if plain else [str(spec) for spec in options.inputs],
         )
 
 
 def _plain(value: Any) -> Any:
     """A setting as JSON can hold it; a value that is more than a number or a text is not taken for one."""
-    return value if isinstance(value, (int, float, str)) else {"python": repr(value)}
+    held = isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
+    return value if held else {"python": repr(value)}
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A recorded setting that Python has no literal for."""
+
+    text: str
+
+
+def unplain(value: Any) -> Any:
+    """The setting of a record again."""
+    if not isinstance(value, dict):
+        return value
+    text = str(value.get("python"))
+    read = setting(text)
+    return Unreadable(text) if isinstance(read, str) else read
 
 
 @dataclass(frozen=True)

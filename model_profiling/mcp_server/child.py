@@ -25,7 +25,7 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 _PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
 # Not `-m`: that would look for the package in the workspace first.
 _START = f"import sys; sys.path[0] = {_PACKAGE_HOME!r}; from model_profiling.cli.main import main; sys.exit(main())"
-_COUNTED = re.compile(r"\((\d+)/(\d+)\)\s*$")
+_COUNTED = re.compile(r"\((\d+)/(\d+) runs\)\s*$")
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -62,8 +62,8 @@ async def run_kit(arguments: list[str], workspace: Path, progress: Progress, acc
         with anyio.CancelScope(shield=True):
             await process.aclose()
     output = "".join(printed)
-    # A command that failed before it had anything to print has no result, whatever its exit code means elsewhere.
-    if code not in accept or (code != 0 and not output.strip()):
+    # A command that failed before it had a result printed an error, whatever its exit code means elsewhere.
+    if code not in accept or (code != 0 and (not output.strip() or output.lstrip("{ \n").startswith('"error"'))):
         raise _error(code, said)
     return Ended(code, output)
 

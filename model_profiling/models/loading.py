@@ -23,7 +23,7 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
-from model_profiling.models.user_file import FileModel
+from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
 
 # Where the package on PyPI has another name than the module it brings.
@@ -50,12 +50,13 @@ class LoadedModel:
 
 def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -> LoadedModel:  # noqa: B008 - frozen
     """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it."""
-    target, source = find_model(name, options.shapes)
+    target, source = find_model(name, options)
     with _explained(name), torch.random.fork_rng(devices=[]):
         if importlib.util.find_spec("torchvision") is not None:
             declare_torchvision_operators()
         make = _import_class(target) if isinstance(target, str) else target
-        settings = dict(options.settings)
+        # A model of a file hands its settings on to the class that the file names, and checks them itself.
+        settings = dict(options.settings) if file_target(name) is None else {}
         _check_settings(name, make, settings)
         torch.default_generator.manual_seed(seed)
         model = make(**settings)
@@ -95,13 +96,16 @@ def _registered_weights(name: str) -> str:
     return known.weights if known and known.weights else "as the model's own code loads them"
 
 
-def find_model(name: str, shapes: tuple[tuple[int, ...], ...] = ()) -> tuple["Callable[[], Any] | str", str]:
+def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callable[[], Any] | str", str]:  # noqa: B008
     """Return where the model's class is and whose it is; a name nobody registered is an error with suggestions."""
     from_file = file_target(name)
     if from_file is not None:
-        return functools.partial(FileModel, from_file, shapes), f"{from_file.path.name}:{from_file.attribute}"
-    if shapes:
-        raise InputError(f"{name} has its own example inputs", "Leave --input-shape out; it is for models from a file.")
+        return functools.partial(FileModel, from_file, options), f"{from_file.path.name}:{from_file.attribute}"
+    if options.inputs:
+        raise InputError(
+            f"{name} has its own example inputs",
+            "Leave --input-shape and --input out; they are for models from a file.",
+        )
     check_name(name)
     ours = registered_models()
     if name in ours:
@@ -117,13 +121,10 @@ def _check_settings(name: str, make: Callable[..., Any], settings: dict[str, Any
     """Refuse a setting that the model's class does not take, and say which it takes."""
     if not settings:
         return
-    known = [] if isinstance(make, functools.partial) else list(inspect.signature(make).parameters)
+    parameters = inspect.signature(make).parameters
     for key in settings:
-        if key not in known:
-            raise InputError(
-                f"{name} has no setting called {key!r}",
-                f"It takes: {', '.join(known)}." if known else "It takes none; leave --set out.",
-            )
+        if key not in parameters:
+            raise unknown_setting(name, key, parameters)
 
 
 def _import_class(target: str) -> type:

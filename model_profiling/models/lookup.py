@@ -11,9 +11,7 @@ from model_profiling.errors import InputError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
 
-CONTRACT = (
-    "an nn.Module class, an EagerModelBase class, a function without arguments that returns a module, or a module"
-)
+CONTRACT = "an nn.Module class, an EagerModelBase class, a function that returns a module, or a module"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """A model straight from the user's file, without registering anything.
 
 `file.py:Name` names an EagerModelBase class, or anything that gives an nn.Module: a class or a function that is called
-without arguments, or a module object. The inputs of one inference are looked for in this order: `get_example_inputs`
-or `example_inputs` of the model, then `get_example_inputs` or `example_inputs` of the file. Each is a tensor or a tuple
-of tensors, or a function that returns them. `get_example_kwarg_inputs` and `get_dynamic_shapes` are taken along.
+with the user's settings and nothing else, or a module object. The inputs of one inference are looked for in this order:
+`get_example_inputs` or `example_inputs` of the model, then `get_example_inputs` or `example_inputs` of the file. Each
+is a tensor or a tuple of tensors, or a function that returns them. `get_example_kwarg_inputs` and `get_dynamic_shapes`
+are taken along.
 """
 
 import importlib.util
 import inspect
 import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,7 @@ import torch
 
 from model_profiling.errors import InputError
 from model_profiling.models.lookup import CONTRACT, FileTarget
+from model_profiling.models.options import InputSpec, LoadOptions
 
 INPUT_NAMES = ("get_example_inputs", "example_inputs")
 
@@ -25,9 +28,10 @@ class FileModel:
 
     weights = "as the model's own code loads them"
 
-    def __init__(self, target: FileTarget, shapes: tuple[tuple[int, ...], ...] = ()) -> None:
+    def __init__(self, target: FileTarget, options: LoadOptions = LoadOptions()) -> None:  # noqa: B008 - frozen
         self._target = target
-        self._shapes = shapes
+        self._inputs = options.inputs
+        self._settings = dict(options.settings)
         self._file = _import(target)
         self._found = getattr(self._file, target.attribute)
         self._owner: Any = None
@@ -35,6 +39,11 @@ class FileModel:
     def get_eager_model(self) -> torch.nn.Module:
         found = self._found
         if isinstance(found, torch.nn.Module):
+            if self._settings:
+                raise InputError(
+                    f"{self._target.attribute} of {self._target.path} is a module and takes no settings",
+                    "Leave --set out, or name its class.",
+                )
             self._owner = found
         elif callable(found):
             self._owner = self._called(found)
@@ -51,25 +60,33 @@ class FileModel:
 
     def _called(self, found: Any) -> Any:
         try:
-            inspect.signature(found).bind()
+            signature = inspect.signature(found)
+        except ValueError:
+            return found(**self._settings)  # written in C: it has no signature to look at
+        named = f"{self._target.attribute} of {self._target.path}"
+        any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+        for key in self._settings:
+            if key not in signature.parameters and not any_name:
+                raise unknown_setting(named, key, signature.parameters)
+        try:
+            signature.bind(**self._settings)
         except TypeError as error:
             raise InputError(
-                f"{self._target.attribute} of {self._target.path} cannot be called without arguments: {error}",
-                "Write `def make(): return TheClass(...)` next to it, and name that function instead.",
+                f"{named} cannot be called {_called_with(self._settings)}: {error}",
+                f"Give its arguments with --set, for example {_example(signature)}, or write "
+                "`def make(): return TheClass(...)` next to it and name that function.",
             ) from None
-        except ValueError:
-            pass  # written in C: it has no signature to look at
-        return found()
+        return found(**self._settings)
 
     def get_example_inputs(self) -> tuple[Any, ...]:
-        if self._shapes:
-            return tuple(torch.randn(shape) for shape in self._shapes)
+        if self._inputs:
+            return tuple(map(random_input, self._inputs))
         inputs = self._look_up(*INPUT_NAMES)
         if inputs is None:
             raise InputError(
                 f"no example inputs for {self._target.attribute} of {self._target.path}",
-                "Add `example_inputs = (torch.randn(1, 3, 224, 224),)` to the class or the file, or give --input-shape "
-                "1,3,224,224 (once for each input).",
+                "Give --input-shape 1,3,224,224 (once for each input), for token ids --input int64:1,128:0..30522; or "
+                "add `example_inputs = (torch.randn(1, 3, 224, 224),)` to the class or the file.",
             )
         return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
 
@@ -86,6 +103,39 @@ class FileModel:
                 if value is not None:
                     return value() if callable(value) else value
         return None
+
+
+def random_input(spec: InputSpec) -> torch.Tensor:
+    """A tensor of random values as asked for, from torch's generator."""
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    if spec.dtype == "bool":
+        return torch.randint(2, spec.shape, dtype=torch.uint8).to(torch.bool)
+    if spec.bounds is None:
+        return torch.randn(spec.shape).to(dtype)
+    low, high = spec.bounds
+    if spec.integer:
+        return torch.randint(int(low), int(high), spec.shape, dtype=dtype)
+    return (torch.rand(spec.shape, dtype=torch.float64) * (high - low) + low).to(dtype)
+
+
+def unknown_setting(named: str, key: str, known: Iterable[str]) -> InputError:
+    """What a class or function takes, for who set something else."""
+    takes = [name for name in known if name != "self"]
+    return InputError(
+        f"{named} has no setting called {key!r}",
+        f"It takes: {', '.join(takes)}." if takes else "It takes none; leave --set out.",
+    )
+
+
+def _called_with(settings: dict[str, Any]) -> str:
+    return f"with {', '.join(settings)} alone" if settings else "without arguments"
+
+
+def _example(signature: inspect.Signature) -> str:
+    """`--set width=…` for each argument that has no default."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    needed = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind in kinds]
+    return " ".join(f"--set {name}=VALUE" for name in needed) or "--set NAME=VALUE"
 
 
 def _import(target: FileTarget) -> ModuleType:

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ _FOLDERS = ("report_charts", FAILED, EARLIER)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
 MOST_LAUNCHES = 1000
+# Where the user's clone of ExecuTorch lies: configs of the learning path name runners in it.
+REPOSITORY = "EXECUTORCH_REPO"
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -111,7 +114,7 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
-        config = msgspec.convert(raw, Config)
+        config = _with_runners(msgspec.convert(raw, Config))
     except UnicodeError:
         raise InputError(
             f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
@@ -132,6 +135,27 @@ def _with_full_names(experiment: Any, where: str) -> Any:
                 raise InputError(f"config {where}: an experiment has both `{alias}` and `{name}`", f"Keep `{name}`.")
             result[name] = result.pop(alias)
     return result
+
+
+def _with_runners(config: Config) -> Config:
+    """The config with each relative runner path that is not here looked up in the user's ExecuTorch clone."""
+    experiments = [
+        msgspec.structs.replace(experiment, runner_path=_runner(experiment.runner_path))
+        if experiment.runner_path
+        else experiment
+        for experiment in config.experiments
+    ]
+    return msgspec.structs.replace(config, experiments=experiments)
+
+
+def _runner(path: str) -> str:
+    """`executorch/cmake-out/…` and `cmake-out/…` are in $EXECUTORCH_REPO if they are not in the working directory."""
+    repository = os.environ.get(REPOSITORY)
+    if not repository or Path(path).is_absolute() or files.is_file(Path(path)):
+        return path
+    parts = Path(path).parts
+    inside = Path(repository).expanduser().joinpath(*parts[1:] if parts[:1] == ("executorch",) else parts)
+    return str(inside) if files.is_file(inside) else path
 
 
 def _explain(message: str) -> str:
@@ -168,9 +192,11 @@ def _checked(config: Config, where: str) -> Config:
                 f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
             )
         if experiment.runner_path is not None and not files.is_file(Path(experiment.runner_path)):
+            looked = f" (nor in {os.environ[REPOSITORY]}, ${REPOSITORY})" if os.environ.get(REPOSITORY) else ""
             raise InputError(
-                f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist",
-                "Correct it, or leave runner_path out to use the kit's own runner.",
+                f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist{looked}",
+                f"Correct it, set {REPOSITORY} to the ExecuTorch clone it lies in, or leave runner_path out to use the "
+                "kit's own runner.",
             )
     for pair in config.analysis.compare_pairs:
         for name in pair:

@@ -14,6 +14,8 @@ from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
 from model_profiling.run_directory import RunDirectory
 
+_BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4)$"
+
 
 def default_config(
     model: Path,
@@ -94,9 +96,26 @@ def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
     Where another dtype of the model was run before, the dtype is added.
     """
     if paths.directory.name == "artifacts" and paths.directory.parent.name.startswith("out_"):
-        root = paths.directory.parent / "runs" / platform
-        if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
-            root = root.with_name(f"{platform}-{dtype}")
-        return root
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", paths.stem)
-    return Path(f"out_{name}") / "runs" / platform
+        home = paths.directory.parent
+    else:
+        home = Path(f"out_{re.sub(r'[^A-Za-z0-9_.-]', '_', _model_name(paths))}")
+    return _root(home, platform, paths, dtype)
+
+
+def root_below(home: Path, platform: str, model: Path) -> Path:
+    """`runs/<platform>` of the directory that a user names for all results."""
+    paths = ExportPaths(model.resolve())
+    return _root(home, platform, paths, model_dtype(paths, export_record(paths)))
+
+
+def _root(home: Path, platform: str, paths: ExportPaths, dtype: str) -> Path:
+    root = home / "runs" / platform
+    if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
+        root = root.with_name(f"{platform}-{dtype}")
+    return root
+
+
+def _model_name(paths: ExportPaths) -> str:
+    """What the export called the model; of a .pte that came without its record, its name without backend and dtype."""
+    record = export_record(paths)
+    return record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem

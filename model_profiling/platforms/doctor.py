@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from model_profiling.counting import counted
 from model_profiling.errors import KitError
 from model_profiling.installation import install_command
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
@@ -134,7 +135,9 @@ def _cross_compiler() -> Check:
 
 def _load() -> Check:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    return Check("load", load < 0.5 * cores, f"{load:.2f} on {cores} cores", "Stop other work while measuring.")
+    return Check(
+        "load", load < 0.5 * cores, f"{load:.2f} on {counted(cores, 'core')}", "Stop other work while measuring."
+    )
 
 
 def _governor() -> Check:

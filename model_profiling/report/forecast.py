@@ -1,9 +1,9 @@
 """A forecast as text: the predicted shift under each assumption, and what SME2 leaves as it is."""
 
 from model_profiling.analysis.forecast import Forecast, RemainingOperator
-from model_profiling.report.terminal import table
+from model_profiling.report.terminal_table import table
 from model_profiling.report.words import unique_labels
-from model_profiling.saying import say
+from model_profiling.saying import tell
 
 _MOST_LEFT = 5
 
@@ -19,7 +19,7 @@ def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
     for forecast in forecasts:
         lines += ["", *_experiment(forecast), ""]
     lines += [f"  note   {note}" for note in forecasts[0].notes]
-    say("\n".join(lines) + "\n\n")
+    tell("\n".join(lines) + "\n\n")
 
 
 def _experiment(forecast: Forecast) -> list[str]:
@@ -40,6 +40,9 @@ def _experiment(forecast: Forecast) -> list[str]:
         "",
         "  not on SME2",
         *table(
-            [(f"  {name}", f"{x.ms:.3f} ms", x.category, x.why_not) for name, x in left_operators(forecast)], 1, {2, 3}
+            [(f"  {name}", f"{x.ms:.3f} ms", x.category, x.why_not) for name, x in left_operators(forecast)],
+            1,
+            {2, 3},
+            header=False,
         ),
     ]

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from model_profiling.analysis.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.profile import Instance, Profile
+from model_profiling.analysis.xnntrace import TracedKernel
 
+KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
 TIMELINE_COLUMNS = (
     "run", "index", "name", "operator", "category", "kind", "where", "dtype", "algorithm",
     "chain", "instruction", "start_ms", "duration_ms",
@@ -66,6 +68,11 @@ def changes_csv(comparison: ProfileComparison) -> str:
         for x in comparison.operators
     )
     return csv_text(CHANGE_COLUMNS, rows)
+
+
+def kernels_csv(kernels: Iterable[TracedKernel]) -> str:
+    """One line per kernel of a trace log."""
+    return csv_text(KERNEL_COLUMNS, ((k.kernel, k.purpose, k.instructions, k.count) for k in kernels))
 
 
 def _change_values(change: Change) -> tuple[float | None, ...]:

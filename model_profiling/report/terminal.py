@@ -3,7 +3,6 @@
 import os
 import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,19 @@ from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.whatif import Prediction
+from model_profiling.counting import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence, unique_labels
+from model_profiling.report.terminal_table import table
+from model_profiling.report.words import (
+    agreement_sentence,
+    busy_sentence,
+    comparison_sentence,
+    in_common,
+    unique_labels,
+)
 from model_profiling.run_directory import Manifest
-from model_profiling.saying import paint, say
+from model_profiling.saying import columns, paint, tell
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
@@ -27,6 +34,7 @@ MOST_OPERATORS = 6
 _MOST_ADVICE = 3
 _BAR = 24
 _SHORT_BAR = 10
+# Of sentences where the output is no terminal.
 _WIDTH = 118
 
 
@@ -63,11 +71,11 @@ class Style(msgspec.Struct, frozen=True):
 
 
 def show_run(run: "RunView") -> None:
-    say(render_run(run, Style.of_stdout()))
+    tell(render_run(run, Style.of_stdout()))
 
 
 def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS) -> None:
-    say("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n")
+    tell("\n".join(["", *_analysis(summary, Style.of_stdout(), most_operators)]) + "\n")
 
 
 def render_run(run: "RunView", style: Style) -> str:
@@ -79,7 +87,7 @@ def render_run(run: "RunView", style: Style) -> str:
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += _latency(metrics)
-    lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c)))}" for c in metrics.comparisons)]
+    lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c, busy=False)))}" for c in metrics.comparisons)]
     lines += _agreement_lines(metrics, style)
     lines += _remarks(manifest, metrics, style)
     lines += ["", *_analysis(summary, style), _files(run.path, style)]
@@ -92,7 +100,7 @@ def _agreement_lines(metrics: Metrics, style: Style) -> list[str]:
 
 def _wrapped(sentence: str, indent: int = 4) -> str:
     """A long sentence on several lines, those after the first indented."""
-    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, _WIDTH - indent, break_long_words=False))
+    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, (columns() or _WIDTH) - indent, break_long_words=False))
 
 
 def _evidence(run: "RunView", style: Style) -> list[str]:
@@ -119,19 +127,26 @@ def seen_from_here(path: Path) -> Path:
 
 
 def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
-    found: list[tuple[str, str]] = []
-    for name, record in manifest.experiments.items():
-        measured = metrics.experiments[name]
-        if record.failure:
-            found.append((style.paint(31, "failed") + "   ", f"{name}: {record.failure}"))
-        if measured.nonfinite_outputs:
-            found.append(
-                (style.paint(31, "warning") + "  ", f"{name}: {measured.nonfinite_outputs} outputs are NaN or Inf")
-            )
-        warnings = measured.latency.warnings if measured.latency else []
-        found += [(style.paint(33, "warning") + "  ", f"{name}: {warning}") for warning in warnings]
-        found += [(style.dim("note") + "     ", f"{name}: {note}") for note in record.notes]
-    return [f"  {label}{_wrapped(sentence, 11)}" for label, sentence in found]
+    """What has to be known of the numbers: the worst first, and once where it is true of several experiments."""
+    records, measured = manifest.experiments, metrics.experiments
+    failed = [(name, record.failure) for name, record in records.items() if record.failure]
+    odd = [
+        (n, f"{counted(m.nonfinite_outputs, 'output')} NaN or Inf") for n, m in measured.items() if m.nonfinite_outputs
+    ]
+    warnings = [(n, warning) for n, m in measured.items() if m.latency for warning in m.latency.warnings]
+    notes = [(name, note) for name, record in records.items() for note in record.notes]
+    labelled = (
+        (style.paint(31, "failed") + "   ", in_common(failed)),
+        (style.paint(31, "warning") + "  ", in_common(odd)),
+        (style.paint(33, "warning") + "  ", [("", busy)] if (busy := busy_sentence(metrics.comparisons)) else []),
+        (style.paint(33, "warning") + "  ", in_common(warnings)),
+        (style.dim("note") + "     ", in_common(notes)),
+    )
+    return [
+        f"  {label}{_wrapped(f'{names}: {sentence}' if names else sentence, 11)}"
+        for label, said in labelled
+        for names, sentence in said
+    ]
 
 
 def _latency(metrics: Metrics) -> list[str]:
@@ -168,7 +183,13 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
         before, after = (_cell(*side, style) for side in _sides(entry))
         rows.append((entry.name, *before, *after, _ratio(entry)))
     legend = style.dim(f"before: {comparison.before}, now: {comparison.after}, traced")
-    lines = [*table(rows, words=1, left={2, 4}), f"  {legend}", "", f"  {style.bold(comparison.shift.sentence)}", ""]
+    lines = [
+        *table(rows, words=1, left={2, 4}, optional={2, 4}),
+        f"  {legend}",
+        "",
+        f"  {style.bold(comparison.shift.sentence)}",
+        "",
+    ]
     rows = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
     names = unique_labels((x.after or x.before, x.instruction) for x in operators)
@@ -194,11 +215,13 @@ def _ratio(change: Change) -> str:
 def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: int) -> list[str]:
     breakdown = experiment.breakdown
     whole = f"{breakdown.execute_ms:.3f} ms in Method::execute (traced)"
-    lines = [f"  {style.bold(name)}: {whole}, {breakdown.executions} executions", ""]
+    lines = [f"  {style.bold(name)}: {whole}, {counted(breakdown.executions, 'execution')}", ""]
     lines += table(
         [(c.category, f"{c.ms:.3f} ms", f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories],
         words=1,
         left={3},
+        optional={3},
+        header=False,
     )
     rows = [("top operators", "time", "share", "count")]
     for entry in [x for x in breakdown.operators if x.where != "runtime"][:most]:
@@ -222,30 +245,17 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
     return [*lines, ""]
 
 
-def table(rows: Sequence[tuple[str, ...]], words: int, left: set[int] | None = None) -> list[str]:
-    """Align columns: the first `words` columns and those in `left` to the left, numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    aligned = []
-    for row in rows:
-        cells = [
-            f"{cell:<{width}}" if column < words or column in (left or set()) else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        aligned.append("  " + "  ".join(cells).rstrip())
-    return aligned
-
-
 def show_predictions(predictions: dict[str, Prediction]) -> None:
     """What-if: predicted time and the next bottleneck, said to be a prediction."""
     rows = [("prediction (traced time)", "now", "predicted", "faster", "next bottleneck")]
     for name, p in predictions.items():
         shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
         rows.append((name, f"{p.execute_ms:.3f} ms", f"{p.predicted_ms:.3f} ms", f"{p.ratio:.2f}x", shown))
-    say("\n".join(table(rows, words=1)) + "\n")
+    tell("\n".join(table(rows, words=1)) + "\n")
 
 
 def show_comparison(comparison: ProfileComparison) -> None:
-    say("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n")
+    tell("\n".join(["", *_comparison(comparison, Style.of_stdout(), MOST_OPERATORS)]) + "\n\n")
 
 
 def show_evidence(run: "RunView", remark: str) -> None:
@@ -253,4 +263,4 @@ def show_evidence(run: "RunView", remark: str) -> None:
     style = Style.of_stdout()
     cpu = run.manifest.environment.get("cpu", run.manifest.environment.get("arch"))
     lines = ["", f"{style.bold(run.summary.model)} on {cpu}", "", *_evidence(run, style)]
-    say("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n")
+    tell("\n".join([*lines, *([f"  note   {remark}"] if remark else [])]) + "\n")

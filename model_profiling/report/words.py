@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -21,9 +22,27 @@ def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
 
 
-def comparison_sentence(comparison: Comparison) -> str:
-    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats."""
-    return "; ".join([_verdict(comparison), *_launches(comparison), *comparison.caveats])
+BUSY = "measured on a busy machine, do not rely on it"
+
+
+def comparison_sentence(comparison: Comparison, busy: bool = True) -> str:
+    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats.
+
+    `busy` is False where one line says of several comparisons that the machine was busy.
+    """
+    disturbed = [BUSY] if busy and comparison.contended and comparison.high is not None else []
+    return "; ".join([_verdict(comparison), *disturbed, *_launches(comparison), *comparison.caveats])
+
+
+def busy_sentence(comparisons: Iterable[Comparison]) -> str:
+    """The same of several comparisons at once; empty if none was disturbed."""
+    comparisons = list(comparisons)
+    disturbed = [f"{c.after} and {c.before}" for c in comparisons if c.contended]
+    if not disturbed:
+        return ""
+    those = "" if len(disturbed) == len(comparisons) else f" ({'; '.join(disturbed)})"
+    what = "the comparisons" if len(disturbed) > 1 else "the comparison"
+    return f"the machine was busy: do not rely on {what}{those}; stop other work and measure again with --force"
 
 
 def _launches(comparison: Comparison) -> list[str]:
@@ -48,9 +67,28 @@ def _verdict(comparison: Comparison) -> str:
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
-    if not comparison.paired:
-        sentence += "; measured separately"
-    return sentence + "; measured on a busy machine, do not rely on it" if comparison.contended else sentence
+    return sentence if comparison.paired else f"{sentence}; measured separately"
+
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+def in_common(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is said of several experiments, each given with its name, once; numbers that differ become a range."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, sentence in said:
+        groups.setdefault(_NUMBER.sub("#", sentence), []).append((name, sentence))
+    return [
+        (", ".join(dict.fromkeys(name for name, _ in group)), _ranged([s for _, s in group]))
+        for group in groups.values()
+    ]
+
+
+def _ranged(sentences: list[str]) -> str:
+    """Sentences that differ only in their numbers as one."""
+    numbers = [sorted(set(column), key=float) for column in zip(*map(_NUMBER.findall, sentences), strict=True)]
+    spans = iter([_span(column[0], column[-1]) for column in numbers])
+    return _NUMBER.sub(lambda _: next(spans), sentences[0])
 
 
 def agreement_sentence(agreement: Agreement) -> str:

@@ -22,6 +22,7 @@ from model_profiling.export.cache import cached
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
+from model_profiling.models.options import input_spec
 from model_profiling.models.scaffold import scaffold
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit, shared_home
@@ -135,7 +136,7 @@ def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path)
     with pytest.raises(InputError, match="no example inputs for make_wide") as caught:
         load_model(f"{stranger}:make_wide")
     assert "--input-shape" in caught.value.hint
-    loaded = load_model(f"{stranger}:make_wide", options=LoadOptions(shapes=((2, 8),)))
+    loaded = load_model(f"{stranger}:make_wide", options=LoadOptions((input_spec((2, 8)),)))
     assert loaded.inputs[0].shape == (2, 8) and loaded.source == "strange.py:make_wide"
 
 
@@ -232,7 +233,7 @@ def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
     from model_profiling.export.delegation_preview import preview
 
     request = ExportRequest("toy_cnn", tmp_path)
-    predicted = preview(request, tmp_path / "log", lambda stage: None).delegation
+    predicted = preview(request, lambda stage: None).delegation
     assert predicted.not_delegated == export(request).record.delegation.not_delegated
 
 

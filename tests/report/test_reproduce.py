@@ -22,7 +22,7 @@ from model_profiling.export import choices
 from model_profiling.export.command import repeated
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportRequest
-from model_profiling.models.options import LoadOptions
+from model_profiling.models.options import DTYPES, LoadOptions
 from model_profiling.report.blocks import Code, Paragraph, Section
 from model_profiling.report.content import reproduce
 from model_profiling.run_directory import RunDirectory
@@ -112,11 +112,25 @@ def recorded(request: ExportRequest, origin: str) -> ExportRecord:
 
 
 words_of = st.text("abc XYZ'\"$&;|<>*?\\#~!()é\n", min_size=1, max_size=12).filter(lambda text: text.strip() == text)
+sizes = st.lists(st.integers(1, 300), min_size=1, max_size=4).map(lambda shape: ",".join(map(str, shape)))
+ranges = st.tuples(st.integers(-9, 9), st.integers(10, 99)).map(lambda ends: f":{ends[0]}..{ends[1]}")
+inputs_of = st.one_of(
+    sizes.map(lambda shape: ("--input-shape", shape)),
+    st.tuples(st.sampled_from(DTYPES), sizes | st.just("()")).map(lambda parts: ("--input", ":".join(parts))),
+    st.tuples(st.sampled_from(DTYPES), sizes, ranges)
+    .filter(lambda parts: parts[0] not in ("bool", "uint8"))
+    .map(lambda parts: ("--input", f"{parts[0]}:{parts[1]}{parts[2]}")),
+)
+values_of = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words_of,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=4,
+)
 asked = st.builds(
     lambda dtype, backend, layout, delegation, seed, shapes, rewrites, checkpoint: [
         *("--dtype", dtype, "--backend", backend, "--memory-format", layout, "--delegation", delegation),
         *("--seed", str(seed)),
-        *(word for shape in shapes for word in ("--input-shape", ",".join(map(str, shape)))),
+        *(word for shape in shapes for word in shape),
         *(word for name in rewrites for word in ("--rewrite", name)),
         *(["--checkpoint", checkpoint] if checkpoint else []),
     ],
@@ -125,7 +139,7 @@ asked = st.builds(
     st.sampled_from(choices.MEMORY_FORMATS),
     st.sampled_from(choices.DELEGATIONS),
     st.integers(-5, 5),
-    st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=4), max_size=2),
+    st.lists(inputs_of, max_size=3),
     st.lists(st.sampled_from(choices.REWRITES), max_size=3),
     st.one_of(st.just(""), words_of),
 )
@@ -135,7 +149,10 @@ asked = st.builds(
 @given(
     flags=asked,
     outdir=st.one_of(st.none(), words_of),
-    setting=st.one_of(st.none(), st.tuples(st.sampled_from(["width", "mode"]), st.sampled_from(["4", "007", "a-b.c"]))),
+    setting=st.one_of(
+        st.none(),
+        st.tuples(st.sampled_from(["width", "mode"]), st.sampled_from(["4", "007", "a-b.c", "[1,2]", "true"])),
+    ),
     from_file=st.booleans(),
 )
 def test_what_was_asked_is_asked_again(
@@ -158,7 +175,20 @@ def test_what_was_asked_is_asked_again(
     assert parsed(shlex.split(shlex.join(command))[2:]) == request
 
 
-@pytest.mark.parametrize("value", [True, 1.5, None, "7", (1, 2), -1])
+@settings(max_examples=200, deadline=None)
+@given(value=values_of)
+def test_a_setting_of_a_python_program_is_typed_so_that_it_is_the_same_again(value: object) -> None:
+    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)))
+    command = repeated(recorded(request, "registry"), str(Path.cwd()))
+    if command is None:
+        # Only text that a terminal cannot show has no spelling.
+        assert "\\n" in repr(value)
+        return
+    (key, read), *_ = parsed(command[2:]).options.settings
+    assert (key, repr(read), type(read)) == ("width", repr(value), type(value))
+
+
+@pytest.mark.parametrize("value", [float("inf"), object(), {1, 2, print}, float("nan")])
 def test_a_setting_that_cannot_be_typed_is_not_printed_as_if_it_could(value: object) -> None:
     request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)))
     assert repeated(recorded(request, "registry"), str(Path.cwd())) is None

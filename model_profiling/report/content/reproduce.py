@@ -18,11 +18,13 @@ def section(run: RunView) -> Section:
     base = str(manifest.config.get("directory") or "")
     blocks: list[Block] = []
     commands: list[str] = []
-    if model.export is not None:
+    measuring = _measuring(manifest)
+    # `profile` of a model exports it, too.
+    exports = "sme2-kit profile " in measuring and f"{manifest.model.stem}.pte" not in measuring
+    if model.export is not None and not exports:
         words = repeated(model.export, base)
         blocks += [] if words else _not_typed(model.export)
         commands += [shlex.join(words)] if words else []
-    measuring = _measuring(manifest)
     if measuring:
         commands.append(measuring)
     else:

@@ -1,0 +1,147 @@
+"""`sme2-kit profile MODEL`: from a model to its report in one command: export, run on and off, analyse, report."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model_profiling.cli import counts as count_flags
+from model_profiling.cli import export as export_command
+from model_profiling.cli import platform as platform_flags
+from model_profiling.cli.next_step import next_command
+from model_profiling.cli.notes import note, tell_outdated
+from model_profiling.cli.progress import progress
+from model_profiling.cli.typed import typed
+from model_profiling.saying import say_json, tell
+
+if TYPE_CHECKING:
+    from model_profiling.export.request import ExportResult
+    from model_profiling.on_progress import OnProgress
+    from sme2_kit import Run
+    from sme2_kit.measuring import Asked
+
+HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
+_DTYPE = "fp16"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte")
+    export_command.add_variant(parser, None, f"default: {_DTYPE}, the most common on phones with SME2")
+    parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
+    platform_flags.prepare_parser(parser)
+    count_flags.prepare_parser(parser, "per experiment")
+    parser.add_argument(
+        "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
+    )
+    parser.add_argument("--label", metavar="NAME", help="label of this run (default: date and time)")
+    parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
+    parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
+    parser.add_argument(
+        "--json", action="store_true", help="print paths, export record, analysis and next command as JSON"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print only where the results are")
+    parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
+
+
+def run(args: argparse.Namespace) -> int:
+    from sme2_kit.measuring import measure
+
+    target = _checked(args)
+    args.config = None  # what a platform asks for: there is none here
+    with platform_flags.chosen_platform(args) as platform, progress() as report:
+        exported = None if target.endswith(".pte") else _export(args, report)
+        pte = Path(target) if exported is None else exported.paths.pte
+        measured = measure(_asked(args, pte, platform.name), platform, report, note)
+    found = measured.run
+    for remark in filter(None, (measured.remark, measured.reused)):
+        note(remark)
+    found.check_outputs()
+    outdated = found.save()
+    written = found.report(html=args.html)
+    _show(args, target, exported, found, written)
+    tell_outdated(outdated)
+    found.check()
+    return 0
+
+
+def _checked(args: argparse.Namespace) -> str:
+    """The model; refuses what cannot work before anything is exported or measured."""
+    from model_profiling import files
+    from model_profiling.errors import InputError
+    from model_profiling.runs import checked_label
+
+    target = export_command.model_text(args)
+    count_flags.counts(args)
+    if args.label is not None:
+        checked_label(args.label)
+    for path in args.inputs:
+        if not files.is_file(path):
+            raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
+    if target.endswith(".pte"):
+        given = [flag for flag, value in export_command.variant_flags(args) if value]
+        if given:
+            raise InputError(
+                f"{target} is exported already: {', '.join(dict.fromkeys(given))} cannot change it",
+                "Leave them out, or give the model itself.",
+            )
+        if not files.is_file(Path(target)):
+            raise InputError(f"there is no {target}", "Check the path; `sme2-kit export` prints it.")
+    args.dtype = args.dtype or _DTYPE
+    return target
+
+
+def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
+    from sme2_kit.exporting import from_target
+
+    request = export_command.requested(args, args.outdir / "artifacts" if args.outdir else None)
+    return from_target(report, args.force, export_command.say_cached)(request, "export")
+
+
+def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
+    from model_profiling.pipeline.defaults import root_below
+    from sme2_kit.measuring import Asked
+
+    return Asked(
+        model=pte,
+        inputs=args.inputs,
+        out=root_below(args.outdir, platform, pte) if args.outdir else None,
+        counts=count_flags.counts(args),
+        threads=args.threads,
+        label=args.label,
+        force=args.force,
+        command=typed(args),
+    )
+
+
+def _show(
+    args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
+) -> None:
+    from model_profiling.report import terminal
+
+    following = _next(args, target, run, exported)
+    if args.json:
+        data: dict[str, Any] = {
+            "paths": {"pte": run.manifest.model.path, "run": str(run.path), "report": [str(path) for path in written]},
+            "export": exported.record if exported else None,
+            "summary": run.summary,
+            "next": ["sme2-kit", *map(str, following)],
+        }
+        say_json(data)
+        return
+    if not args.quiet:
+        if exported is not None:
+            tell("\n" + export_command.as_text(exported))
+        terminal.show_run(run)
+    for path in written:
+        if path.suffix in (".md", ".html"):
+            tell(f"  report:    {terminal.seen_from_here(path)}\n")
+    tell(next_command(*following))
+
+
+def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
+    """The command that goes on from here: try what the advice recommends, else see which kernels SME2 would use."""
+    rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
+    if exported is not None and rewrites and not args.rewrite:
+        return ["tune", target, "--dtype", args.dtype, *export_command.model_words(args)]
+    if run.manifest.timing == "measured":
+        return ["kernels", exported.paths.pte if exported else target]
+    return ["report", run.path, "--html"]

@@ -1,0 +1,151 @@
+"""With --json a failure is JSON, too: one object on standard output, from every command, whatever went wrong."""
+
+import argparse
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling.cli.main import COMMANDS, main, make_parser
+from model_profiling.errors import InputError, KitError, RunError
+
+# What makes each command fail by itself, before it does anything.
+FAILING: dict[str, list[str]] = {
+    "profile": ["no_such_model"],
+    "check": ["no_such_model"],
+    "export": ["no_such_model"],
+    "run": ["none.pte"],
+    "runs": ["nowhere"],
+    "kernels": ["none.pte"],
+    "analyze": ["nowhere"],
+    "compare": ["nowhere", "elsewhere"],
+    "forecast": ["nowhere", "elsewhere"],
+    "tune": ["no_such_model"],
+    "validate": ["--results", "nowhere@label", "--no-such-flag"],
+    "models": ["--no-such-flag"],
+    "doctor": ["--no-such-flag"],
+    "build": ["--target", "vax"],
+    "validate-skill": ["no_such_skill"],
+}
+
+
+def having(flag: str) -> list[str]:
+    """The commands that take a flag."""
+    parser = make_parser()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return [name for name, below in commands.choices.items() if flag in below._option_string_actions]
+
+
+def failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], str]:
+    try:
+        code = main(arguments)
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out), printed.err
+
+
+@pytest.mark.parametrize("command", having("--json"))
+def test_every_command_with_json_says_in_json_why_it_failed(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (FAILING[command], ["--no-such-flag"]):
+        code, said, lines = failed([command, *arguments, "--json"], capsys)
+        error = said["error"]
+        assert set(said) == {"error"} and set(error) == {"message", "hint", "exit_code"}
+        assert code == error["exit_code"] == 2
+        # The same for who reads along.
+        assert lines.startswith(f"error: {error['message']}\n  fix: {error['hint']}\n")
+        assert main([command, *arguments]) == 2 if "--no-such-flag" not in arguments else True
+        capsys.readouterr()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_does_not_exist_and_an_abbreviated_flag_fail_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failed(["anlyze", "--json"], capsys)[1]["error"]["hint"] == "Did you mean `sme2-kit analyze`?"
+    assert failed(["analyze", "nowhere", "--js"], capsys)[0] == 2
+    assert failed(["kernels", "--json"], capsys)[1]["error"]["message"].endswith("required: MODEL.pte")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (RunError("the run failed", "Try again."), 4),
+        (KeyboardInterrupt(), 130),
+        (MemoryError(), 3),
+        (OSError(28, "No space left on device", "/here"), 3),
+        (ModuleNotFoundError("no", name="torch"), 3),
+        (ZeroDivisionError("by zero"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_whatever_goes_wrong_inside_a_command_is_one_object(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise raised
+
+    monkeypatch.setattr(importlib.import_module("model_profiling.cli.models"), "run", run)
+    found, said, _ = failed(["models", "--json"], capsys)
+    assert found == said["error"]["exit_code"] == code
+    if isinstance(raised, KitError):
+        assert said["error"]["message"] == raised.message and said["error"]["hint"] == raised.hint
+
+
+def test_a_failure_after_the_result_leaves_the_result_readable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from model_profiling.saying import say_json
+
+    def run(args: argparse.Namespace) -> int:
+        say_json({"result": 1})
+        raise InputError("a gate failed", "Look at it.")
+
+    monkeypatch.setattr(importlib.import_module("model_profiling.cli.models"), "run", run)
+    code, said, lines = failed(["models", "--json"], capsys)
+    assert (code, said) == (2, {"result": 1}) and "error: a gate failed" in lines
+
+
+def test_all_of_them_are_covered() -> None:
+    assert sorted(FAILING) == sorted(having("--json"))
+    assert set(having("--json")) < set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", having("--runs"))
+@pytest.mark.parametrize("flag", ["--runs", "--threads", "--launches", "--budget"])
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_every_command_that_counts_refuses_less_than_one(
+    command: str,
+    flag: str,
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.pte", "b.pte"):
+        (tmp_path / name).write_bytes(b"\0\0\0\0ET12")
+    given = {"compare": ["a.pte", "b.pte"], "run": ["a.pte"]}.get(command, ["toy_cnn"])
+    assert main([command, *given, f"{flag}={value}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {flag} must be "), said
+    # Nothing was begun.
+    assert {path.name for path in tmp_path.iterdir()} == {"a.pte", "b.pte"}
+
+
+@pytest.mark.parametrize("name", ["runs", "threads", "launches", "budget_s"])
+def test_the_api_refuses_them_before_it_exports(name: str) -> None:
+    import sme2_kit
+
+    measuring = (
+        lambda given: sme2_kit.profile("toy_cnn", **given),
+        lambda given: sme2_kit.tune("toy_cnn", **given),
+        lambda given: sme2_kit.run("a.pte", **given),
+        lambda given: sme2_kit.compare("a.pte", "b.pte", **given),
+    )
+    for call in measuring:
+        with pytest.raises(InputError, match=r"must be (at least 1|a number of seconds above 0), not 0"):
+            call({name: 0})

@@ -1,0 +1,141 @@
+"""The width of the terminal is respected: no line is longer, save where a single word (a path, a name) is."""
+
+import fcntl
+import os
+import pty
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_profiling.cli.main import COMMANDS, main
+from model_profiling.cli.next_step import next_command
+from model_profiling.report.terminal_table import table
+from model_profiling.saying import fitted, fitted_line
+from tests.conftest import ROOT
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+DUMP = ROOT / "tests" / "data" / "etdump" / "two_methods.etdump"
+WIDTHS = (50, 80, 120)
+OFF, ON = "linux_fp16arith_off", "linux_fp16arith_on"
+SHOWN: list[list[str]] = [
+    ["analyze", "run"],
+    ["analyze", str(DUMP)],
+    ["analyze", "run", "--what-if", "conv=3", "--what-if", "GEMM=2"],
+    ["compare", f"run:{OFF}", f"run:{ON}", "--verbose"],
+    ["runs", "run"],
+    ["validate", "--results", "run"],
+    ["models"],
+    ["skills"],
+    *[[command, "--help"] for command in COMMANDS],
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def too_long(text: str, width: int) -> list[str]:
+    """The lines that could have been broken and were not."""
+    return [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
+def test_nothing_a_command_prints_is_wider_than_the_terminal(
+    arguments: list[str], width: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        assert ended.code == 0
+    printed = capsys.readouterr().out
+    assert printed.strip()
+    assert not too_long(printed, width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_all_numbers_are_there_at_every_width(
+    width: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+    for columns in ("", str(width)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main(["analyze", "run"]) == 0
+        seen.append(sorted(re.findall(r"\d+\.\d+", capsys.readouterr().out)))
+    assert seen[0] == seen[1]
+
+
+def test_a_real_terminal_says_how_wide_it_is(here: Path) -> None:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "model_profiling", "analyze", "run"]
+    process = subprocess.Popen(command, stdout=follower, stderr=follower, stdin=subprocess.DEVNULL, env=environment)
+    os.close(follower)
+    printed = b""
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        printed += part
+    assert process.wait() == 0
+    text = re.sub(r"\x1b\[\d+m", "", printed.decode()).replace("\r\n", "\n")
+    assert "what to do next" in text and not too_long(text, 50)
+
+
+words = st.text("ab(#0.,/_-", min_size=1, max_size=25)
+cells = st.lists(words, max_size=5).map(" ".join)
+
+
+@given(line=cells, width=st.integers(20, 90), indent=st.integers(0, 8))
+def test_a_broken_line_keeps_its_words_and_their_order(line: str, width: int, indent: int) -> None:
+    parts = fitted_line(" " * indent + line, width)
+    assert " ".join(parts).split() == line.split()
+    assert not too_long("\n".join(parts), width)
+    assert fitted(line, None) == line
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(2, 5).flatmap(lambda size: st.lists(st.tuples(*[cells] * size), min_size=2, max_size=4)),
+    width=st.integers(20, 120),
+    header=st.booleans(),
+)
+def test_a_table_of_any_cells_fits_and_leaves_nothing_out(
+    rows: list[tuple[str, ...]], width: int, header: bool
+) -> None:
+    lines = table(rows, words=1, header=header, width=width)
+    assert not too_long("\n".join(lines), width)
+    printed = re.sub(r"\s|,", "", "".join(lines))
+    for row in rows[1 if header else 0 :]:
+        for cell in row:
+            # Wrapped cells stand beside each other: their words are all there.
+            assert all(re.sub(r",", "", word) in printed for word in cell.split()), (cell, lines)
+
+
+@settings(max_examples=60)
+@given(parts=st.lists(words, min_size=1, max_size=12), width=st.integers(20, 100))
+def test_a_command_on_several_lines_is_the_same_command(parts: list[str], width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        printed = next_command(*parts)
+    lines = printed.rstrip("\n").split("\n")
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    assert shlex.split(printed.strip().removeprefix("next:").replace("\\\n", " ")) == ["sme2-kit", *parts]
+    assert all(len(line) <= width or len(line.split()) <= 3 for line in lines)
