@@ -52,8 +52,8 @@ def _categories(summary: AnalysisSummary) -> list[str]:
     first = next(iter(summary.experiments.values())).breakdown
     for category in [entry.category for entry in first.categories]:
         entries = [experiment.breakdown.category(category) for experiment in summary.experiments.values()]
-        lines.append(row([category, *(f"{entry.ms:.3f} ms ({entry.share:.1%})" for entry in entries)]))
-    totals = [f"{experiment.breakdown.execute_ms:.3f} ms" for experiment in summary.experiments.values()]
+        lines.append(row([category, *(f"{numbers.ms(entry.ms)} ({entry.share:.1%})" for entry in entries)]))
+    totals = [numbers.ms(experiment.breakdown.execute_ms) for experiment in summary.experiments.values()]
     return [*lines, row(["Method::execute (traced)", *totals])]
 
 

@@ -174,7 +174,7 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     names = unique_labels((x.after or x.before, x.instruction) for x in operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
-        times = (f"{change.before_ms:.3f} ms", f"{change.after_ms:.3f} ms")
+        times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
         rows.append((_named(name, operator.where), *times, _ratio(change)))
     return lines + table(rows, words=1)
 
@@ -184,7 +184,7 @@ def _sides(entry: Change) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
-    return f"{ms:.3f} ms {share:4.0%}", style.bar(share, _SHORT_BAR)
+    return f"{numbers.ms(ms)} {share:4.0%}", style.bar(share, _SHORT_BAR)
 
 
 def _ratio(change: Change) -> str:
@@ -193,17 +193,17 @@ def _ratio(change: Change) -> str:
 
 def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: int) -> list[str]:
     breakdown = experiment.breakdown
-    whole = f"{breakdown.execute_ms:.3f} ms in Method::execute (traced)"
+    whole = f"{numbers.ms(breakdown.execute_ms)} in Method::execute (traced)"
     lines = [f"  {style.bold(name)}: {whole}, {breakdown.executions} executions", ""]
     lines += table(
-        [(c.category, f"{c.ms:.3f} ms", f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories],
+        [(c.category, numbers.ms(c.ms), f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories],
         words=1,
         left={3},
     )
     rows = [("top operators", "time", "share", "count")]
     for entry in [x for x in breakdown.operators if x.where != "runtime"][:most]:
         rows.append(
-            (_named(entry.operator, entry.where), f"{entry.ms:.3f} ms", f"{entry.share:.1%}", str(entry.instances))
+            (_named(entry.operator, entry.where), numbers.ms(entry.ms), f"{entry.share:.1%}", str(entry.instances))
         )
     return [*lines, "", *table(rows, words=1)]
 
@@ -240,7 +240,7 @@ def show_predictions(predictions: dict[str, Prediction]) -> None:
     rows = [("prediction (traced time)", "now", "predicted", "faster", "next bottleneck")]
     for name, p in predictions.items():
         shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
-        rows.append((name, f"{p.execute_ms:.3f} ms", f"{p.predicted_ms:.3f} ms", f"{p.ratio:.2f}x", shown))
+        rows.append((name, numbers.ms(p.execute_ms), numbers.ms(p.predicted_ms), f"{p.ratio:.2f}x", shown))
     say("\n".join(table(rows, words=1)) + "\n")
 
 

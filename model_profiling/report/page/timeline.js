@@ -16,7 +16,7 @@ const timelineView = () => {
   let view = [0, whole];
   let chosen = null;
 
-  const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} µs` : `${+(us / 1000).toFixed(3)} ms`);
+  const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} us` : `${+(us / 1000).toFixed(3)} ms`);
   const clamp = (start, end) => {
     const length = Math.min(Math.max(end - start, whole / 5000), whole);
     const from = Math.min(Math.max(start, 0), whole - length);
