@@ -12,6 +12,8 @@ from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.profile import RUNTIME, Part
 
 NodeKind = Literal["model", "module", "line", "operator", "unknown"]
+# No network is nested deeper than this; a damaged file may say so.
+_MOST_MODULES = 30
 _NO_LINE = "no source line known"
 _OVERHEAD = "ExecuTorch runtime"
 _WHY_OVERHEAD = "ExecuTorch's own time around the operators"
@@ -77,7 +79,7 @@ def _path(entry: InstanceTime, unlinked: str) -> list[_Key]:
     if source is None or not (source.file or source.module):
         why = unlinked or (_WHY_PORTABLE if entry.where == "portable" else _WHY_DELEGATED)
         return [_Key("unknown", _NO_LINE, why=why), operator]
-    parts = source.module.split(".") if source.module else []
+    parts = source.module.split(".", _MOST_MODULES) if source.module else []
     modules = [_Key("module", name, module=".".join(parts[: depth + 1])) for depth, name in enumerate(parts)]
     if not source.file:
         why = "the ETRecord names the module and no line"

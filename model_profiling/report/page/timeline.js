@@ -66,7 +66,7 @@ const timelineView = () => {
   const describe = (experiment, span) => {
     const total = data.timelines[experiment].spans.find((one) => one[DEPTH] === 0)?.[DURATION] ?? whole;
     const share = ((span[DURATION] / total) * 100).toFixed(1);
-    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${experiment}: ${(span[DURATION] / 1000).toFixed(3)} ms, ${share} % of this execution, from ${(span[START] / 1000).toFixed(3)} ms`;
+    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${data.labels[experiment] ?? experiment}: ${(span[DURATION] / 1000).toFixed(3)} ms, ${share} % of this execution, from ${(span[START] / 1000).toFixed(3)} ms`;
   };
 
   const choose = (experiment, span) => {
@@ -91,7 +91,7 @@ const timelineView = () => {
     axis(svg, width, height);
     experiments.forEach(([name, one], index) => {
       const top = index * (LANES.reduce((a, b) => a + b) + 26) + 20;
-      svg.append(svgElement("text", { x: 6, y: top - 5 }, `${name}, execution ${one.execution}`));
+      svg.append(svgElement("text", { x: 6, y: top - 5 }, `${data.labels[name] ?? name}, execution ${one.execution}`));
       const lanes = [top, top + LANES[0], top + LANES[0] + LANES[1]];
       one.spans.forEach((span) => drawSpan(svg, name, span, lanes[span[DEPTH]], width));
     });

@@ -56,7 +56,7 @@ const addSlider = (name) => {
 
 if (whatif) {
   const choice = whatif.querySelector(".experiment");
-  choice.append(...Object.keys(data.experiments).map((name) => element("option", { textContent: name, value: name })));
+  choice.append(...Object.keys(data.experiments).map((name) => element("option", { textContent: data.labels[name] ?? name, value: name })));
   choice.value = data.of_interest[0];
   const used = new Set(Object.values(data.experiments).flatMap((e) => Object.entries(e.categories).filter(([, ms]) => ms > 0).map(([name]) => name)));
   Object.keys(data.colours).filter((name) => used.has(name)).forEach(addSlider);
