@@ -8,6 +8,8 @@ from model_profiling.runner.features import ALIASES, TABLES, spoken
 
 _SWITCHES = {feature.name for table in TABLES.values() for feature in table}
 _SPELLINGS = {alias: name for aliases in ALIASES.values() for alias, name in aliases.items()}
+# What a run without anything to switch is called.
+_BASELINE = "baseline"
 _NAME = re.compile(r"(?:[a-z0-9]+_)?([a-z0-9_]+)_(on|off)")
 
 
@@ -26,7 +28,7 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
     feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
     if not matched or not feature:
-        return name
+        return _BASELINE if name == f"{platform}_{_BASELINE}" else name
     switched = {_SPELLINGS.get(each, each) for each in record.disable_features}
     if (matched[2] == "off") != (feature in switched):
         return None

@@ -20,18 +20,22 @@ class OperatorGroup(msgspec.Struct, frozen=True):
 
 
 def operator_groups(comparison: ProfileComparison, before: Profile, after: Profile) -> list[OperatorGroup]:
-    """Group operators that have one name on each side; the interval of a group is that of its summed times."""
-    found: dict[tuple[str, str, Where, Part], list[OperatorChange]] = {}
+    """Group operators of one name now; the interval of a group is that of its summed times.
+
+    What only one side has stands apart: its sum compares with nothing.
+    """
+    found: dict[tuple[str, Where, Part, bool], list[OperatorChange]] = {}
     for entry in comparison.operators:
-        names = (_name(before, entry.before_row), _name(after, entry.after_row))
-        found.setdefault((*names, entry.where, entry.category), []).append(entry)
-    several = [members for members in found.values() if len(members) > 1 and members[0].change.ratio is not None]
+        name = _name(after, entry.after_row) or _name(before, entry.before_row)
+        both = entry.before_row is not None and entry.after_row is not None
+        found.setdefault((name, entry.where, entry.category, both), []).append(entry)
+    several = [members for (*_, both), members in found.items() if both and len(members) > 1]
     bounds = dict(zip(map(id, several), _bounds(several, comparison, before, after), strict=True))
     groups = []
-    for (old, new, where, category), members in found.items():
+    for (name, where, category, _), members in found.items():
         changes = [member.change for member in members]
-        change = changes[0] if len(members) == 1 else _summed(new or old, changes, bounds.get(id(members)))
-        groups.append(OperatorGroup(new or old, category, where, change, members))
+        change = changes[0] if len(members) == 1 else _summed(name, changes, bounds.get(id(members)))
+        groups.append(OperatorGroup(name, category, where, change, members))
     return sorted(groups, key=lambda group: -max(group.change.before_ms, group.change.after_ms))
 
 

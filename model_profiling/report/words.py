@@ -116,7 +116,7 @@ def factor(comparison: Comparison) -> tuple[str, str]:
         value, notes = f"{ratio:.2f}x {comparison.verdict}", [f"{interval} {low:.2f} to {high:.2f}"]
     notes += ["measured separately"] if not comparison.paired else []
     notes += ["measured on a busy machine, do not rely on it"] if comparison.contended else []
-    return value, "; ".join([*notes, *comparison.caveats])
+    return value, "; ".join([*notes, *_launches(comparison), *comparison.caveats])
 
 
 def _as_said(comparison: Comparison) -> tuple[float, float, float]:

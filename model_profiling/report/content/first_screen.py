@@ -113,8 +113,10 @@ def no_actions(run: RunView) -> str:
 def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
     """A finding with the line of its costliest operator that has one."""
     instances = run.summary.experiments[name].breakdown.instances
-    rows = sorted(finding.instances, key=lambda row: -instances[row].ms)
-    place = next((source(instances[row]) for row in rows if source(instances[row])), "")
+    # ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over.
+    entries = [instances[row] for row in finding.instances if instances[row].where != "runtime"]
+    costliest = sorted(entries, key=lambda entry: -entry.ms)
+    place = next((source(entry) for entry in costliest if source(entry)), "")
     return Advice(finding.title, numbers.gain(finding.gain), finding.evidence, finding.next_step, place)
 
 

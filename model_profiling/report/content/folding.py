@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from model_profiling.report import numbers
 from model_profiling.report.blocks import Row, Table
 
 # Below this share of the time a row is folded away.
@@ -41,5 +42,5 @@ def folded(
     if small:
         hidden = [single for place in small for single in rows[place].singles]
         under[len(cells)] = hidden
-        cells.append(rest(f"{len(hidden)} more, each under {LEAST_SHARE:.1%} of the time", small))
+        cells.append(rest(f"{len(hidden)} more, each under {numbers.share(LEAST_SHARE)} of the time", small))
     return Table(key, columns, cells, short, under)

@@ -12,6 +12,7 @@ from model_profiling.report.content.places import file_line
 # What is unfolded to begin with: the parts that are worth it, down to this depth.
 _OPEN_SHARE = 0.15
 _OPEN_DEPTH = 3
+_MOST_SHORT = 8
 
 
 def section(run: RunView) -> Section | None:
@@ -54,7 +55,7 @@ def _branch(node: CostNode, depth: int) -> Branch:
 
 def _rest(nodes: list[CostNode], depth: int) -> Branch:
     ms, share = sum(node.ms for node in nodes), sum(node.share for node in nodes)
-    words = f"{len(nodes)} more, each under {LEAST_SHARE:.1%} of the time"
+    words = f"{len(nodes)} more, each under {numbers.share(LEAST_SHARE)} of the time"
     cells = _cells(ms, share, sum(node.operators for node in nodes))
     return Branch(Name(""), words, cells, share, nodes[0].category, [_branch(node, depth) for node in nodes])
 
@@ -74,6 +75,21 @@ def _cells(ms: float, share: float, operators: int) -> tuple[Number, ...]:
         Number(numbers.share(share), share),
         Number(str(operators) if operators else "-", operators),
     )
+
+
+def short(root: CostNode) -> list[tuple[int, str, CostNode]]:
+    """The few parts that a terminal has room for: the costliest ones, each below what it is a part of."""
+    found = [(depth, node) for depth, node in _nodes(root, 0) if node.kind != "operator" and depth > 0]
+    costliest = sorted(found, key=lambda item: -item[1].share)[:_MOST_SHORT]
+    least = min((node.share for _, node in costliest), default=1.0)
+    chosen = [item for item in found if item[1].share >= max(least, LEAST_SHARE)][:_MOST_SHORT]
+    return [(depth - 1, f"{title(node)}  {node.code}".rstrip(), node) for depth, node in chosen]
+
+
+def _nodes(node: CostNode, depth: int) -> Iterator[tuple[int, CostNode]]:
+    yield depth, node
+    for child in node.children:
+        yield from _nodes(child, depth + 1)
 
 
 def flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
