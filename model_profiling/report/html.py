@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
@@ -58,8 +58,20 @@ def _environment() -> jinja2.Environment:
     environment.tests["kind"] = lambda block, kind: type(block).__name__ == kind
     environment.tests["number"] = lambda cell: isinstance(cell, Number)
     environment.filters["plain"] = lambda cell: cell.text if isinstance(cell, Name) else cell
+    environment.filters["inline"] = _inline
     environment.filters["colour"] = lambda category: CATEGORY_COLOURS.get(category, "#999999")
     return environment
+
+
+def _inline(text: str) -> Markup:
+    """Plain text, in which what stands between backticks is code."""
+    parts = text.split("`")
+    # An odd number of pieces: every backtick has its other.
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)
+    )
 
 
 def _script() -> str:

@@ -80,14 +80,24 @@ def row(cells: list[str]) -> str:
     return "| " + " | ".join(text(cell) for cell in cells) + " |"
 
 
-# A word that is an identifier or a path, with the punctuation around it.
-_IDENTIFIER = re.compile(r"""([("']*)([\w./:~+@=-]*_[\w./:~+@=-]*?)([)"'.,;:!?]*)""")
+# A word that is an identifier, an option or a path (it has an underscore, a dot or colons within, or begins with
+# dashes), with the punctuation around it.
+_TELLING = r"(?=--[a-z]|[^_\s]*_|[\w/:~-]*(?:[A-Za-z]\w+\.[A-Za-z]\w|\w::\w))"
+_IDENTIFIER = re.compile(rf"""([("']*)({_TELLING}[\w./:~+@=-]+?)([)"'.,;:!?]*)""")
+# What the kit itself writes as code; a name in it is as harmless there as elsewhere.
+_CODE = re.compile(r"`([^`<>|]+)`")
 
 
 def text(value: str) -> str:
     """Make untrusted text plain in Markdown: no markup, no table breaks, no new lines; identifiers as code."""
-    words = " ".join(_word(word) for word in value.split())
+    # Splitting by a pattern with one group alternates between what is around it and the group.
+    parts = _CODE.split(" ".join(value.split()))
+    words = "".join(code(part) if number % 2 else _words(part) for number, part in enumerate(parts))
     return f"\\{words}" if words.startswith("#") else words
+
+
+def _words(value: str) -> str:
+    return " ".join(_word(word) for word in value.split(" "))
 
 
 def _word(word: str) -> str:

@@ -21,9 +21,8 @@ from model_profiling.report.content.findings import NOTE
 from model_profiling.report.content.modules import flat
 from model_profiling.report.markdown import code, text
 
-# A tree cannot be folded here: what is below this share, or beyond so many rows, is left to the page.
-_LEAST_BRANCH = 0.02
-_MOST_BRANCHES = 30
+# A tree cannot be folded here: all but the costliest parts are left to the page.
+_MOST_BRANCHES = 24
 # Markdown drops spaces at the beginning of a cell, but not this one.
 _INDENT = "\u2003"
 
@@ -104,13 +103,17 @@ def _table(table: Table) -> list[str]:
 
 
 def _tree(tree: Tree) -> list[str]:
-    branches = [(depth, branch) for depth, branch in flat(tree.root) if depth == 0 or branch.share >= _LEAST_BRANCH]
+    branches = list(flat(tree.root))
+    # No part costs more than what it is a part of, so that none is without that.
+    least = sorted((branch.share for _, branch in branches), reverse=True)[:_MOST_BRANCHES][-1]
     columns = ["part of the model", *tree.columns]
     lines = ["", _row([text(column) for column in columns]), "|---|" + "---:|" * len(tree.columns)]
-    for depth, branch in branches[:_MOST_BRANCHES]:
+    shown = [item for item in branches if item[1].share >= least]
+    for depth, branch in shown:
         words = " ".join(part for part in (_cell(branch.name), _cell(branch.detail)) if part)
         lines.append(_row([_INDENT * depth + words, *(_cell(cell) for cell in branch.cells)]))
-    return [*lines, "", f"Parts under {_LEAST_BRANCH:.0%} of the time are left out; the HTML page has all."]
+    left = len(branches) - len(shown)
+    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
 
 
 def _row(cells: list[str]) -> str:

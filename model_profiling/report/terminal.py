@@ -15,7 +15,7 @@ from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.words import agreement_sentence, comparison_sentence, counted, named, unique_labels
+from model_profiling.report.words import agreement_sentence, counted, named, unique_labels
 from model_profiling.saying import paint, say
 
 if TYPE_CHECKING:

@@ -113,9 +113,7 @@ def no_actions(run: RunView) -> str:
 def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
     """A finding with the line of its costliest operator that has one."""
     instances = run.summary.experiments[name].breakdown.instances
-    # ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over.
-    entries = [instances[row] for row in finding.instances if instances[row].where != "runtime"]
-    costliest = sorted(entries, key=lambda entry: -entry.ms)
+    costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
     return Advice(finding.title, numbers.gain(finding.gain), finding.evidence, finding.next_step, place)
 

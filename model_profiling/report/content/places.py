@@ -15,7 +15,8 @@ def file_line(file: str, line: int) -> str:
 
 def source(entry: InstanceTime | None) -> str:
     """Module and line, as far as they are known."""
-    if entry is None or entry.source is None:
+    # ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over.
+    if entry is None or entry.source is None or entry.where == "runtime":
         return ""
     parts = (entry.source.module, file_line(entry.source.file, entry.source.line))
     return " ".join(part for part in parts if part)

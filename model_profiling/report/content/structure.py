@@ -5,7 +5,7 @@ from model_profiling.analysis.movement import Chain, DataMovement, InversePair
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Row, Section, Table
-from model_profiling.report.content.folding import Foldable, folded
+from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.content.places import sources
 
 _MOST_CHAINS = 10
@@ -76,7 +76,8 @@ def movement(run: RunView) -> Section | None:
             blocks.append(Paragraph(f"Chains are not listed: {found.note}."))
             continue
         blocks.append(_chains(found.chains, run.measured))
-        pairs = [_pair(pair, run.measured) for pair in found.inverse_pairs[:_MOST_CHAINS]]
+        large = [pair for pair in found.inverse_pairs if pair.share >= LEAST_SHARE or not run.measured]
+        pairs = [_pair(pair, run.measured) for pair in large[:_MOST_CHAINS]]
         if pairs:
             blocks += [Paragraph("Transposes that undo each other, as the model's graph shows:"), Bullets(pairs)]
     return Section("movement", "Data movement", blocks)
