@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from model_profiling.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, kit, shared_home
+from tests.helpers import warm
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 TOOLS = {"doctor", "models", "export", "run", "runs", "analyze", "compare", "kernels", "report", "what_if", "forecast"}
@@ -22,8 +22,9 @@ TOOLS = {"doctor", "models", "export", "run", "runs", "analyze", "compare", "ker
 def drive(workspace: Path, conversation: Callable[[Client], Awaitable[None]]) -> None:
     """Start `sme2-kit mcp` in the workspace and hold a conversation with it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    python = str(warm.python(shared_home()))
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "model_profiling", "mcp"], cwd=workspace, env=environment
+        command=python, args=["-m", "model_profiling", "mcp"], cwd=workspace, env=environment
     )
 
     async def talk() -> None:
