@@ -4,6 +4,7 @@ Every operator is in one place, so that each node's time is the sum of its child
 operators. What has no line of the model is a node of its own that says why.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -37,6 +38,12 @@ class CostNode(msgspec.Struct, frozen=True):
     code: str = ""
     why: str = ""
     children: list["CostNode"] = []
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "CostNode"]]:
+        """This node and all below it in order, each with its depth."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
 
 
 class _Key(msgspec.Struct, frozen=True):

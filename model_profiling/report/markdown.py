@@ -116,6 +116,6 @@ def code(value: str) -> str:
     value = " ".join(value.split())
     if not value:
         return ""
-    if "|" in value or "`" in value:
+    if any(character in value for character in "`<>|"):
         return _escaped(value)
     return f"`{value}`"

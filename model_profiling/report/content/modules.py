@@ -79,17 +79,11 @@ def _cells(ms: float, share: float, operators: int) -> tuple[Number, ...]:
 
 def short(root: CostNode) -> list[tuple[int, str, CostNode]]:
     """The few parts that a terminal has room for: the costliest ones, each below what it is a part of."""
-    found = [(depth, node) for depth, node in _nodes(root, 0) if node.kind != "operator" and depth > 0]
+    found = [(depth, node) for depth, node in root.walk() if node.kind != "operator" and depth > 0]
     costliest = sorted(found, key=lambda item: -item[1].share)[:_MOST_SHORT]
     least = min((node.share for _, node in costliest), default=1.0)
     chosen = [item for item in found if item[1].share >= max(least, LEAST_SHARE)][:_MOST_SHORT]
     return [(depth - 1, f"{title(node)}  {node.code}".rstrip(), node) for depth, node in chosen]
-
-
-def _nodes(node: CostNode, depth: int) -> Iterator[tuple[int, CostNode]]:
-    yield depth, node
-    for child in node.children:
-        yield from _nodes(child, depth + 1)
 
 
 def flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
