@@ -214,6 +214,57 @@ def test_a_window_of_1100_pixels_shows_all_of_the_latency(opened: Tab) -> None:
     assert opened.value(hidden) == [0, 0]
 
 
+BOTTOM = "document.querySelector('{}').getBoundingClientRect().bottom"
+
+
+def test_a_screen_shows_figures_actions_and_the_shift_without_scrolling(tab: Tab, page: Path) -> None:
+    tab.open(page, width=1280, height=800)
+    order = [tab.value(BOTTOM.format(part)) for part in ("h1", "#figures", "#advice", "#headline")]
+    assert order == sorted(order) and order[-1] <= 800
+    tab.open(page, width=390, height=844)
+    assert tab.value(BOTTOM.format("#advice li")) <= 844, "a phone shows the first action"
+
+
+def test_at_1280_pixels_no_table_scrolls_sideways_and_a_phone_shows_the_median(tab: Tab, page: Path) -> None:
+    wider = """[...document.querySelectorAll('.scroll, .tree')].filter((box) => box.scrollWidth > box.clientWidth)
+        .map((box) => box.parentElement.dataset.table)"""
+    tab.open(page, width=1280, height=800)
+    assert tab.value("document.querySelectorAll('.unfold').forEach((box) => box.click())") is None
+    assert tab.value(wider) == []
+    tab.open(page, width=390, height=844)
+    edge = """(() => { const table = document.querySelector('#latency table');
+        const place = [...table.querySelectorAll('th')].findIndex((cell) => cell.textContent === 'median');
+        return [...table.querySelectorAll('tbody tr')].map((row) =>
+            row.cells[place].getBoundingClientRect().right); })()"""
+    assert tab.value(edge) and max(tab.value(edge)) <= 390
+
+
+def test_a_group_unfolds_without_a_script(tab: Tab, page: Path) -> None:
+    seen = f"[...document.querySelectorAll('{OPERATORS} tr.member')].filter((row) => row.offsetHeight).length"
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(page)
+        assert tab.value(seen) == 0
+        tab.value(f"document.querySelector('{OPERATORS} .unfold').checked = true")
+        assert tab.value(seen) > 1
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_model_unfolds_to_modules_lines_and_operators_and_the_parts_add_up(opened: Tab) -> None:
+    script = """(() => { const sum = (branch) => {
+        const row = (one) => one.querySelector(':scope > summary') ?? one;
+        const value = (one) => Number(row(one).querySelector('.number').dataset.value);
+        const below = [...branch.querySelectorAll(':scope > .branch')];
+        const parts = below.reduce((total, one) => total + value(one), 0);
+        return (below.length === 0 || Math.abs(parts - value(branch)) < 1e-9) && below.every(sum); };
+        return sum(document.querySelector('[data-tree=modules] > .branch')); })()"""
+    assert opened.value(script) is True
+    lines = opened.value("[...document.querySelectorAll('.tree .part')].map((part) => part.textContent).join()")
+    assert "toy_cnn/model.py:" in lines and "(portable)" in lines
+    assert opened.value("document.querySelector('figure[data-chart=modules] svg') !== null")
+
+
 def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, tmp_path: Path) -> None:
     def rename(name: str) -> str:
         return name.replace("Convolution (NHWC", f"{HOSTILE}</script><b> (NHWC") if "Convolution" in name else name

@@ -12,7 +12,7 @@ from model_profiling.report.content.places import file_line
 # What is unfolded to begin with: the parts that are worth it, down to this depth.
 _OPEN_SHARE = 0.15
 _OPEN_DEPTH = 3
-_MOST_SHORT = 8
+_MOST_SHORT = 7
 
 
 def section(run: RunView) -> Section | None:
@@ -35,10 +35,12 @@ def section(run: RunView) -> Section | None:
 
 
 def _branch(node: CostNode, depth: int) -> Branch:
-    large = [child for child in node.children if child.share >= LEAST_SHARE]
-    small = [child for child in node.children if child.share < LEAST_SHARE]
+    line = only_line(node)
+    below = line.children if line is not None else node.children
+    large = [child for child in below if child.share >= LEAST_SHARE]
+    small = [child for child in below if child.share < LEAST_SHARE]
     if len(small) < 2:
-        large, small = node.children, []
+        large, small = below, []
     children = [_branch(child, depth + 1) for child in large]
     if small:
         children.append(_rest(small, depth + 1))
@@ -60,12 +62,21 @@ def _rest(nodes: list[CostNode], depth: int) -> Branch:
     return Branch(Name(""), words, cells, share, nodes[0].category, [_branch(node, depth) for node in nodes])
 
 
+def only_line(node: CostNode) -> CostNode | None:
+    """The line of a module that has no other and no modules within: the two are one row."""
+    only = node.children[0] if node.kind == "module" and len(node.children) == 1 else None
+    return only if only is not None and only.kind == "line" else None
+
+
 def title(node: CostNode) -> str:
     """A line by its place, everything else by its name."""
     return file_line(node.file, node.line) if node.kind == "line" else node.name
 
 
 def detail(node: CostNode) -> str | Name:
+    line = only_line(node)
+    if line is not None:
+        return Name(f"{title(line)} {line.code}".rstrip())
     return Name(node.code) if node.code else node.why
 
 
@@ -79,11 +90,18 @@ def _cells(ms: float, share: float, operators: int) -> tuple[Number, ...]:
 
 def short(root: CostNode) -> list[tuple[int, str, CostNode]]:
     """The few parts that a terminal has room for: the costliest ones, each below what it is a part of."""
-    found = [(depth, node) for depth, node in root.walk() if node.kind != "operator" and depth > 0]
+    joined = {id(line) for _, node in root.walk() if (line := only_line(node)) is not None}
+    every = [(depth, node) for depth, node in root.walk() if node.kind != "operator" and depth > 0]
+    found = [(depth, node) for depth, node in every if id(node) not in joined]
     costliest = sorted(found, key=lambda item: -item[1].share)[:_MOST_SHORT]
     least = min((node.share for _, node in costliest), default=1.0)
     chosen = [item for item in found if item[1].share >= max(least, LEAST_SHARE)][:_MOST_SHORT]
-    return [(depth - 1, f"{title(node)}  {node.code}".rstrip(), node) for depth, node in chosen]
+    return [(depth - 1, f"{title(node)}  {_code(node)}".rstrip(), node) for depth, node in chosen]
+
+
+def _code(node: CostNode) -> str:
+    found = detail(node)
+    return found.text if isinstance(found, Name) else ""
 
 
 def flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
