@@ -6,7 +6,7 @@ from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
-from model_profiling.report.content.places import source
+from model_profiling.report.content.places import file_line, source
 from model_profiling.report.words import factor, forecast_sentence, plural
 from model_profiling.runner.features import meaning, spoken
 
@@ -107,7 +107,17 @@ def no_actions(run: RunView) -> str:
         return ""
     if not run.measured:
         return "Run on real hardware: without times nobody can say what is worth changing."
-    return "No known change would save 1 % of the time or more."
+    return f"No known change would save 1 % of the time or more. {_costliest(run, _first(run)[0])}".rstrip()
+
+
+def _costliest(run: RunView, name: str) -> str:
+    """Where to look where nothing better is known: the line that takes most of the time."""
+    lines = [node for _, node in run.cost_tree(name).walk() if node.kind == "line"]
+    if not lines:
+        return ""
+    most = max(lines, key=lambda node: node.share)
+    where = " ".join(part for part in (most.module, file_line(most.file, most.line)) if part)
+    return f"The costliest line is {where}, with {numbers.share(most.share)} of the time, most of it {most.category}."
 
 
 def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
