@@ -6,6 +6,9 @@ const element = (tag, properties = {}, ...children) => {
   return made;
 };
 
+// As the report writes times: microseconds where milliseconds would read 0.00.
+const shownMs = (ms) => (ms > 0 && ms < 0.01 ? `${(ms * 1000).toFixed(1)} us` : `${ms.toFixed(3)} ms`);
+
 const sortValue = (cell) => {
   if (!cell.classList.contains("number")) return cell.textContent.toLowerCase();
   // What is not known comes last when the largest comes first.

@@ -66,7 +66,7 @@ const timelineView = () => {
   const describe = (experiment, span) => {
     const total = data.timelines[experiment].spans.find((one) => one[DEPTH] === 0)?.[DURATION] ?? whole;
     const share = ((span[DURATION] / total) * 100).toFixed(1);
-    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${data.labels[experiment] ?? experiment}: ${(span[DURATION] / 1000).toFixed(3)} ms, ${share} % of this execution, from ${(span[START] / 1000).toFixed(3)} ms`;
+    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${data.labels[experiment] ?? experiment}: ${shownMs(span[DURATION] / 1000)}, ${share} % of this execution, from ${shownMs(span[START] / 1000)}`;
   };
 
   const choose = (experiment, span) => {
