@@ -63,7 +63,9 @@ def _single(run: RunView, name: str) -> list[Figure]:
     return [
         _median(run, "latency", name),
         Figure("largest part", largest.category, f"{numbers.share(largest.share)} of the traced time"),
-        Figure("outside the delegate", numbers.share(share), plural(len(outside), "portable operator")),
+        Figure(
+            "outside the delegate", numbers.share(share), f"{plural(len(outside), 'operator')} ran portable kernels"
+        ),
     ]
 
 
