@@ -3,7 +3,7 @@
 from model_profiling.analysis.cost_tree import CostNode
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
-from model_profiling.report.theme import CATEGORY_COLOURS, Theme, ink_on
+from model_profiling.report.theme import Theme, colour_scale, ink_on
 
 _STEP = 24
 _MOST_LEVELS = 7
@@ -18,15 +18,13 @@ def modules(root: CostNode, width: int, theme: Theme, title: str) -> Spec:
     values: list[Values] = []
     _place(root, 0.0, 0, inner / (root.ms or 1.0), values)
     levels = 1 + max(value["level"] for value in values)
-    used = {value["category"] for value in values}
-    shown = {name: colour for name, colour in CATEGORY_COLOURS.items() if name in used}
     y = {"field": "level", "type": "ordinal", "axis": None, "scale": {"domain": list(range(levels)), "padding": 0}}
     x = {"type": "quantitative", "scale": {"domain": [0, root.ms or 1.0], "nice": False}}
     axis = {"title": "time (ms, traced)", "tickCount": 6, "grid": False, "format": ".4~g"}
     colour = {
         "field": "category",
         "type": "nominal",
-        "scale": {"domain": list(shown), "range": list(shown.values())},
+        "scale": colour_scale(value["category"] for value in values),
         "legend": {"orient": "top", "title": None, "columns": 6 if width >= WIDE else 3},
     }
     bar = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
-from model_profiling.report.theme import CATEGORY_COLOURS, Theme, ink_on
+from model_profiling.report.theme import Theme, colour_scale, ink_on
 
 # A segment narrower than this has no room for its label.
 _LABEL_PIXELS = 46
@@ -81,13 +81,12 @@ def _bars(
     """Bars from start to end with labels on them, and each row's name above its bar."""
     x = {"type": "quantitative", "scale": {"domain": domain, "nice": False}}
     axis = {"title": title, "format": format_, "tickCount": 6, "grid": False}
-    used = {value["category"] for value in values}
-    shown = {name: colour for name, colour in CATEGORY_COLOURS.items() if name in used}
+    scale = colour_scale(value["category"] for value in values)
     colour = {
         "field": "category",
         "type": "nominal",
-        "scale": {"domain": list(shown), "range": list(shown.values())},
-        "legend": {"orient": "top", "title": None, "columns": 3 if len(shown) > 3 else 0},
+        "scale": scale,
+        "legend": {"orient": "top", "title": None, "columns": 3 if len(scale["domain"]) > 3 else 0},
     }
     bar = {
         "mark": {"type": "bar", "height": 24, "yOffset": 6, "stroke": theme.paper, "strokeWidth": 1},
