@@ -9,7 +9,7 @@ from model_profiling.analysis.latency import Comparison, Latency
 from model_profiling.analysis.run_view import RunView
 from model_profiling.derived import Outdated
 from model_profiling.errors import KitError
-from sme2_kit.records import AdviceRow, CategoryRow, KernelRow, LatencyRow, OperatorRow, Records
+from sme2_kit.records import AdviceRow, CategoryRow, KernelRow, LatencyRow, ModuleRow, OperatorRow, Records
 
 
 class Run(RunView):
@@ -47,6 +47,18 @@ class Run(RunView):
             CategoryRow(name, c.category, c.ms if timed else None, c.share if timed else None, c.instances)
             for name, experiment, timed in self._experiments()
             for c in experiment.breakdown.categories
+        )
+
+    @functools.cached_property
+    def modules(self) -> Records[ModuleRow]:
+        """Cost by module, source line and operator of every experiment, a tree in order: each part before its own."""
+        return Records(
+            ModuleRow(
+                *(name, depth, node.kind, node.name, node.module, node.file, node.line, node.code, node.category),
+                *(node.operators, node.ms if timed else None, node.share if timed else None, node.why),
+            )
+            for name, _, timed in self._experiments()
+            for depth, node in self.cost_tree(name).walk()
         )
 
     @functools.cached_property

@@ -40,6 +40,26 @@ class CategoryRow(msgspec.Struct, frozen=True):
     instances: int
 
 
+class ModuleRow(msgspec.Struct, frozen=True):
+    """A part of the model in one experiment: the model, a module, a line of PyTorch, or the operators of one name in a
+    line. `depth` is how deep it lies in the tree; what has no line says `why`. A part's time is the sum of those of
+    the parts one deeper below it. Times are None where none were measured."""
+
+    experiment: str
+    depth: int
+    kind: str
+    name: str
+    module: str
+    file: str
+    line: int
+    code: str
+    category: str
+    operators: int
+    ms: float | None
+    share: float | None
+    why: str
+
+
 class LatencyRow(msgspec.Struct, frozen=True):
     """The latency of one experiment; None where it has none, and `status` and `warnings` say why."""
 

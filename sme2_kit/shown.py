@@ -108,7 +108,7 @@ def _top_operators(run: "Run") -> str:
             for row in top
         ]
         columns = ("operator", "category", "where", "instances", "time", "share")
-        return f"<p>Top operators of {escaped(wanted)}:</p>" + html_table(columns, rows)
+        return f"<p>Top operators of {escaped(run.label(wanted))}:</p>" + html_table(columns, rows)
     shown = set() if run.path.is_file() else set(run.shown)
     traced = [
         (row.operator, row.category, row.level, ", ".join(row.kernels), row.why_not)

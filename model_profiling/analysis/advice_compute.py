@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.profile import RUNTIME
+from model_profiling.durations import shown_ms
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -44,7 +45,9 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
         return
     instances = [e.breakdown.instances[row] for row in rows[:3]]
     changes = [(entry.name, untouched[entry.name, entry.instruction]) for entry in instances]
-    shown = [f"{name}: {change.before_ms:.3f} ms before, {change.after_ms:.3f} ms after" for name, change in changes]
+    shown = [
+        f"{name}: {shown_ms(change.before_ms)} before, {shown_ms(change.after_ms)} after" for name, change in changes
+    ]
     title = f"{len(rows)} CONV or GEMM operators did not become faster and take {e.share(rows):.0%} of the time"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
     remarks = [*shown, "the gain assumes twice the speed"]

@@ -6,6 +6,7 @@ from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import PER_PIXEL, matching
+from model_profiling.durations import shown_ms
 from model_profiling.graph_terms import INPUT, TO_NHWC
 
 # Layout changes that nothing better is known of are worth a word from this share on.
@@ -82,7 +83,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
     for row in rows:
         entry = e.breakdown.instances[row]
         kinds[entry.kind] = kinds.get(entry.kind, 0.0) + entry.ms
-    shown = ", ".join(f"{kind} {ms:.3f} ms" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
+    shown = ", ".join(f"{kind} {shown_ms(ms)}" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     title = f"layout changes take {e.share(rows):.0%} of the time"
     step = "See where they are in the graph: the chains under data movement show the operators around each."
     yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown])

@@ -1,8 +1,8 @@
 """Which node of XNNPACK's graph in the .pte each operator of a trace is.
 
-XNNPACK fuses and inserts operators (clamps, conversions), so a trace cannot be counted along the graph. But families
-that it neither fuses nor inserts keep their order and their number: where a delegate shows as many of a family as its
-graph has nodes, the n-th is the n-th.
+XNNPACK fuses and inserts operators (clamps, conversions), so a trace cannot be counted along the graph. But operators
+of one family keep their order: where a delegate shows as many of a family as its graph has nodes, none was fused or
+inserted, and the n-th is the n-th.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,54 @@ from model_profiling.pte.xnnpack_graph import Node
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
-_FAMILIES = {**dict.fromkeys(_MATRIX_NODES, "matrix"), **_KINDS}
+# What XNNPACK calls an operator when it runs, and its nodes in the graph. A concatenation runs as one copy.
+_NAMES = {
+    "Abs": ("Abs",),
+    "Add": ("Add",),
+    "ArgMax Pooling": ("ArgMaxPooling2d",),
+    "Average Pooling": ("AvgPooling2d",),
+    "Ceiling": ("Ceiling",),
+    "Clamp": ("Clamp",),
+    "Constant Pad": ("StaticConstantPad",),
+    "Copy": ("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),
+    "Cosine": ("Cos",),
+    "Divide": ("Div",),
+    "ELU": ("ELU",),
+    "Exp": ("Exp",),
+    "Floor": ("Floor",),
+    "GELU": ("Gelu",),
+    "HardSwish": ("Hardswish",),
+    "LeakyReLU": ("LeakyReLU",),
+    "Log": ("Log",),
+    "Max Pooling": ("MaxPooling2d",),
+    "Maximum": ("Maximum",),
+    "Minimum": ("Minimum",),
+    "Multiply": ("Multiply",),
+    "Negate": ("Negate",),
+    "PReLU": ("PReLU",),
+    "Reciprocal Square Root": ("ReciprocalSquareRoot",),
+    "Resize Bilinear": ("StaticResizeBilinear2D",),
+    "Sigmoid": ("Sigmoid",),
+    "Sine": ("Sin",),
+    "Slice": ("StaticSlice",),
+    "Softmax": ("Softmax",),
+    "Square": ("Square",),
+    "Square Root": ("SquareRoot",),
+    "Subtract": ("Subtract",),
+    "TanH": ("Tanh",),
+}
+_FAMILIES = {
+    **dict.fromkeys(_MATRIX_NODES, "matrix"),
+    **_KINDS,
+    **{node: name for name, nodes in _NAMES.items() for node in nodes},
+}
 
 
 class Operator(Protocol):
     """What alignment needs to know of an operator of a trace."""
 
+    @property
+    def operator(self) -> str: ...
     @property
     def where(self) -> str: ...
     @property
@@ -65,4 +107,7 @@ def _family(operator: Operator) -> str:
         return ""
     if operator.category in ("CONV", "GEMM"):
         return "matrix"
-    return operator.kind if operator.kind in _KINDS.values() else ""
+    if operator.kind in _KINDS.values():
+        return operator.kind
+    name = operator.operator.partition(" (")[0]
+    return name if name in _NAMES else ""

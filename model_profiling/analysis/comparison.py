@@ -14,7 +14,7 @@ from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, W
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 _TOUCHED = 1.1
 # XNNPACK times its operators in whole microseconds.
-_XNNPACK_CLOCK_NS = 1000.0
+XNNPACK_CLOCK_NS = 1000.0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -43,6 +43,9 @@ class OperatorChange(msgspec.Struct, frozen=True):
     where: Where
     instruction: int
     change: Change
+    # Their rows in the breakdowns of the two experiments; None where one has it not.
+    before_row: int | None = None
+    after_row: int | None = None
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -88,11 +91,11 @@ def compare_profiles(
     for name in (*CATEGORIES, RUNTIME):
         times = [_sum(profile, members[name]) for profile, members in zip((old, new), rows, strict=True)]
         was, now = old_breakdown.category(name), new_breakdown.category(name)
-        interval = _intervals(times, [(was.ms, now.ms)], old, new, paired)[0]
+        interval = intervals(times, [(was.ms, now.ms)], old, new, paired)[0]
         categories.append(Change(name, was.ms, now.ms, was.share, now.share, *interval))
     operators = _operators(before, after, paired)
     shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
-    whole = _intervals([old.execute[None, :], new.execute[None, :]], [shown], old, new, paired)[0]
+    whole = intervals([old.execute[None, :], new.execute[None, :]], [shown], old, new, paired)[0]
     return ProfileComparison(
         before=before_name,
         after=after_name,
@@ -133,7 +136,7 @@ def _operators(
     common = [place for place in old_rows if place in new_rows]
     times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
-    intervals = dict(zip(common, _intervals(times, shown, old, new, paired, _XNNPACK_CLOCK_NS), strict=True))
+    bounds = dict(zip(common, intervals(times, shown, old, new, paired, XNNPACK_CLOCK_NS), strict=True))
     changes = []
     for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
         was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
@@ -146,10 +149,13 @@ def _operators(
             now.ms if now else 0.0,
             was.share if was else 0.0,
             now.share if now else 0.0,
-            *intervals.get(place, (None, None, None)),
+            *bounds.get(place, (None, None, None)),
         )
         names = (was.name if was else "", now.name if now else "")
-        changes.append(OperatorChange(*names, either.category, either.kind, either.where, either.instruction, change))
+        at = (old_rows.get(place), new_rows.get(place))
+        changes.append(
+            OperatorChange(*names, either.category, either.kind, either.where, either.instruction, change, *at)
+        )
     return changes
 
 
@@ -170,13 +176,13 @@ def base_name(instance: Instance) -> str:
     return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
 
 
-def _intervals(
+def intervals(
     times: list[npt.NDArray[np.float64]],
     shown: list[tuple[float, float]],
     old: Profile,
     new: Profile,
     paired: bool,
-    resolution_ns: float = 0.0,
+    resolution_ns: float | npt.NDArray[np.float64] = 0.0,
 ) -> list[Interval]:
     """For each row of times: the ratio of the two times shown, and bounds of it."""
     with np.errstate(divide="ignore", invalid="ignore"):

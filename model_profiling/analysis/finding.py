@@ -10,6 +10,7 @@ from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.movement import DataMovement, place_of
 from model_profiling.analysis.whatif import saving
 from model_profiling.artifacts import ExportRecord
+from model_profiling.durations import shown_ms
 
 if TYPE_CHECKING:
     from model_profiling.analysis.comparison import ProfileComparison
@@ -84,7 +85,7 @@ class Evidence(msgspec.Struct, frozen=True):
         ordered = self.by_cost(rows)
         shown = [_line(self.breakdown.instances[row]) for row in ordered[:_MOST_LINES]]
         rest = ordered[_MOST_LINES:]
-        return shown + ([f"and {len(rest)} more: {self.ms(rest):.3f} ms"] if rest else [])
+        return shown + ([f"and {len(rest)} more: {shown_ms(self.ms(rest))}"] if rest else [])
 
     def finding(
         self,
@@ -119,4 +120,4 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 
 def _line(entry: InstanceTime) -> str:
     where = place_of(entry)
-    return f"{entry.name}: {entry.ms:.3f} ms ({entry.share:.1%}){f' at {where}' if where else ''}"
+    return f"{entry.name}: {shown_ms(entry.ms)} ({entry.share:.1%}){f' at {where}' if where else ''}"

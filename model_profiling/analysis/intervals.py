@@ -168,7 +168,7 @@ def ratio_intervals(
     after: tuple[Numbers, Groups],
     ratio: Numbers,
     paired: bool,
-    resolution_ns: float = 0.0,
+    resolution_ns: float | Numbers = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
     """For each row (a part) of executions: `ratio`, which is shown, and bounds of before over after that hold it.

@@ -7,16 +7,21 @@ from typing import TypeVar
 
 from model_profiling import artifacts, files
 from model_profiling.analysis.categories import CategoryTable, load_table
+from model_profiling.analysis.cost_tree import CostNode, cost_tree
 from model_profiling.analysis.dumps import Analysed, AnalysisSummary, analyse_dumps
+from model_profiling.analysis.experiment_labels import experiment_labels, labelled, switched_features
 from model_profiling.analysis.forecast import Forecast, forecasts
+from model_profiling.analysis.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.sources import UNLINKED
 from model_profiling.analysis.spans import Span, typical_execution, typical_spans
 from model_profiling.analysis.summary import analyse_run, has_times
 from model_profiling.derived import fingerprint
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
+from model_profiling.runner.features import spoken
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
@@ -114,6 +119,19 @@ class RunView:
         }
 
     @functools.cached_property
+    def operator_groups(self) -> list[list[OperatorGroup]]:
+        """For each comparison its operators, those of one name together."""
+        return [operator_groups(c, self.profiles[c.before], self.profiles[c.after]) for c in self.summary.comparisons]
+
+    def cost_tree(self, experiment: str) -> CostNode:
+        """The time of an experiment by module, source line and operator."""
+        why = next((note for note in self.summary.notes if note.endswith(UNLINKED)), "")
+        if self.path.is_file():
+            why = "a bare ETDump does not tell its model"
+        breakdown = self.summary.experiments[experiment].breakdown
+        return cost_tree(breakdown, self.summary.model or self.path.stem, why)
+
+    @functools.cached_property
     def forecasts(self) -> list[Forecast]:
         """What SME2 would change, if an emulated run is there to tell."""
         return forecasts(self, self.emulated) if self.emulated is not None else []
@@ -125,14 +143,23 @@ class RunView:
 
     def sides(self, before: str, after: str) -> tuple[str, str]:
         """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
-        records = self.manifest.experiments
-        if before not in records or after not in records:
-            return before, after
-        off, on = (set(records[name].disable_features) for name in (before, after))
-        if off > on:
-            switched = "+".join(sorted(off - on))
-            return f"{switched} off", f"{switched} on"
-        return before, after
+        switched = switched_features(self.manifest, before, after)
+        if switched:
+            words = " and ".join(map(spoken, switched))
+            return f"{words} off", f"{words} on"
+        return self.label(before), self.label(after)
+
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """What to call each experiment where people read; its name is what files and commands go by."""
+        return {} if self.path.is_file() else experiment_labels(self.manifest)
+
+    def label(self, experiment: str) -> str:
+        return self.labels.get(experiment, experiment)
+
+    def labelled(self, text: str) -> str:
+        """The text with every experiment called by its label."""
+        return labelled(text, self.labels)
 
     @property
     def shown(self) -> list[str]:

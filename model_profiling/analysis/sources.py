@@ -10,7 +10,7 @@ from model_profiling.analysis.profile import Instance
 from model_profiling.artifacts import ExportPaths
 from model_profiling.errors import KitError
 
-_UNLINKED = "operators are not linked to PyTorch lines"
+UNLINKED = "operators are not linked to PyTorch lines"
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ def read_sources(model: Path, method: str = "forward") -> Sources:
     """Read the ETRecord beside a .pte; a missing, broken or foreign one is said and not used."""
     paths = ExportPaths(model)
     if not files.is_file(paths.etrecord):
-        return Sources(model, None, {}, f"no ETRecord next to {model.name}: {_UNLINKED}")
+        return Sources(model, None, {}, f"no ETRecord next to {model.name}: {UNLINKED}")
     try:
         record = etrecord.read(paths.etrecord)
         mismatch = etrecord.matches(record, model)
         program = pte.read(model)
     except KitError as error:
-        return Sources(model, None, {}, f"the ETRecord was not used ({error.message}): {_UNLINKED}")
+        return Sources(model, None, {}, f"the ETRecord was not used ({error.message}): {UNLINKED}")
     if mismatch is not None:
-        return Sources(model, None, {}, f"the ETRecord belongs to another export ({mismatch}): {_UNLINKED}")
+        return Sources(model, None, {}, f"the ETRecord belongs to another export ({mismatch}): {UNLINKED}")
     names = {i.index: i.name for m in program.methods if m.name == method for i in m.instructions}
     return Sources(model, record, names, "")
 

@@ -60,7 +60,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
             _write_experiment(writer, renew, run, name)
     if any(experiment.coverage is not None for experiment in summary.experiments.values()):
         writer.write_json(run.path / KERNELS, kernel_view.kernels_data(run), renew)
-        writer.write_text(run.path / KERNEL_VIEW, kernel_view.kernel_view(summary), renew)
+        writer.write_text(run.path / KERNEL_VIEW, kernel_view.kernel_view(summary, run.label), renew)
     writer.write_json(directory.metrics_path, run.metrics, renew)
     writer.write_json(directory.analysis_path, summary, renew)
     stem = run.manifest.model.stem

@@ -14,7 +14,22 @@ class Number(msgspec.Struct, frozen=True):
     value: float | None
 
 
-Cell = str | Number
+class Name(msgspec.Struct, frozen=True):
+    """A cell that shows an identifier: an operator, an experiment, a file."""
+
+    text: str
+
+
+Cell = str | Number | Name
+Row = tuple[Cell, ...]
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One of the few numbers on the first screen: what it is, the number, and what to know of it."""
+
+    label: str
+    value: str
+    note: str = ""
 
 
 class Paragraph(msgspec.Struct, frozen=True):
@@ -26,24 +41,51 @@ class Bullets(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One finding: what, what it would gain, its evidence, and what to do."""
+    """One finding: what, what it would gain, its evidence, what to do, and the line of PyTorch to begin with."""
 
     title: str
     gain: str
     evidence: list[str]
     next_step: str
+    place: str = ""
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`key` names it for whoever looks for it; `short` is how many rows fit a page that cannot scroll or filter."""
+    """`key` names it for whoever looks for it; `short` is how many rows fit a page that cannot scroll or filter.
+
+    Rows may unfold: `under` has, by its place, the rows that a row stands for.
+    """
 
     key: str
     columns: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
+    rows: list[Row]
     short: int | None = None
+    under: dict[int, list[Row]] = {}
 
     def is_number(self, column: int) -> bool:
         return bool(self.rows) and all(isinstance(row[column], Number) for row in self.rows)
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """A row of a tree: an identifier, a few words, numbers, and what it unfolds to."""
+
+    name: Name
+    detail: str | Name
+    cells: tuple[Number, ...]
+    # The part of the whole that it is, and the colour that part has in pictures.
+    share: float
+    category: str
+    children: list["Branch"] = []
+    # Whether it is unfolded to begin with.
+    opened: bool = False
+
+
+class Tree(msgspec.Struct, frozen=True):
+    """Rows that unfold level by level; `columns` are those of the cells."""
+
+    key: str
+    columns: tuple[str, ...]
+    root: Branch
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -57,7 +99,7 @@ class Code(msgspec.Struct, frozen=True):
     text: str
 
 
-Block = Paragraph | Bullets | Advice | Table | Picture | Code
+Block = Paragraph | Bullets | Advice | Table | Tree | Picture | Code
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -67,12 +109,20 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A title, the few sentences everyone reads, and sections."""
+    """The first screen (what is wrong with the run, three figures, what to do, what shifted), then sections."""
 
     title: str
     subtitle: str
     headline: list[str]
     sections: list[Section] = []
+    # What a reader must know before all else: what failed or is partial.
+    alerts: list[str] = []
+    figures: list[Figure] = []
+    # What the words of the figures mean.
+    legend: str = ""
+    actions: list[Advice] = []
+    # Where there is nothing to do, why.
+    no_actions: str = ""
 
     def section(self, key: str) -> Section | None:
         return next((section for section in self.sections if section.key == key), None)

@@ -30,7 +30,7 @@ def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: s
 
 
 def report(runs: Sequence[RunView], title: str = "") -> Report:
-    sections = [_speed(runs), _shares(runs), _movers(runs), _machines(runs)]
+    sections = [_movers(runs), _speed(runs), _shares(runs), _machines(runs)]
     subtitle = " · ".join(dict.fromkeys(run.summary.model for run in runs))
     found = [section for section in sections if section is not None]
     return Report(title or f"{len(runs)} runs side by side", subtitle, _sentences(runs), found)
@@ -62,9 +62,9 @@ def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, 
             for experiment, label in _labelled(run)
         ]
     if speed:
-        found["speedups"] = charts.speedups(speed, width, theme, "What acceleration changes")
+        found["speedups"] = charts.speedups(speed, width, theme, "")
     if parts:
-        found["shift"] = charts.shift(parts, width, theme, "Where the time goes")
+        found["shift"] = charts.shift(parts, width, theme, "")
     return found
 
 
@@ -74,7 +74,7 @@ def _labelled(run: RunView) -> list[tuple[str, str]]:
     for comparison in run.summary.comparisons:
         pair = (comparison.before, comparison.after)
         labels.update(dict(zip(pair, run.sides(*pair), strict=True)))
-    labels.update({name: name for name in run.alone})
+    labels.update({name: run.label(name) for name in run.alone})
     return list(labels.items())
 
 
@@ -84,7 +84,7 @@ def _sentences(runs: Sequence[RunView]) -> list[str]:
         if not run.measured:
             found.append(f"{name}: emulated, so it has no times.")
         elif run.summary.metrics and run.summary.metrics.comparisons:
-            found += [f"{name}: {comparison_sentence(c)}." for c in run.summary.metrics.comparisons]
+            found += [f"{name}: {run.labelled(comparison_sentence(c))}." for c in run.summary.metrics.comparisons]
         else:
             found.append(f"{name}: nothing was compared.")
     return found
@@ -97,10 +97,10 @@ def _speed(runs: Sequence[RunView]) -> Section | None:
         metrics = run.summary.metrics
         for experiment, measured in metrics.experiments.items() if metrics and run.measured else []:
             if measured.latency:
-                rows.append((name, experiment, *(column.number(measured) for column in columns)))
+                rows.append((name, run.label(experiment), *(column.number(measured) for column in columns)))
     if not rows:
         return None
-    caption = "How many times faster the accelerated experiment of each run is."
+    caption = "How many times faster the accelerated experiment of each run is; lines are 95 % intervals."
     table = Table("latency", ("run", "experiment", *metric_columns.labels(columns)), rows)
     return Section("latency", "Latency", [table, Picture("speedups", caption)])
 
@@ -108,22 +108,28 @@ def _speed(runs: Sequence[RunView]) -> Section | None:
 def _shares(runs: Sequence[RunView]) -> Section | None:
     rows: list[tuple[Cell, ...]] = []
     sentences = []
-    order: list[str] = []
+    order = _categories_with_time(runs)
     for name, run in zip(names(runs), runs, strict=True):
         if not run.measured:
             continue
         sentences += [f"{name}: {comparison.shift.sentence}" for comparison in run.summary.comparisons]
         for experiment, label in _labelled(run):
             breakdown = run.summary.experiments[experiment].breakdown
-            order = [entry.category for entry in breakdown.categories]
-            shares = [Number(numbers.share(entry.share), entry.share) for entry in breakdown.categories]
+            parts = [breakdown.category(category) for category in order]
+            shares = [Number(numbers.share(entry.share), entry.share) for entry in parts]
             rows.append((name, label, Number(numbers.ms(breakdown.execute_ms), breakdown.execute_ms), *shares))
     if not rows:
         return None
     table = Table("categories", ("run", "experiment", "Method::execute", *order), rows)
     blocks: list[Block] = [Bullets(sentences)] if sentences else []
-    blocks += [Picture("shift", "Time by operator category, in milliseconds and in share of the time."), table]
+    blocks += [Picture("shift", "Above in milliseconds, below in percent of each bar. Traced executions."), table]
     return Section("categories", "Where the time goes", blocks)
+
+
+def _categories_with_time(runs: Sequence[RunView]) -> list[str]:
+    breakdowns = [run.summary.experiments[n].breakdown for run in runs if run.measured for n, _ in _labelled(run)]
+    used = dict.fromkeys(entry.category for b in breakdowns for entry in b.categories)
+    return [category for category in used if any(b.category(category).ms for b in breakdowns)]
 
 
 def _movers(runs: Sequence[RunView]) -> Section | None:

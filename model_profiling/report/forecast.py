@@ -1,6 +1,7 @@
 """A forecast as text: the predicted shift under each assumption, and what SME2 leaves as it is."""
 
 from model_profiling.analysis.forecast import Forecast, RemainingOperator
+from model_profiling.report import numbers
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import unique_labels
 from model_profiling.saying import tell
@@ -27,7 +28,7 @@ def _experiment(forecast: Forecast) -> list[str]:
     columns = [now, *forecast.predictions]
     rows = [
         ("predicted", *forecast.columns),
-        ("Method::execute", *(f"{p.predicted_ms:.3f} ms" for p in columns)),
+        ("Method::execute", *(numbers.ms(p.predicted_ms) for p in columns)),
         ("times faster", "", *(f"{p.ratio:.2f}x" for p in forecast.predictions)),
         *((name, *(f"{p.shares[name]:.0%}" for p in columns)) for name, share in now.shares.items() if share),
         ("the bottleneck", *(p.next_bottleneck for p in columns)),
@@ -40,7 +41,7 @@ def _experiment(forecast: Forecast) -> list[str]:
         "",
         "  not on SME2",
         *table(
-            [(f"  {name}", f"{x.ms:.3f} ms", x.category, x.why_not) for name, x in left_operators(forecast)],
+            [(f"  {name}", numbers.ms(x.ms), x.category, x.why_not) for name, x in left_operators(forecast)],
             1,
             {2, 3},
             header=False,

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.analysis.run_view import RunView, Timeline
-from model_profiling.report.blocks import Report
+from model_profiling.report.blocks import Name, Number, Report
+from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 
 _FILES = Path(__file__).parent / "page"
@@ -39,6 +40,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             style=Markup((_FILES / "page.css").read_text()),
             script=Markup(script),
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            note=NOTE,
             playable=run.measured and bool(run.shown),
         )
     )
@@ -54,8 +56,22 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.tests["kind"] = lambda block, kind: type(block).__name__ == kind
-    environment.tests["number"] = lambda cell: not isinstance(cell, str)
+    environment.tests["number"] = lambda cell: isinstance(cell, Number)
+    environment.filters["plain"] = lambda cell: cell.text if isinstance(cell, Name) else cell
+    environment.filters["inline"] = _inline
+    environment.filters["colour"] = lambda category: CATEGORY_COLOURS.get(category, "#999999")
     return environment
+
+
+def _inline(text: str) -> Markup:
+    """Plain text, in which what stands between backticks is code."""
+    parts = text.split("`")
+    # An odd number of pieces: every backtick has its other.
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)
+    )
 
 
 def _script() -> str:
@@ -81,6 +97,7 @@ def _data(run: RunView) -> dict[str, Any]:
         "timelines": {name: _timeline(timeline) for name, timeline in run.timelines.items()} if run.measured else {},
         "colours": {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in order},
         "of_interest": run.of_interest,
+        "labels": run.labels,
     }
 
 

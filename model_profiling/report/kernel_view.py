@@ -13,6 +13,8 @@ from model_profiling.report.words import unique_labels
 from model_profiling.runner.protocol import Features
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from model_profiling.analysis.coverage import CoveredOperator
     from model_profiling.analysis.dumps import AnalysisSummary
     from model_profiling.analysis.run_view import RunView
@@ -46,13 +48,13 @@ def kernels_data(run: RunView) -> Kernels:
     return Kernels(run.summary.model, run.summary.platform, experiments)
 
 
-def kernel_view(summary: AnalysisSummary) -> str:
+def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
     """kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why not."""
     lines = [f"# Kernels of {text(summary.model)} on {text(summary.platform)}", ""]
     for name, experiment in summary.experiments.items():
         if experiment.coverage is None:
             continue
-        lines += [f"## {text(name)}", "", f"{text(experiment.coverage.headline)}.", ""]
+        lines += [f"## {text(label(name))}", "", f"{text(experiment.coverage.headline)}.", ""]
         if experiment.coverage.unassigned:
             lines += [
                 f"Kernels, of one operator or another: {text(kernel_counts(experiment.coverage.unassigned))}.",

@@ -2,13 +2,15 @@
 
 import math
 
+from model_profiling.durations import shown_ms
+
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
 _MOST_GAIN = 10
 
 
 def ms(value: float) -> str:
-    return f"{value:.3f} ms"
+    return shown_ms(value)
 
 
 def count(value: float) -> str:

@@ -30,8 +30,8 @@ def write_report(
     Returns what was written, and which files of an earlier state of the run that outdates.
     """
     writer = DerivedWriter(run)
-    drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT).items()}
-    narrow = charts.of_run(run, charts.NARROW, LIGHT) if page else {}
+    drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT, titled=False).items()}
+    narrow = charts.of_run(run, charts.NARROW, LIGHT, titled=False) if page else {}
     small = {name: artist.svg(spec) for name, spec in narrow.items()}
     # All else is done while the artist draws.
     write_artifacts(run, writer)

@@ -11,26 +11,19 @@ import msgspec
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.counting import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.terminal_table import table
-from model_profiling.report.words import (
-    agreement_sentence,
-    busy_sentence,
-    comparison_sentence,
-    in_common,
-    unique_labels,
-)
-from model_profiling.run_directory import Manifest
+from model_profiling.report.words import agreement_sentence, in_common, named, repeated, unique_labels
 from model_profiling.saying import columns, paint, tell
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.grouping import OperatorGroup
     from model_profiling.analysis.run_view import RunView
 
-MOST_OPERATORS = 6
+MOST_OPERATORS = 5
 _MOST_ADVICE = 3
 _BAR = 24
 _SHORT_BAR = 10
@@ -79,39 +72,58 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 
 def render_run(run: "RunView", style: Style) -> str:
-    """A run as text: latency, comparison, agreement, where the time goes, what to do, where the files are."""
+    """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
+    from model_profiling.report.terminal_screen import first_screen, modules
+
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
-    lines += _latency(metrics)
-    lines += ["", *(f"  {style.verdict(c, _wrapped(comparison_sentence(c, busy=False)))}" for c in metrics.comparisons)]
-    lines += _agreement_lines(metrics, style)
-    lines += _remarks(manifest, metrics, style)
-    lines += ["", *_analysis(summary, style), _files(run.path, style)]
+    lines += [*first_screen(run, style), *_time(run, style), *modules(run)]
+    lines += [*_latency(run), "", *_agreement_lines(run, style), *_remarks(run, style), *_notes(run, style)]
+    lines += [_files(run.path, style)]
     return "\n".join(lines) + "\n"
 
 
-def _agreement_lines(metrics: Metrics, style: Style) -> list[str]:
-    return [f"  {style.dim('outputs')}  {_wrapped(agreement_sentence(a), 11)}" for a in metrics.agreements]
+def _time(run: "RunView", style: Style) -> list[str]:
+    """Compared experiments side by side, others one by one."""
+    lines: list[str] = []
+    for number, comparison in enumerate(run.summary.comparisons):
+        sides = run.sides(comparison.before, comparison.after)
+        lines += [*_categories(comparison, sides, style), ""]
+        lines += [*_top_groups(run.operator_groups[number], MOST_OPERATORS), ""]
+    for name in run.alone:
+        lines += [*_breakdown(run.label(name), run.summary.experiments[name], style, MOST_OPERATORS), ""]
+    return lines
 
 
-def _wrapped(sentence: str, indent: int = 4) -> str:
+def _notes(run: "RunView", style: Style) -> list[str]:
+    experiments = run.summary.experiments.items()
+    notes = [*run.summary.notes, *(f"{run.label(n)}: {note}" for n, e in experiments for note in e.notes)]
+    return [f"  {style.dim('note')}     {wrapped(run.labelled(note), 11)}" for note in notes]
+
+
+def _agreement_lines(run: "RunView", style: Style) -> list[str]:
+    sentences = [run.labelled(agreement_sentence(agreement)) for agreement in run.metrics.agreements]
+    return [f"  {style.dim('outputs')}  {wrapped(sentence, 11)}" for sentence in sentences]
+
+
+def wrapped(sentence: str, indent: int = 4) -> str:
     """A long sentence on several lines, those after the first indented."""
     return f"\n{' ' * indent}".join(textwrap.wrap(sentence, (columns() or _WIDTH) - indent, break_long_words=False))
 
 
 def _evidence(run: "RunView", style: Style) -> list[str]:
     """A run without times: what ran, and whether it computed the same."""
-    manifest, summary, metrics = run.manifest, run.summary, run.metrics
-    lines = _agreement_lines(metrics, style)
-    lines += [*_remarks(manifest, metrics, style), ""]
+    summary = run.summary
+    lines = _agreement_lines(run, style)
+    lines += [*_remarks(run, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
     best = max(covered, key=lambda name: covered[name].on_sme2 or 0, default="")
     for name, coverage in covered.items():
-        lines += [*coverage_lines(name, coverage, detail=name == best), *([""] if name == best else [])]
+        lines += [*coverage_lines(run.label(name), coverage, detail=name == best), *([""] if name == best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
     return [*lines, _files(run.path, style)]
 
@@ -126,9 +138,10 @@ def seen_from_here(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
+def _remarks(run: "RunView", style: Style) -> list[str]:
     """What has to be known of the numbers: the worst first, and once where it is true of several experiments."""
-    records, measured = manifest.experiments, metrics.experiments
+    records = {run.label(key): record for key, record in run.manifest.experiments.items()}
+    measured = {run.label(key): found for key, found in run.metrics.experiments.items()}
     failed = [(name, record.failure) for name, record in records.items() if record.failure]
     odd = [
         (n, f"{counted(m.nonfinite_outputs, 'output')} NaN or Inf") for n, m in measured.items() if m.nonfinite_outputs
@@ -138,29 +151,30 @@ def _remarks(manifest: Manifest, metrics: Metrics, style: Style) -> list[str]:
     labelled = (
         (style.paint(31, "failed") + "   ", in_common(failed)),
         (style.paint(31, "warning") + "  ", in_common(odd)),
-        (style.paint(33, "warning") + "  ", [("", busy)] if (busy := busy_sentence(metrics.comparisons)) else []),
         (style.paint(33, "warning") + "  ", in_common(warnings)),
         (style.dim("note") + "     ", in_common(notes)),
     )
     return [
-        f"  {label}{_wrapped(f'{names}: {sentence}' if names else sentence, 11)}"
+        f"  {label}{wrapped(f'{names}: {sentence}' if names else sentence, 11)}"
         for label, said in labelled
         for names, sentence in said
     ]
 
 
-def _latency(metrics: Metrics) -> list[str]:
+def _latency(run: "RunView") -> list[str]:
     columns = metric_columns.columns("short", "full")
-    rows: list[tuple[str, ...]] = [("experiment", "switched off", *metric_columns.labels(columns))]
-    for name, measured in metrics.experiments.items():
-        cells = (column.text(measured) for column in columns)
-        rows.append((name, metric_columns.switched_off(measured), *cells))
-    return table(rows, words=2)
+    rows: list[tuple[str, ...]] = [("latency", *metric_columns.labels(columns))]
+    for name, measured in run.metrics.experiments.items():
+        rows.append((run.label(name), *(column.text(measured) for column in columns)))
+    return table(rows, words=1)
 
 
 def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS) -> list[str]:
-    """Compared experiments side by side; others one by one; then advice for the experiment a reader wants faster."""
+    """Advice for the experiment a reader wants faster; compared experiments side by side; others one by one."""
     lines: list[str] = []
+    shown = [c.after for c in summary.comparisons] or list(summary.experiments)
+    for name in dict.fromkeys(shown):
+        lines += _advice(name, summary.experiments[name], style, len(shown) > 1)
     compared: set[str] = set()
     for comparison in summary.comparisons:
         lines += [*_comparison(comparison, style, most), ""]
@@ -170,33 +184,39 @@ def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS
             lines += [*coverage_lines(name, experiment.coverage, detail=True), ""]
         elif name not in compared and experiment.breakdown.execute_ms:
             lines += [*_breakdown(name, experiment, style, most), ""]
-    shown = [c.after for c in summary.comparisons] or list(summary.experiments)
-    for name in dict.fromkeys(shown):
-        lines += _advice(name, summary.experiments[name], style, len(shown) > 1)
     notes = [*summary.notes, *(f"{n}: {note}" for n, e in summary.experiments.items() for note in e.notes)]
     return lines + [f"  {style.dim('note')}   {note}" for note in notes]
 
 
-def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[str]:
+def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: Style) -> list[str]:
     rows: list[tuple[str, ...]] = [("where the time goes", "before", "", "now", "", "faster")]
     for entry in comparison.categories:
-        before, after = (_cell(*side, style) for side in _sides(entry))
-        rows.append((entry.name, *before, *after, _ratio(entry)))
-    legend = style.dim(f"before: {comparison.before}, now: {comparison.after}, traced")
-    lines = [
-        *table(rows, words=1, left={2, 4}, optional={2, 4}),
-        f"  {legend}",
-        "",
-        f"  {style.bold(comparison.shift.sentence)}",
-        "",
-    ]
+        if entry.before_ms or entry.after_ms:
+            before, after = (_cell(*side, style) for side in _sides(entry))
+            rows.append((entry.name, *before, *after, _ratio(entry)))
+    legend = style.dim(f"before: {sides[0]}, now: {sides[1]}, traced")
+    return [*table(rows, words=1, left={2, 4}, optional={2, 4}), f"  {legend}"]
+
+
+def _top_groups(groups: "list[OperatorGroup]", most: int) -> list[str]:
+    """The costliest operators, those of one name together."""
+    rows = [("top operators", "before", "now", "faster")]
+    for group in [group for group in groups if group.where != "runtime"][:most]:
+        times = (numbers.ms(group.change.before_ms), numbers.ms(group.change.after_ms))
+        rows.append((named(repeated(len(group.members), group.name), group.where), *times, _ratio(group.change)))
+    return table(rows, words=1)
+
+
+def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[str]:
+    lines = _categories(comparison, (comparison.before, comparison.after), style)
+    lines += ["", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
     names = unique_labels((x.after or x.before, x.instruction) for x in operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
-        times = (f"{change.before_ms:.3f} ms", f"{change.after_ms:.3f} ms")
-        rows.append((_named(name, operator.where), *times, _ratio(change)))
+        times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
+        rows.append((named(name, operator.where), *times, _ratio(change)))
     return lines + table(rows, words=1)
 
 
@@ -205,7 +225,7 @@ def _sides(entry: Change) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
-    return f"{ms:.3f} ms {share:4.0%}", style.bar(share, _SHORT_BAR)
+    return f"{numbers.ms(ms)} {share:4.0%}", style.bar(share, _SHORT_BAR)
 
 
 def _ratio(change: Change) -> str:
@@ -214,25 +234,20 @@ def _ratio(change: Change) -> str:
 
 def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: int) -> list[str]:
     breakdown = experiment.breakdown
-    whole = f"{breakdown.execute_ms:.3f} ms in Method::execute (traced)"
+    whole = f"{numbers.ms(breakdown.execute_ms)} in Method::execute (traced)"
     lines = [f"  {style.bold(name)}: {whole}, {counted(breakdown.executions, 'execution')}", ""]
     lines += table(
-        [(c.category, f"{c.ms:.3f} ms", f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories],
+        [(c.category, numbers.ms(c.ms), f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories if c.ms],
         words=1,
         left={3},
         optional={3},
         header=False,
     )
-    rows = [("top operators", "time", "share", "count")]
+    rows = [("top operators", "time", "share")]
     for entry in [x for x in breakdown.operators if x.where != "runtime"][:most]:
-        rows.append(
-            (_named(entry.operator, entry.where), f"{entry.ms:.3f} ms", f"{entry.share:.1%}", str(entry.instances))
-        )
+        name = named(repeated(entry.instances, entry.operator), entry.where)
+        rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}"))
     return [*lines, "", *table(rows, words=1)]
-
-
-def _named(name: str, where: str) -> str:
-    return f"{name} (portable)" if where == "portable" else name
 
 
 def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool) -> list[str]:
@@ -240,8 +255,8 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {_wrapped(f'{finding.title} (predicted gain {numbers.gain(finding.gain)})', 5)}")
-        lines.append(f"     {style.dim(_wrapped(finding.next_step, 5))}")
+        lines.append(f"  {number}. {wrapped(f'{finding.title} (predicted gain {numbers.gain(finding.gain)})', 5)}")
+        lines.append(f"     {style.dim(wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 
 
@@ -250,7 +265,7 @@ def show_predictions(predictions: dict[str, Prediction]) -> None:
     rows = [("prediction (traced time)", "now", "predicted", "faster", "next bottleneck")]
     for name, p in predictions.items():
         shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
-        rows.append((name, f"{p.execute_ms:.3f} ms", f"{p.predicted_ms:.3f} ms", f"{p.ratio:.2f}x", shown))
+        rows.append((name, numbers.ms(p.execute_ms), numbers.ms(p.predicted_ms), f"{p.ratio:.2f}x", shown))
     tell("\n".join(table(rows, words=1)) + "\n")
 
 

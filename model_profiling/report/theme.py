@@ -1,5 +1,6 @@
 """Colours of the pictures: told apart with deuteranopia, readable on paper, on white and on black."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Okabe and Ito's palette, which was made for all kinds of colour vision; the first two are the accelerated categories.
@@ -42,6 +43,13 @@ def for_page(svg: str) -> str:
         for attribute in ("fill", "stroke"):
             svg = svg.replace(f'{attribute}="{colour}"', f'{attribute}="var(--{name})"')
     return svg
+
+
+def colour_scale(categories: Iterable[str]) -> dict[str, list[str]]:
+    """Vega-Lite's scale of the categories that occur, in their usual order: a legend shows no others."""
+    used = set(categories)
+    shown = {name: colour for name, colour in CATEGORY_COLOURS.items() if name in used}
+    return {"domain": list(shown), "range": list(shown.values())}
 
 
 def ink_on(category: str) -> str:

@@ -62,9 +62,7 @@ def _verdict(comparison: Comparison) -> str:
         bounds = f"{confidence} {comparison.low:.3f} to {comparison.high:.3f}"
         unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable in this run"
         return f"{pair}: no difference seen (ratio {comparison.ratio:.3f}, {bounds}; {unseen})"
-    ratio, low, high = comparison.ratio, comparison.low, comparison.high
-    if comparison.verdict == "slower":
-        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    ratio, low, high = _as_said(comparison)
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
     return sentence if comparison.paired else f"{sentence}; measured separately"
@@ -127,3 +125,34 @@ def forecast_sentence(forecast: Forecast) -> str:
 
 def _span(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
+
+
+def named(name: str, where: str) -> str:
+    return f"{name} (portable)" if where == "portable" else name
+
+
+def repeated(count: int, name: str) -> str:
+    """`16 x index.Tensor_out`; a single one by its name alone."""
+    return f"{count} x {name}" if count > 1 else name
+
+
+def factor(comparison: Comparison) -> tuple[str, str]:
+    """How many times faster, and its interval with what a reader must know of it."""
+    interval = f"{comparison.confidence * 100:g} % interval"
+    if comparison.high is None:
+        return "not known", f"too few turns ({comparison.turns}) to compare; run more"
+    if comparison.verdict == "no difference seen":
+        unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable"
+        value, notes = "no difference", [f"{interval} {comparison.low:.3f} to {comparison.high:.3f}", unseen]
+    else:
+        ratio, low, high = _as_said(comparison)
+        value, notes = f"{ratio:.2f}x {comparison.verdict}", [f"{interval} {low:.2f} to {high:.2f}"]
+    notes += ["measured separately"] if not comparison.paired else []
+    notes += ["measured on a busy machine, do not rely on it"] if comparison.contended else []
+    return value, "; ".join([*notes, *_launches(comparison), *comparison.caveats])
+
+
+def _as_said(comparison: Comparison) -> tuple[float, float, float]:
+    """The ratio and its bounds in the direction of the verdict: twice slower, not 0.5 times faster."""
+    ratio, low, high = comparison.ratio, comparison.low, comparison.high or comparison.ratio
+    return (1 / ratio, 1 / high, 1 / low) if comparison.verdict == "slower" else (ratio, low, high)

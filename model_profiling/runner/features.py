@@ -145,3 +145,34 @@ def default_accelerator(arch: str, present: set[str], dtype: str) -> str | None:
     """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
     choices = HEADLINES[arch]
     return next((name for name in choices.get(dtype, choices["unknown"]) if name in present), None)
+
+
+# How people call a feature that a before/after switches, and what it does.
+_WORDS = {
+    "sme2": ("SME2", "Arm's second Scalable Matrix Extension, a matrix unit for fp32, fp16 and int8"),
+    "sme": ("SME", "Arm's Scalable Matrix Extension, a matrix unit"),
+    "i8mm": ("int8 matrix multiply", "Arm NEON instructions (FEAT_I8MM) that multiply 2x8 by 8x2 blocks of int8"),
+    "dot": ("dot product", "Arm NEON instructions (FEAT_DotProd) that multiply and add four int8 values at once"),
+    "fp16arith": ("fp16 arithmetic", "Arm NEON instructions (FEAT_FP16) that compute in fp16; without them in fp32"),
+    "bf16": ("bf16", "Arm NEON instructions (FEAT_BF16) for products of bfloat16 matrices"),
+    "sve": ("SVE", "Arm's Scalable Vector Extension"),
+    "sve2": ("SVE2", "Arm's second Scalable Vector Extension"),
+    "avx": ("AVX", "x86 vectors of 256 bits"),
+    "avx2": ("AVX2", "x86 integer vectors of 256 bits"),
+    "fma3": ("FMA3", "x86 instructions that multiply and add at once"),
+    "avx512f": ("AVX-512", "x86 vectors of 512 bits, and what builds on them"),
+    "avx512fp16": ("AVX-512 FP16", "x86 instructions that compute in fp16; without them in fp32"),
+    "avx512vnni": ("AVX-512 VNNI", "x86 dot products of int8 values, in vectors of 512 bits"),
+    "avxvnni": ("AVX-VNNI", "x86 dot products of int8 values, in vectors of 256 bits"),
+    "amx_tile": ("AMX", "x86 matrix tiles"),
+}
+
+
+def spoken(feature: str) -> str:
+    """What people call a feature: `fp16 arithmetic` for `fp16arith`."""
+    return _WORDS[feature][0] if feature in _WORDS else feature
+
+
+def meaning(feature: str) -> str:
+    """What a feature does, in a few words; empty where nobody wrote it down."""
+    return _WORDS[feature][1] if feature in _WORDS else ""

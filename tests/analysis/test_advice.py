@@ -26,6 +26,7 @@ from model_profiling.analysis.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import ExportRecord
+from model_profiling.durations import shown_ms
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
 from model_profiling.graph_terms import INPUT
 from model_profiling.pipeline.pipeline import sample_inputs
@@ -127,7 +128,7 @@ def check(findings: list[Finding], breakdown: Breakdown) -> None:
         assert rest <= 1e-9 * whole or finding.gain == pytest.approx(whole / rest)
         # Evidence names the costliest first, with its time and its line of the model.
         for line, entry in zip(finding.evidence, sorted(entries, key=lambda x: -x.ms)[:3], strict=False):
-            assert line.startswith(f"{entry.name}: {entry.ms:.3f} ms")
+            assert line.startswith(f"{entry.name}: {shown_ms(entry.ms)} ")
             assert entry.source is None or not entry.source.file or f"at {entry.source.file}:" in line
         assert f"{finding.share:.0%}" in finding.title
         if finding.rule == "layout changes":

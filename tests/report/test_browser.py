@@ -49,9 +49,9 @@ def summary(measured_run: Path, page: Path) -> AnalysisSummary:
 OPERATORS = '[data-table="operators"]'
 
 
-def shown_rows(tab: Tab) -> list[dict[str, Any]]:
-    """The rows one can see, each cell with its text and exact value."""
-    script = f"""[...document.querySelectorAll('{OPERATORS} tbody tr')].filter((row) => !row.hidden).map((row) =>
+def shown_rows(tab: Tab, rows: str = "tr:not(.group)") -> list[dict[str, Any]]:
+    """Operators that are not filtered away, unfolded or not, each cell with its text and exact value."""
+    script = f"""[...document.querySelectorAll('{OPERATORS} tbody {rows}')].filter((row) => !row.hidden).map((row) =>
         [...row.cells].map((cell) => [cell.textContent, cell.dataset.value ?? null]))"""
     headers = tab.value(f"[...document.querySelectorAll('{OPERATORS} th')].map((cell) => cell.textContent)")
     return [dict(zip(headers, row, strict=True)) for row in tab.value(script)]
@@ -76,13 +76,17 @@ def test_no_script_but_the_pages_own_can_run_and_nothing_can_be_fetched(opened: 
 
 def test_sorting_by_a_column_orders_the_exact_values_both_ways(opened: Tab, summary: AnalysisSummary) -> None:
     comparison = summary.comparisons[0]
-    expected = sorted((entry.change.after_ms for entry in comparison.operators), reverse=True)
+    every = sorted(entry.change.after_ms for entry in comparison.operators)
     columns = opened.value(f"[...document.querySelectorAll('{OPERATORS} th')].map((cell) => cell.textContent)")
     place = 2
-    for values in (expected, expected[::-1]):
+    for falling in (True, False):
         opened.value(f"document.querySelectorAll('{OPERATORS} th button')[{place}].click()")
-        rows = shown_rows(opened)
-        assert [float(row[columns[place]][1]) for row in rows] == values
+        heads = [float(row[columns[place]][1]) for row in shown_rows(opened, "tr:first-child")]
+        assert heads == sorted(heads, reverse=falling)
+        members = opened.value(f"""[...document.querySelectorAll('{OPERATORS} tbody')].map((body) =>
+            [...body.querySelectorAll('.member')].map((row) => Number(row.cells[{place}].dataset.value)))""")
+        assert any(members) and all(values == sorted(values, reverse=falling) for values in members)
+        assert sorted(float(row[columns[place]][1]) for row in shown_rows(opened)) == every
     direction = f"document.querySelectorAll('{OPERATORS} th')[{place}].getAttribute('aria-sort')"
     assert opened.value(direction) == "ascending"
 
@@ -90,14 +94,16 @@ def test_sorting_by_a_column_orders_the_exact_values_both_ways(opened: Tab, summ
 def test_sorting_and_filtering_work_with_the_keyboard_alone(opened: Tab, summary: AnalysisSummary) -> None:
     opened.value(f"document.querySelector('{OPERATORS} .filter').focus()")
     opened.write("transpose")
-    expected = [x for x in summary.comparisons[0].operators if "transpose" in (x.after + x.kind).lower()]
-    assert {row["operator"][0] for row in shown_rows(opened)} == {
-        x.after or f"{x.before} (only before)" for x in expected
-    }
+    expected = [x for x in summary.comparisons[0].operators if "transpose" in (x.after or x.before).lower()]
+    assert len(expected) == len(shown_rows(opened)) > 0
+    assert all("transpose" in row["operator"][0].lower() for row in shown_rows(opened))
+    # What one looks for is seen, in whichever group it is.
+    hidden = f"[...document.querySelectorAll('{OPERATORS} tr:not([hidden])')].filter((row) => !row.offsetHeight).length"
+    assert opened.value(hidden) == 0
     assert opened.value(f"document.querySelector('{OPERATORS} .count').textContent").startswith(f"{len(expected)} of ")
     opened.value(f"document.querySelector('{OPERATORS} th button').focus()")
     opened.press("Enter")
-    names = [row["operator"][0].lower() for row in shown_rows(opened)]
+    names = [row["operator"][0].lower() for row in shown_rows(opened, "tr:first-child")]
     assert names == sorted(names)
 
 
@@ -110,14 +116,10 @@ def test_the_category_filter_shows_that_category_only(opened: Tab, summary: Anal
 
 
 def test_every_row_of_the_operator_table_holds_the_analysis_own_numbers(opened: Tab, summary: AnalysisSummary) -> None:
-    rows = shown_rows(opened)
-    comparison = summary.comparisons[0]
-    assert len(rows) == len(comparison.operators)
-    for row, entry in zip(rows, comparison.operators, strict=True):
-        exact = [float(value) for _, value in row.values() if value]
-        change = entry.change
-        values = (change.before_ms, change.after_ms, change.ratio, change.low, change.after_share)
-        assert exact == [value for value in values if value is not None]
+    changes = [entry.change for entry in summary.comparisons[0].operators]
+    expected = [(change.before_ms, change.after_ms, change.ratio, change.after_share) for change in changes]
+    exact = [[float(value) for _, value in row.values() if value] for row in shown_rows(opened)]
+    assert sorted(exact) == sorted([value for value in values if value is not None] for values in expected)
 
 
 def test_what_if_predicts_what_the_analysis_predicts(opened: Tab, summary: AnalysisSummary) -> None:
@@ -146,7 +148,10 @@ def test_a_slider_moves_with_the_arrow_keys(opened: Tab) -> None:
     assert float(opened.value("document.querySelector('#whatif .outcome').dataset.ms")) < before
 
 
-def test_the_timeline_draws_every_operator_where_it_ran(opened: Tab, summary: AnalysisSummary) -> None:
+def test_the_timeline_draws_every_operator_where_it_ran(
+    opened: Tab, summary: AnalysisSummary, measured_run: Path
+) -> None:
+    labels = Run.open(measured_run).labels
     for name, experiment in summary.experiments.items():
         script = f"""[...document.querySelectorAll('#timeline rect')].filter((rect) =>
             rect.dataset.experiment === {json.dumps(name)}).map((rect) => [Number(rect.dataset.row),
@@ -156,7 +161,7 @@ def test_the_timeline_draws_every_operator_where_it_ran(opened: Tab, summary: An
         assert sorted(drawn) == list(range(len(experiment.breakdown.instances)))
         operators = [(row, e) for row, e in enumerate(experiment.breakdown.instances) if e.where != "runtime"]
         for row, entry in operators:
-            assert drawn[row][2].startswith(f"{entry.name} ({entry.category}, {entry.where}) in {name}: ")
+            assert drawn[row][2].startswith(f"{entry.name} ({entry.category}, {entry.where}) in {labels[name]}: ")
         starts = [drawn[row][0] for row, _ in operators]
         assert starts == sorted(starts)
         total = sum(drawn[row][1] for row, _ in operators) / 1000
@@ -207,6 +212,57 @@ def test_a_phone_gets_pictures_of_its_own_and_no_sideways_scrolling(tab: Tab, pa
 def test_a_window_of_1100_pixels_shows_all_of_the_latency(opened: Tab) -> None:
     hidden = """[...document.querySelectorAll('#latency .scroll')].map((box) => box.scrollWidth - box.clientWidth)"""
     assert opened.value(hidden) == [0, 0]
+
+
+BOTTOM = "document.querySelector('{}').getBoundingClientRect().bottom"
+
+
+def test_a_screen_shows_figures_actions_and_the_shift_without_scrolling(tab: Tab, page: Path) -> None:
+    tab.open(page, width=1280, height=800)
+    order = [tab.value(BOTTOM.format(part)) for part in ("h1", "#figures", "#advice", "#headline")]
+    assert order == sorted(order) and order[-1] <= 800
+    tab.open(page, width=390, height=844)
+    assert tab.value(BOTTOM.format("#advice li")) <= 844, "a phone shows the first action"
+
+
+def test_at_1280_pixels_no_table_scrolls_sideways_and_a_phone_shows_the_median(tab: Tab, page: Path) -> None:
+    wider = """[...document.querySelectorAll('.scroll, .tree')].filter((box) => box.scrollWidth > box.clientWidth)
+        .map((box) => box.parentElement.dataset.table)"""
+    tab.open(page, width=1280, height=800)
+    assert tab.value("document.querySelectorAll('.unfold').forEach((box) => box.click())") is None
+    assert tab.value(wider) == []
+    tab.open(page, width=390, height=844)
+    edge = """(() => { const table = document.querySelector('#latency table');
+        const place = [...table.querySelectorAll('th')].findIndex((cell) => cell.textContent === 'median');
+        return [...table.querySelectorAll('tbody tr')].map((row) =>
+            row.cells[place].getBoundingClientRect().right); })()"""
+    assert tab.value(edge) and max(tab.value(edge)) <= 390
+
+
+def test_a_group_unfolds_without_a_script(tab: Tab, page: Path) -> None:
+    seen = f"[...document.querySelectorAll('{OPERATORS} tr.member')].filter((row) => row.offsetHeight).length"
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(page)
+        assert tab.value(seen) == 0
+        tab.value(f"document.querySelector('{OPERATORS} .unfold').checked = true")
+        assert tab.value(seen) > 1
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_model_unfolds_to_modules_lines_and_operators_and_the_parts_add_up(opened: Tab) -> None:
+    script = """(() => { const sum = (branch) => {
+        const row = (one) => one.querySelector(':scope > summary') ?? one;
+        const value = (one) => Number(row(one).querySelector('.number').dataset.value);
+        const below = [...branch.querySelectorAll(':scope > .branch')];
+        const parts = below.reduce((total, one) => total + value(one), 0);
+        return (below.length === 0 || Math.abs(parts - value(branch)) < 1e-9) && below.every(sum); };
+        return sum(document.querySelector('[data-tree=modules] > .branch')); })()"""
+    assert opened.value(script) is True
+    lines = opened.value("[...document.querySelectorAll('.tree .part')].map((part) => part.textContent).join()")
+    assert "toy_cnn/model.py:" in lines and "(portable)" in lines
+    assert opened.value("document.querySelector('figure[data-chart=modules] svg') !== null")
 
 
 def test_names_that_are_markup_are_shown_as_text(tab: Tab, measured_run: Path, tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ shrunk, so that a phone shows letters one can read.
 
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report.charts.latency import latency
+from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.theme import Theme
-from model_profiling.report.words import unique_labels
+from model_profiling.report.words import named, repeated
 
 # A picture takes a third of a second; of more comparisons than this the tables tell.
 MOST_DRAWN = 6
@@ -21,6 +22,7 @@ __all__ = [
     "WIDE",
     "Spec",
     "latency",
+    "modules",
     "of_run",
     "operators",
     "shift",
@@ -29,16 +31,17 @@ __all__ = [
 ]
 
 
-def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
-    """All pictures of a run by name: `shift`, `latency`, `operators`, `forecast`; a second comparison's end in `_2`."""
+def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
+    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `forecast`; a second comparison's end
+    in `_2`. In a report headings and captions say what they show, so there they have no titles."""
 
     def title(what: str) -> str:
-        return f"{run.summary.model}: {what}"
+        return f"{run.summary.model}: {what}" if titled else ""
 
     found: dict[str, Spec] = {}
     if not run.measured:
         return found
-    turns = [(name, turns) for name, turns in run.turns.items() if turns]
+    turns = [(run.label(name), turns) for name, turns in run.turns.items() if turns]
     if turns:
         found["latency"] = latency(turns, width, theme, title("latency by turn"))
     for number, comparison in enumerate(run.summary.comparisons[:MOST_DRAWN], 1):
@@ -49,16 +52,21 @@ def of_run(run: RunView, width: int, theme: Theme) -> dict[str, Spec]:
             (side, experiment.breakdown.ms_by_category) for side, experiment in zip(sides, experiments, strict=True)
         ]
         found[f"shift{end}"] = shift(rows, width, theme, title("where the time goes"))
-        found[f"operators{end}"] = operators(comparison.operators, sides, width, theme, title("top operators"))
+        found[f"operators{end}"] = operators(
+            run.operator_groups[number - 1], sides, width, theme, title("top operators")
+        )
     if not run.summary.comparisons and run.shown:
         breakdowns = {name: run.summary.experiments[name].breakdown for name in run.shown}
-        parts = [(name, b.ms_by_category) for name, b in breakdowns.items()]
+        parts = [(run.label(name), b.ms_by_category) for name, b in breakdowns.items()]
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
-        entries = sorted((e for e in breakdown.instances if e.where != "runtime"), key=lambda e: -e.ms)
-        names = unique_labels((e.name, e.instruction) for e in entries)
-        top = [(label, e.ms, e.share) for label, e in zip(names, entries, strict=True)]
-        found["operators"] = single_operators(top, width, theme, title(f"top operators of {name}"))
+        entries = [entry for entry in breakdown.operators if entry.where != "runtime"]
+        top = [(named(repeated(e.instances, e.operator), e.where), e.ms, e.share) for e in entries]
+        found["operators"] = single_operators(top, width, theme, title(f"top operators of {run.label(name)}"))
+    for name in run.of_interest[:1]:
+        root = run.cost_tree(name)
+        if any(child.kind != "unknown" for child in root.children):
+            found["modules"] = modules(root, width, theme, title("cost by module and line"))
     for forecast in run.forecasts[:1]:
         names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
         predictions = zip(names, [forecast.now, *forecast.predictions], strict=True)

@@ -2,26 +2,24 @@
 
 from collections.abc import Sequence
 
-from model_profiling.analysis.comparison import OperatorChange
+from model_profiling.analysis.grouping import OperatorGroup
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, WHITE, Theme
-from model_profiling.report.words import unique_labels
+from model_profiling.report.words import named, repeated
 
 MOST_OPERATORS = 12
 
 
-def operators(changes: Sequence[OperatorChange], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
+def operators(groups: Sequence[OperatorGroup], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
     """The costliest operators: two bars each, and how many times faster with its interval."""
-    chosen = [entry for entry in changes if entry.where != "runtime"]
-    names = unique_labels((entry.after or entry.before, entry.instruction) for entry in chosen)
-    chosen = chosen[:MOST_OPERATORS]
+    chosen = [group for group in groups if group.where != "runtime"][:MOST_OPERATORS]
     values: list[Values] = []
     labels: list[Values] = []
     longest = max((max(e.change.before_ms, e.change.after_ms) for e in chosen), default=1.0) or 1.0
     for place, entry in enumerate(chosen):
-        change, name = entry.change, names[place]
-        text = name if entry.where == "delegated" else f"{name} (portable)"
+        change = entry.change
+        text = named(repeated(len(entry.members), entry.name), entry.where)
         labels.append({"place": place, "line": 0, "x": 0.0, "label": text})
         values.append({"place": place, "line": 1, "side": sides[0], "ms": change.before_ms})
         values.append({"place": place, "line": 2, "side": sides[1], "ms": change.after_ms})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
-from model_profiling.report.theme import CATEGORY_COLOURS, Theme, ink_on
+from model_profiling.report.theme import Theme, colour_scale, ink_on
 
 # A segment narrower than this has no room for its label.
 _LABEL_PIXELS = 46
@@ -16,6 +16,7 @@ def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme
     longest = max((sum(parts.values()) for _, parts in rows), default=0.0) or 1.0
     # Room for the total that is written behind the bar.
     end = longest * (1.15 if width >= WIDE else 1.35)
+    rows = [(name, {part: ms for part, ms in parts.items() if ms > 0}) for name, parts in rows]
     names = [name for name, _ in rows]
     absolute = [segment for row in rows for segment in _segments(row, end, inner, 1.0)]
     relative = [segment for row in rows for segment in _segments(row, 1.0, inner, sum(row[1].values()) or 1.0)]
@@ -80,11 +81,12 @@ def _bars(
     """Bars from start to end with labels on them, and each row's name above its bar."""
     x = {"type": "quantitative", "scale": {"domain": domain, "nice": False}}
     axis = {"title": title, "format": format_, "tickCount": 6, "grid": False}
+    scale = colour_scale(value["category"] for value in values)
     colour = {
         "field": "category",
         "type": "nominal",
-        "scale": {"domain": list(CATEGORY_COLOURS), "range": list(CATEGORY_COLOURS.values())},
-        "legend": {"orient": "top", "title": None, "columns": 3 if len(CATEGORY_COLOURS) > 3 else 0},
+        "scale": scale,
+        "legend": {"orient": "top", "title": None, "columns": 3 if len(scale["domain"]) > 3 else 0},
     }
     bar = {
         "mark": {"type": "bar", "height": 24, "yOffset": 6, "stroke": theme.paper, "strokeWidth": 1},

@@ -2,20 +2,34 @@
 
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report.blocks import Report, Section
-from model_profiling.report.content import forecast, headline, kernels, latency, method, reproduce, structure, time
+from model_profiling.report.content import (
+    findings,
+    first_screen,
+    forecast,
+    headline,
+    kernels,
+    latency,
+    method,
+    modules,
+    operators,
+    reproduce,
+    structure,
+    time,
+)
 
 
 def report(run: RunView, title: str = "") -> Report:
-    """Everything there is to say of one run. An emulated run has no section that speaks of time."""
+    """Everything there is to say of one run, what to do first. An emulated run has no section that speaks of time."""
     sections: list[Section | None] = [
-        latency.section(run),
         time.categories(run),
+        modules.section(run),
+        operators.operators(run),
+        findings.section(run),
         forecast.section(run),
-        time.operators(run),
+        latency.section(run),
         structure.portable(run),
         structure.movement(run),
         kernels.section(run),
-        time.advice(run),
         method.not_measured(run),
         method.environment(run),
         reproduce.section(run),
@@ -23,6 +37,11 @@ def report(run: RunView, title: str = "") -> Report:
     return Report(
         title=title or headline.title(run),
         subtitle=headline.subtitle(run),
-        headline=headline.sentences(run),
+        headline=first_screen.shifts(run),
         sections=[section for section in sections if section is not None],
+        alerts=first_screen.alerts(run),
+        figures=first_screen.figures(run),
+        legend=first_screen.legend(run),
+        actions=first_screen.actions(run),
+        no_actions=first_screen.no_actions(run),
     )

@@ -6,7 +6,7 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.forecast import left_operators
 
-_CAPTION = "Predicted: the same work with SME2, by operator category, in time and in share of the time."
+_CAPTION = "Above in milliseconds, below in percent of each bar."
 
 
 def section(run: RunView) -> Section | None:
@@ -21,8 +21,8 @@ def section(run: RunView) -> Section | None:
     for forecast in run.forecasts:
         blocks += [
             Paragraph(
-                f"{forecast.experiment}: SME2 would run {forecast.on_sme2} of {forecast.eligible} CONV and GEMM "
-                f"operators, which take {numbers.share(forecast.share)} of the time now."
+                f"{run.label(forecast.experiment)}: SME2 would run {forecast.on_sme2} of {forecast.eligible} CONV and "
+                f"GEMM operators, which take {numbers.share(forecast.share)} of the time now."
             ),
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),

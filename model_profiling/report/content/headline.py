@@ -2,6 +2,7 @@
 
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
+from model_profiling.report.content import first_screen
 from model_profiling.report.words import comparison_sentence, forecast_sentence
 
 
@@ -23,16 +24,12 @@ def subtitle(run: RunView) -> str:
 
 def sentences(run: RunView) -> list[str]:
     """At most a handful; what failed or is missing comes before what was found."""
-    failed = [name for name, record in run.manifest.experiments.items() if record.status != "ok"]
-    found = [f"{name} failed and has no results." for name in failed]
-    found += [f"Partial: {n} has {r.partial}." for n, r in run.manifest.experiments.items() if r.partial]
-    if not run.measured:
-        return [*found, *_emulated(run)]
-    if not run.shown:
-        return [*found, "No experiment finished: there is nothing to report."]
+    found = first_screen.alerts(run)
+    if not run.measured or not run.shown:
+        return [*found, *first_screen.shifts(run)]
     found += _latency(run)
     found += [comparison.shift.sentence for comparison in run.summary.comparisons]
-    found += [forecast_sentence(forecast) for forecast in run.forecasts]
+    found += [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]
     for name in run.of_interest[:1]:
         for finding in run.summary.experiments[name].advice[:1]:
             found.append(f"Next: {finding.title} (predicted gain {numbers.gain(finding.gain)}).")
@@ -50,24 +47,11 @@ def _latency(run: RunView) -> list[str]:
         for side, name in zip(sides, (comparison.before, comparison.after), strict=True):
             latency = metrics.experiments[name].latency
             medians.append(f"{numbers.ms(latency.median_ms)} with {side}" if latency else f"not known with {side}")
-        found.append(f"Median latency is {' and '.join(medians)}: {comparison_sentence(comparison)}.")
+        found.append(f"Median latency is {' and '.join(medians)}: {run.labelled(comparison_sentence(comparison))}.")
     compared = {name for c in metrics.comparisons for name in (c.before, c.after)}
     for name, experiment in metrics.experiments.items():
         if name not in compared and experiment.latency:
             latency = experiment.latency
             spread = f"MAD {numbers.spread(latency.mad_percent)}, {latency.runs} executions"
-            found.append(f"Median latency of {name} is {numbers.ms(latency.median_ms)} ({spread}).")
+            found.append(f"Median latency of {run.label(name)} is {numbers.ms(latency.median_ms)} ({spread}).")
     return found
-
-
-def _emulated(run: RunView) -> list[str]:
-    """What an emulator can show: which operators and kernels ran, and nothing of time."""
-    counts = []
-    for name, experiment in run.summary.experiments.items():
-        if experiment.coverage is not None:
-            counts.append(f"{name}: {experiment.coverage.headline}.")
-            continue
-        steps = [entry for entry in experiment.breakdown.instances if entry.where != "runtime"]
-        portable = sum(entry.where == "portable" for entry in steps)
-        counts.append(f"{name} ran {len(steps)} operators, {portable} of them outside the delegate.")
-    return [*counts, "The CPU was emulated: operators and kernels are real, times are not and are left out."]

@@ -7,8 +7,8 @@ from model_profiling.analysis.category_table import PACKED_TYPES
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Section, Table
-from model_profiling.report.content.time import kernel
+from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Section, Table
+from model_profiling.report.content.operators import kernel
 from model_profiling.report.kernel_view import kernel_counts, operator_names
 
 _COMPUTE = ("CONV", "GEMM")
@@ -35,16 +35,18 @@ def _covered(run: RunView) -> list[Block]:
     """What trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why not."""
     blocks: list[Block] = []
     traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
-    headlines = [f"{name}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
+    headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
     if headlines:
         blocks.append(Bullets(headlines))
     for name, experiment in traced.items():
         coverage = experiment.coverage
         assert coverage is not None
         if coverage.unassigned:
-            blocks.append(Paragraph(f"{name}, of one operator or another: {kernel_counts(coverage.unassigned)}."))
+            blocks.append(
+                Paragraph(f"{run.label(name)}, of one operator or another: {kernel_counts(coverage.unassigned)}.")
+            )
         elif not coverage.unknown and (coverage.on_sme2 or coverage.on_sme or len(traced) == 1):
-            blocks.append(Paragraph(f"{name}:"))
+            blocks.append(Paragraph(f"{run.label(name)}:"))
             blocks.append(_coverage_table(coverage))
     return blocks
 
@@ -56,7 +58,7 @@ def _coverage_table(coverage: Coverage) -> Table:
         calls = sum(call.calls for call in operator.kernels)
         work = operator.multiply_accumulates
         macs = Number(f"{work:,}" if work is not None else "-", work)
-        rows.append((name, operator.level, kernels, Number(str(calls), calls), macs, operator.why_not))
+        rows.append((Name(name), operator.level, Name(kernels), Number(str(calls), calls), macs, operator.why_not))
     return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
@@ -75,7 +77,7 @@ def _paths(run: RunView) -> Table:
                 part = shares[name].get(path, 0.0)
                 cells.append(Number(numbers.share(part), part))
         rows.append((*path, *cells))
-    per = [(name, "share") if run.measured else (name,) for name in names]
+    per = [(run.label(name), "share") if run.measured else (run.label(name),) for name in names]
     return Table("kernels", ("category", "operator", "path", *(column for columns in per for column in columns)), rows)
 
 

@@ -3,7 +3,7 @@
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import metric_columns
-from model_profiling.report.blocks import Block, Bullets, Cell, Paragraph, Picture, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 
 
@@ -15,15 +15,15 @@ def section(run: RunView) -> Section | None:
     if run.measured:
         timed = {name: experiment for name, experiment in metrics.experiments.items() if experiment.latency}
         if timed:
-            blocks += [_table(timed), _distribution(timed)]
-        sentences = [comparison_sentence(comparison) + "." for comparison in metrics.comparisons]
+            blocks += [_table(run, timed), _distribution(run, timed)]
+        sentences = [run.labelled(comparison_sentence(comparison)) + "." for comparison in metrics.comparisons]
         sentences += [
-            f"{name}: {warning}."
+            f"{run.label(name)}: {warning}."
             for name, experiment in metrics.experiments.items()
             for warning in (experiment.latency.warnings if experiment.latency else [])
         ]
         sentences += [
-            f"{name}: only traced runs exist; latency includes tracer overhead."
+            f"{run.label(name)}: only traced runs exist; latency includes tracer overhead."
             for name, experiment in metrics.experiments.items()
             if experiment.latency and experiment.latency_source != "untraced executions"
         ]
@@ -32,27 +32,27 @@ def section(run: RunView) -> Section | None:
         if any(run.turns.values()):
             blocks.append(
                 Picture(
-                    "latency", "Every execution by turn. Each experiment has its own axis, so that drift is visible."
+                    "latency",
+                    "Dots: executions; line: medians of turns; triangles: above the axis. Each has its own axis.",
                 )
             )
     blocks += _outputs(run)
     return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None
 
 
-def _table(timed: dict[str, ExperimentMetrics]) -> Table:
+def _table(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
     columns = metric_columns.columns("short", "full")
-    rows: list[tuple[Cell, ...]] = [
-        (name, metric_columns.switched_off(measured), *(column.number(measured) for column in columns))
-        for name, measured in timed.items()
-    ]
-    return Table("latency", ("experiment", "switched off", *metric_columns.labels(columns)), rows)
+    rows = [_row(run, name, measured, columns) for name, measured in timed.items()]
+    return Table("latency", ("experiment", *metric_columns.labels(columns)), rows)
 
 
-def _distribution(timed: dict[str, ExperimentMetrics]) -> Table:
+def _row(run: RunView, name: str, measured: ExperimentMetrics, columns: list[metric_columns.Column]) -> Row:
+    return (run.label(name), *(column.number(measured) for column in columns))
+
+
+def _distribution(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
     columns = metric_columns.columns("distribution")
-    rows: list[tuple[Cell, ...]] = [
-        (name, *(column.number(measured) for column in columns)) for name, measured in timed.items()
-    ]
+    rows = [_row(run, name, measured, columns) for name, measured in timed.items()]
     return Table("spread", ("experiment", *metric_columns.labels(columns)), rows)
 
 
@@ -60,9 +60,9 @@ def _outputs(run: RunView) -> list[Block]:
     """Whether the outputs agree: speed without it is worth nothing."""
     metrics = run.summary.metrics
     assert metrics is not None
-    items = [f"Outputs of {agreement_sentence(agreement)}." for agreement in metrics.agreements]
+    items = [f"Outputs of {run.labelled(agreement_sentence(agreement))}." for agreement in metrics.agreements]
     items += [
-        f"{name} gave {experiment.nonfinite_outputs} outputs that are NaN or Inf."
+        f"{run.label(name)} gave {experiment.nonfinite_outputs} outputs that are NaN or Inf."
         for name, experiment in metrics.experiments.items()
         if experiment.nonfinite_outputs
     ]

@@ -2,7 +2,7 @@
 
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
 from model_profiling.report.content.headline import cpu
 from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
 
@@ -14,14 +14,14 @@ def not_measured(run: RunView) -> Section:
     items = []
     for name, record in run.manifest.experiments.items():
         if record.status != "ok":
-            items.append(f"{name} failed: {record.failure or record.status}.")
+            items.append(f"{run.label(name)} failed: {record.failure or record.status}.")
     if not run.measured:
         items.append("Time: the CPU was emulated. Run on real hardware for latency, speedup and shares.")
     elif not run.summary.comparisons and run.summary.experiments:
         items.append("A speedup: no two experiments were compared.")
-    items += [f"{note.rstrip('.')}." for note in run.summary.notes if not _said(run, note)]
-    items += [f"{n}: {note.rstrip('.')}." for n, e in run.summary.experiments.items() for note in e.notes]
-    items += [f"{n}: {note.rstrip('.')}." for n, r in run.manifest.experiments.items() for note in r.notes]
+    items += [f"{run.labelled(note.rstrip('.'))}." for note in run.summary.notes if not _said(run, note)]
+    items += [f"{run.label(n)}: {note.rstrip('.')}." for n, e in run.summary.experiments.items() for note in e.notes]
+    items += [f"{run.label(n)}: {note.rstrip('.')}." for n, r in run.manifest.experiments.items() for note in r.notes]
     export = run.manifest.model.export
     if export is None:
         items.append(
@@ -73,8 +73,12 @@ def _experiments(run: RunView) -> Table:
     for name, record in run.manifest.experiments.items():
         off = ", ".join(record.features.disabled) if record.features else ", ".join(record.disable_features)
         status = "partial" if record.partial else record.status
-        rows.append((name, status, record.mode, str(record.threads), off or "nothing", _runner(record)))
-    return Table("experiments", ("experiment", "status", "mode", "threads", "switched off", "runner"), rows)
+        called = (run.label(name), Name(name))
+        rows.append(
+            (*called, status, record.mode, str(record.threads), Name(off) if off else "nothing", _runner(record))
+        )
+    columns = ("experiment", "name in files", "status", "mode", "threads", "switched off", "runner")
+    return Table("experiments", columns, rows)
 
 
 def _runner(record: ExperimentRecord) -> str:

@@ -9,7 +9,7 @@ from model_profiling.artifacts import ExportRecord
 from model_profiling.export.command import repeated, typed
 from model_profiling.export.request import ExportRequest
 from model_profiling.places import working_directory
-from model_profiling.report.blocks import Block, Cell, Code, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
 from model_profiling.run_directory import Manifest
 
 
@@ -91,9 +91,11 @@ def _place(directory: str, base: str) -> str:
 
 
 def _hashes(manifest: Manifest) -> Table:
-    rows: list[tuple[Cell, ...]] = [(f"{manifest.model.stem}.pte", manifest.model.sha256)]
+    rows: list[tuple[Cell, ...]] = [(Name(f"{manifest.model.stem}.pte"), Name(manifest.model.sha256))]
     runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
-    rows += [(f"runner ({kind})", digest) for digest, kind in runners.items()]
+    rows += [(f"runner ({kind})", Name(digest)) for digest, kind in runners.items()]
     for name, record in manifest.experiments.items():
-        rows += [(f"{name}/{file}", digest) for file, digest in record.files.items() if file.endswith(".etdump")]
+        rows += [
+            (Name(f"{name}/{file}"), Name(digest)) for file, digest in record.files.items() if file.endswith(".etdump")
+        ]
     return Table("hashes", ("file", "SHA-256"), rows)

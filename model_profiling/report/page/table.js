@@ -6,12 +6,22 @@ const element = (tag, properties = {}, ...children) => {
   return made;
 };
 
+// As the report writes times: microseconds where milliseconds would read 0.00.
+const shownMs = (ms) => (ms > 0 && ms < 0.01 ? `${(ms * 1000).toFixed(1)} us` : `${ms.toFixed(3)} ms`);
+
 const sortValue = (cell) => {
   if (!cell.classList.contains("number")) return cell.textContent.toLowerCase();
   // What is not known comes last when the largest comes first.
   return cell.dataset.value === "" ? -Infinity : Number(cell.dataset.value);
 };
 
+const sortRows = (holders, column, sign, rowOf) => {
+  const keyed = holders.map((holder) => [sortValue(rowOf(holder).cells[column]), holder]);
+  keyed.sort(([a], [b]) => (a < b ? -sign : a > b ? sign : 0));
+  return keyed.map(([, holder]) => holder);
+};
+
+// Each body is one row, or a group with its members: groups are sorted by their sums, members inside their group.
 const sortBy = (block, column) => {
   const headers = [...block.querySelectorAll("th")];
   const numeric = headers[column].classList.contains("number");
@@ -20,31 +30,36 @@ const sortBy = (block, column) => {
   headers.forEach((header) => header.setAttribute("aria-sort", "none"));
   headers[column].setAttribute("aria-sort", direction);
   const sign = direction === "ascending" ? 1 : -1;
-  const body = block.querySelector("tbody");
-  const rows = [...body.rows].map((row) => [sortValue(row.cells[column]), row]);
-  rows.sort(([a], [b]) => (a < b ? -sign : a > b ? sign : 0));
-  body.append(...rows.map(([, row]) => row));
+  const bodies = [...block.querySelectorAll("tbody")];
+  for (const body of bodies) body.append(...sortRows([...body.querySelectorAll("tr.member")], column, sign, (row) => row));
+  block.querySelector("table").append(...sortRows(bodies, column, sign, (body) => body.rows[0]));
 };
 
 const categoryColumn = (block) => [...block.querySelectorAll("th")].findIndex((header) => header.textContent === "category");
+const operatorRows = (block) => [...block.querySelectorAll("tbody tr:not(.group)")];
 
 const filterRows = (block) => {
   const words = block.querySelector(".filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const category = block.querySelector(".category").value;
   const column = categoryColumn(block);
-  const rows = [...block.querySelector("tbody").rows];
+  const rows = operatorRows(block);
   for (const row of rows) {
     const text = row.textContent.toLowerCase();
     row.hidden = !words.every((word) => text.includes(word)) || (category !== "" && row.cells[column].textContent !== category);
   }
+  for (const group of block.querySelectorAll("tr.group"))
+    group.hidden = [...group.parentElement.querySelectorAll("tr.member")].every((row) => row.hidden);
+  // While one looks for something, groups are unfolded.
+  block.classList.toggle("filtering", words.length > 0 || category !== "");
   block.querySelector(".count").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
 };
 
 for (const block of document.querySelectorAll('[data-table="operators"]')) {
   const column = categoryColumn(block);
-  const categories = new Set([...block.querySelector("tbody").rows].map((row) => row.cells[column].textContent));
+  const categories = new Set(operatorRows(block).map((row) => row.cells[column].textContent));
   block.querySelector(".category").append(...[...categories].sort().map((name) => element("option", { textContent: name })));
   block.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => sortBy(block, column)));
   block.querySelector(".filter").addEventListener("input", () => filterRows(block));
   block.querySelector(".category").addEventListener("change", () => filterRows(block));
+  filterRows(block);
 }

@@ -16,7 +16,7 @@ const timelineView = () => {
   let view = [0, whole];
   let chosen = null;
 
-  const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} µs` : `${+(us / 1000).toFixed(3)} ms`);
+  const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} us` : `${+(us / 1000).toFixed(3)} ms`);
   const clamp = (start, end) => {
     const length = Math.min(Math.max(end - start, whole / 5000), whole);
     const from = Math.min(Math.max(start, 0), whole - length);
@@ -66,7 +66,7 @@ const timelineView = () => {
   const describe = (experiment, span) => {
     const total = data.timelines[experiment].spans.find((one) => one[DEPTH] === 0)?.[DURATION] ?? whole;
     const share = ((span[DURATION] / total) * 100).toFixed(1);
-    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${experiment}: ${(span[DURATION] / 1000).toFixed(3)} ms, ${share} % of this execution, from ${(span[START] / 1000).toFixed(3)} ms`;
+    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${data.labels[experiment] ?? experiment}: ${shownMs(span[DURATION] / 1000)}, ${share} % of this execution, from ${shownMs(span[START] / 1000)}`;
   };
 
   const choose = (experiment, span) => {
@@ -91,7 +91,7 @@ const timelineView = () => {
     axis(svg, width, height);
     experiments.forEach(([name, one], index) => {
       const top = index * (LANES.reduce((a, b) => a + b) + 26) + 20;
-      svg.append(svgElement("text", { x: 6, y: top - 5 }, `${name}, execution ${one.execution}`));
+      svg.append(svgElement("text", { x: 6, y: top - 5 }, `${data.labels[name] ?? name}, execution ${one.execution}`));
       const lanes = [top, top + LANES[0], top + LANES[0] + LANES[1]];
       one.spans.forEach((span) => drawSpan(svg, name, span, lanes[span[DEPTH]], width));
     });

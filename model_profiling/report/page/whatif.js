@@ -20,7 +20,7 @@ const stackedBar = (label, parts, longest) => {
     part.dataset.share = share;
     bar.append(part);
   }
-  return [element("div", { className: "label", textContent: `${label}: ${total.toFixed(3)} ms` }), bar];
+  return [element("div", { className: "label", textContent: `${label}: ${shownMs(total)}` }), bar];
 };
 
 const redraw = () => {
@@ -28,9 +28,9 @@ const redraw = () => {
   const { parts, total, ratio } = predict(experiment);
   const next = parts.reduce((most, part) => (part[1] > most[1] ? part : most));
   const outcome = whatif.querySelector(".outcome");
-  const latency = experiment.latency_ms === null ? "" : ` (median latency ${experiment.latency_ms.toFixed(3)} ms would be about ${(experiment.latency_ms / ratio).toFixed(3)} ms)`;
+  const latency = experiment.latency_ms === null ? "" : ` (median latency ${shownMs(experiment.latency_ms)} would be about ${shownMs(experiment.latency_ms / ratio)})`;
   const share = total > 0 ? (next[1] / total) * 100 : 0;
-  outcome.textContent = `Predicted: ${total.toFixed(3)} ms, ${ratio.toFixed(2)}x faster${latency}. Largest part then: ${next[0]}, ${share.toFixed(1)} %.`;
+  outcome.textContent = `Predicted: ${shownMs(total)}, ${ratio.toFixed(2)}x faster${latency}. Largest part then: ${next[0]}, ${share.toFixed(1)} %.`;
   outcome.dataset.ms = total;
   outcome.dataset.ratio = ratio;
   outcome.dataset.next = next[0];
@@ -56,7 +56,7 @@ const addSlider = (name) => {
 
 if (whatif) {
   const choice = whatif.querySelector(".experiment");
-  choice.append(...Object.keys(data.experiments).map((name) => element("option", { textContent: name, value: name })));
+  choice.append(...Object.keys(data.experiments).map((name) => element("option", { textContent: data.labels[name] ?? name, value: name })));
   choice.value = data.of_interest[0];
   const used = new Set(Object.values(data.experiments).flatMap((e) => Object.entries(e.categories).filter(([, ms]) => ms > 0).map(([name]) => name)));
   Object.keys(data.colours).filter((name) => used.has(name)).forEach(addSlider);

@@ -1,0 +1,149 @@
+"""The first screen: what is wrong with the run, three figures, what to do next, and what shifted."""
+
+from model_profiling.analysis.experiment_labels import switched_features
+from model_profiling.analysis.finding import Finding
+from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.run_view import RunView
+from model_profiling.counting import counted
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Advice, Figure
+from model_profiling.report.content.places import file_line, source
+from model_profiling.report.words import factor, forecast_sentence
+from model_profiling.runner.features import meaning, spoken
+
+MOST_ACTIONS = 3
+_NOT_KNOWN = "not known"
+
+
+def alerts(run: RunView) -> list[str]:
+    """What failed or is only a part, before anything is read."""
+    records = run.manifest.experiments
+    found = [f"{run.label(name)} failed and has no results." for name, r in records.items() if r.status != "ok"]
+    found += [f"Partial: {run.label(name)} has {record.partial}." for name, record in records.items() if record.partial]
+    if not run.measured:
+        found.append("The CPU was emulated: operators and kernels are real, times are not and are left out.")
+    elif not run.shown:
+        found.append("No experiment finished: there is nothing to report.")
+    return found
+
+
+def figures(run: RunView) -> list[Figure]:
+    """Before, after and factor; where nothing was compared, what the run does tell."""
+    if not run.shown:
+        return []
+    if not run.measured:
+        return _emulated(run)
+    metrics = run.summary.metrics
+    if metrics is not None and metrics.comparisons:
+        comparison = metrics.comparisons[0]
+        pair = (comparison.before, comparison.after)
+        sides = zip(run.sides(*pair), pair, strict=True)
+        return [*(_median(run, label, name) for label, name in sides), Figure("speedup", *factor(comparison))]
+    if len(run.shown) > 1:
+        return [_median(run, run.label(name), name) for name in run.shown[:3]]
+    return _single(run, run.shown[0])
+
+
+def _median(run: RunView, label: str, name: str) -> Figure:
+    latency = run.metrics.experiments[name].latency
+    if latency is None:
+        return Figure(label, _NOT_KNOWN, "there is no latency of it")
+    return Figure(label, numbers.ms(latency.median_ms), _spread(latency))
+
+
+def _spread(latency: Latency) -> str:
+    return f"median of {counted(latency.runs, 'run')}, MAD {numbers.spread(latency.mad_percent)}"
+
+
+def _single(run: RunView, name: str) -> list[Figure]:
+    """One experiment: how long, what takes most, and how much is outside the delegate."""
+    breakdown = run.summary.experiments[name].breakdown
+    largest = breakdown.dominant
+    outside = [entry for entry in breakdown.instances if entry.where == "portable"]
+    share = sum(entry.share for entry in outside)
+    return [
+        _median(run, "latency", name),
+        Figure("largest part", largest.category, f"{numbers.share(largest.share)} of the traced time"),
+        Figure(
+            "outside the delegate", numbers.share(share), f"{counted(len(outside), 'operator')} ran portable kernels"
+        ),
+    ]
+
+
+def _emulated(run: RunView) -> list[Figure]:
+    """What an emulator can show: which operators and kernels ran, and nothing of time."""
+    experiment = run.summary.experiments[run.shown[0]]
+    time = Figure("time", "not measured", "the CPU was emulated")
+    coverage = experiment.coverage
+    if coverage is not None and coverage.on_sme2 is not None:
+        on = Figure("CONV and GEMM on SME2", f"{coverage.on_sme2} of {coverage.eligible}", "operators")
+        if coverage.work and coverage.work_on_sme2 is not None:
+            part = coverage.work_on_sme2 / coverage.work
+            return [on, Figure("their work on SME2", numbers.share(part), "of the multiply-accumulates"), time]
+        return [on, time]
+    steps = [entry for entry in experiment.breakdown.instances if entry.where != "runtime"]
+    portable = sum(entry.where == "portable" for entry in steps)
+    return [Figure("operators", str(len(steps)), f"{portable} of them outside the delegate"), time]
+
+
+def legend(run: RunView) -> str:
+    """What the switched feature is, for those who do not know its name."""
+    features = [f for c in run.summary.comparisons[:1] for f in switched_features(run.manifest, c.before, c.after)]
+    return " ".join(f"{spoken(feature)}: {meaning(feature)}." for feature in features if meaning(feature))
+
+
+def actions(run: RunView) -> list[Advice]:
+    """The findings that would gain most, for the experiment that a reader wants faster."""
+    return [advice_block(run, name, f) for name in _first(run) for f in _advice(run, name)[:MOST_ACTIONS]]
+
+
+def _first(run: RunView) -> list[str]:
+    return run.of_interest[:1] if run.measured else []
+
+
+def _advice(run: RunView, name: str) -> list[Finding]:
+    return run.summary.experiments[name].advice
+
+
+def no_actions(run: RunView) -> str:
+    if any(_advice(run, name) for name in _first(run)) or not run.shown:
+        return ""
+    if not run.measured:
+        return "Run on real hardware: without times nobody can say what is worth changing."
+    return f"No known change would save 1 % of the time or more. {_costliest(run, _first(run)[0])}".rstrip()
+
+
+def _costliest(run: RunView, name: str) -> str:
+    """Where to look where nothing better is known: the line that takes most of the time."""
+    lines = [node for _, node in run.cost_tree(name).walk() if node.kind == "line"]
+    if not lines:
+        return ""
+    most = max(lines, key=lambda node: node.share)
+    where = " ".join(part for part in (most.module, file_line(most.file, most.line)) if part)
+    return f"The costliest line is {where}, with {numbers.share(most.share)} of the time, most of it {most.category}."
+
+
+def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
+    """A finding with the line of its costliest operator that has one."""
+    instances = run.summary.experiments[name].breakdown.instances
+    costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
+    place = next((source(entry) for entry in costliest if source(entry)), "")
+    return Advice(finding.title, numbers.gain(finding.gain), finding.evidence, finding.next_step, place)
+
+
+def shifts(run: RunView) -> list[str]:
+    """What dominated before and what does now; and what is predicted, if anything is."""
+    if not run.measured:
+        return [
+            f"{run.label(name)}: {experiment.coverage.headline}."
+            for name, experiment in run.summary.experiments.items()
+            if experiment.coverage is not None
+        ]
+    metrics = run.summary.metrics
+    others = metrics.comparisons[1:] if metrics is not None else []
+    found = [comparison.shift.sentence for comparison in run.summary.comparisons[:1]]
+    for compared in others:
+        before, after = run.sides(compared.before, compared.after)
+        value, note = factor(compared)
+        found.append(f"{after} against {before}: {value} ({note}).")
+    return found + [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]

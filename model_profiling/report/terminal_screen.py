@@ -1,0 +1,63 @@
+"""The first screen of a run in the terminal: three figures, what to do next, what shifted; and the model as a tree."""
+
+from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.run_view import RunView
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Advice, Figure
+from model_profiling.report.content import first_screen as content
+from model_profiling.report.content.modules import short
+from model_profiling.report.terminal import Style, wrapped
+from model_profiling.report.terminal_table import table
+
+# A line of a model may be long; its beginning tells it.
+_MOST_LETTERS = 72
+
+
+def first_screen(run: RunView, style: Style) -> list[str]:
+    """Three figures, what to do next, and what shifted."""
+    lines = [f"  {style.paint(33, wrapped(alert))}" for alert in content.alerts(run)]
+    comparisons = run.metrics.comparisons
+    lines += _figures(content.figures(run), comparisons[0] if comparisons else None, style)
+    meaning = content.legend(run)
+    lines += [f"  {style.dim(wrapped(meaning))}", ""] if meaning else [""]
+    lines += _actions(content.actions(run), content.no_actions(run), style)
+    return lines + [line for sentence in content.shifts(run) for line in (f"  {wrapped(sentence)}", "")]
+
+
+def _figures(figures: list[Figure], comparison: Comparison | None, style: Style) -> list[str]:
+    """Each figure on a line: what it is, the number, and what to know of it; the last one is the verdict."""
+    label, value = (max((len(getattr(f, part)) for f in figures), default=0) for part in ("label", "value"))
+    lines = []
+    for figure in figures:
+        shown = style.bold(f"{figure.value:>{value}}")
+        if comparison is not None and figure is figures[-1]:
+            shown = style.verdict(comparison, f"{figure.value:>{value}}")
+        lines.append(f"  {figure.label:<{label}}  {shown}  {style.dim(wrapped(figure.note, label + value + 6))}")
+    return lines
+
+
+def _actions(actions: list[Advice], otherwise: str, style: Style) -> list[str]:
+    """What to do next, each with its line of PyTorch and what it would gain."""
+    if not actions:
+        return [f"  {wrapped(otherwise)}", ""] if otherwise else []
+    lines = [f"  {style.bold('what to do next')}"]
+    for number, action in enumerate(actions, 1):
+        lines.append(f"  {number}. {wrapped(f'{action.title} (predicted gain {action.gain})', 5)}")
+        at = f"{action.place}: " if action.place else ""
+        lines.append(f"     {style.dim(wrapped(at + action.next_step, 5))}")
+    return [*lines, ""]
+
+
+def modules(run: RunView) -> list[str]:
+    """The costliest parts of the model of the experiment that a reader wants faster, as a short tree."""
+    lines: list[str] = []
+    for name in run.of_interest[:1]:
+        rows = [("cost by module and line", "time", "share")]
+        for depth, part, node in short(run.cost_tree(name)):
+            rows.append((_cut("  " * depth + part), numbers.ms(node.ms), f"{node.share:.1%}"))
+        lines += [*table(rows, words=1), ""] if len(rows) > 1 else []
+    return lines
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
