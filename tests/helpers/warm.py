@@ -88,6 +88,14 @@ def warm_up(home: Path, binaries: Path) -> None:
         shim.chmod(0o755)
 
 
+def shim(home: Path, path: Path) -> Path:
+    """Write a `python` for programs that are started by its path: forked from the process, else as this one."""
+    _connected(home).close()
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_CLIENT}" "{_address(home)}" "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 def _kept_as_cold(program: Path) -> Path:
     return program.rename(program.with_name(f"{program.name}-cold"))
 

@@ -1,0 +1,138 @@
+"""An assistant with tools only goes from a file with a model to a fix."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("executorch.exir")
+
+from tests.conftest import needs_emulator
+from tests.helpers.mcp_client import Assistant, drive
+
+NET = """import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, width, 3, padding=1)
+        self.head = torch.nn.Linear(width, 4)
+
+    def forward(self, image):
+        x = torch.relu(self.stem(image))
+        pooled = x.mean((2, 3))
+        return self.head(pooled)
+"""
+SLOW_LINE = "net.py:12"
+SHAPE = ["1,3,96,96"]
+
+
+def test_from_a_file_to_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+
+    async def conversation(assistant: Assistant) -> None:
+        call = assistant.call
+        assert (await call("doctor"))["ready"]
+        assert "net.py:Net" in {model["name"] for model in (await call("models"))["models"]}
+
+        checked = await call("check", model="net.py:Net", dtype="fp32", input_shapes=SHAPE)
+        (portable,) = checked["not_delegated"]
+        assert "mean" in portable["op"] and portable["lines"] == [SLOW_LINE] and portable["reason"]
+
+        profiled = await call("profile", model="net.py:Net", dtype="fp32", input_shapes=SHAPE, runs=20)
+        assert any("lower to the backend" in line for line in assistant.said)
+        assert any("run: " in line for line in assistant.said)
+        before, run = profiled["export"]["pte"], profiled["run"]
+        assert (tmp_path / before).is_file() and run["timing"] == "measured"
+        assert f"{run['run_dir']}/report.md" in profiled["files"]
+        for comparison in run["comparisons"]:
+            assert comparison["high"] is None or comparison["low"] <= comparison["ratio"] <= comparison["high"]
+
+        # The advice: which line, why, and what to do about it.
+        analysis = await assistant.call_twice("analyze", run_dir=run["run_dir"])
+        assert (tmp_path / analysis["summary_file"]).is_file()
+        first = next(iter(analysis["experiments"].values()))
+        assert sum(category["ms"] for category in first["categories"]) == pytest.approx(first["execute_ms"], rel=1e-3)
+        assert SLOW_LINE in {f"{Path(line['file']).name}:{line['line']}" for line in first["lines"]}
+        (advice,) = [entry for entry in first["advice"] if entry["rewrite"]]
+        assert any(SLOW_LINE in line for line in advice["evidence"])
+        assert list(profiled["export"]["applicable_rewrites"]) == [advice["rewrite"]]
+
+        # The fix, beside what it is compared with; and whether it was one, with an interval or the reason why not.
+        settings = {"model": "net.py:Net", "dtype": "fp32", "input_shapes": SHAPE, "rewrites": [advice["rewrite"]]}
+        fixed = await assistant.call_twice("export", **settings, outdir="out_net/fixed")
+        assert fixed["rewrites"] == [advice["rewrite"]] and not fixed["applicable_rewrites"]
+        assert fixed["delegation"]["portable_nodes"] < profiled["export"]["delegation"]["portable_nodes"]
+        (verdict,) = (await call("compare", before=before, after=fixed["pte"], budget_s=2))["comparisons"]
+        unreliable = verdict["contended"] or verdict["high"] is None
+        assert unreliable or verdict["verdict"] == "no difference seen" or verdict["low"] > 1
+
+        assert (await call("validate", run_dir=run["run_dir"]))["valid"]
+        labels = [entry["label"] for entry in (await call("runs", run_dir=run["run_dir"]))["runs"]]
+        assert len(labels) == 1
+
+    drive(tmp_path, conversation)
+
+
+def test_a_run_takes_a_config_a_label_inputs_and_threads(tmp_path: Path, toy: Callable[[str], Path]) -> None:
+    shutil.copytree(toy("fp16").parent, tmp_path / "artifacts")
+    model = f"artifacts/{toy('fp16').name}"
+    inputs = [str(path.relative_to(tmp_path)) for path in (tmp_path / "artifacts").glob("*_fp16_inputs/*.npy")]
+    one = {"name": "one", "num_runs": 4, "traced_runs": 2}
+    config = {"model": model, "output_root": "out/config", "experiments": [one]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    async def conversation(assistant: Assistant) -> None:
+        call, refused = assistant.call, assistant.refused
+        place = {"model": model, "output_root": "out/run", "runs": 8, "launches": 2}
+        run = await call("run", **place, inputs=inputs, label="first", threads=2)
+        assert run["run_dir"] == "out/run" and run["timing"] == "measured"
+        latency = next(iter(run["experiments"].values()))["latency"]
+        assert latency["runs"] == 8 and latency["launches"] == 2
+        await call("run", **place, label="second")
+        found = {entry["label"]: entry["threads"] for entry in (await call("runs", run_dir="out/run"))["runs"]}
+        assert found == {"first": [2], "second": [1]}
+        gate = {"before": "out/run@first", "after": "out/run", "fail_if_slower": 900, "any_baseline": True}
+        compared = await call("compare", **gate)
+        assert compared["gate"] == "passed" and compared["comparisons"]
+
+        assert set((await call("run", config="config.json", label="by-config"))["experiments"]) == {"one"}
+        assert (await call("runs", run_dir="out/config"))["runs"][0]["label"] == "by-config"
+        assert "only with a .pte" in await refused("run", config="config.json", runs=3)
+        assert "one of the two" in await refused("run", config="config.json", model=model)
+        assert "nothing to run" in await refused("run")
+        assert "for Android devices" in await refused("run", model=model, device="0123")
+
+    drive(tmp_path, conversation)
+
+
+def test_kernels_and_what_they_forecast(tmp_path: Path, toy: Callable[[str], Path], measured_run: Path) -> None:
+    needs_emulator()
+    shutil.copy(toy("fp16"), tmp_path)
+    shutil.copytree(measured_run, tmp_path / "run")
+
+    async def conversation(assistant: Assistant) -> None:
+        emulated = await assistant.call("kernels", model=toy("fp16").name, output_root="emulated")
+        assert emulated["experiments"]["emulator_sme2"]["on_sme2"] > 0
+        found = await assistant.call("forecast", run_dir="run", emulated_dir="emulated", speedups=[4])
+        assert {entry["label"] for entry in found["forecasts"]} == {"prediction"}
+
+    drive(tmp_path, conversation)
+
+
+def test_tune_answers_with_what_export_takes(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+
+    async def conversation(assistant: Assistant) -> None:
+        model = {"model": "net.py:Net", "input_shapes": SHAPE}
+        tuned = await assistant.call("tune", **model, dtype="fp16", runs=8, launches=2)
+        taken = set(assistant.tools["export"].input_schema["properties"])
+        for entry in tuned["tried"]:
+            wanted = {name: entry[name] for name in ("dtype", "memory_format", "rewrites", "delegation")}
+            assert set(wanted) <= taken and wanted["dtype"] == "fp16"
+        assert ["keepdim"] in [entry["rewrites"] for entry in tuned["tried"]]
+
+    drive(tmp_path, conversation)
