@@ -47,7 +47,7 @@ demo: $(VENV)/.setup
 
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL) --warm
 	$(BIN)/python -m pytest -m measures
 
 # Tests that neither export nor measure: what to run before every commit.

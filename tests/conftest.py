@@ -29,8 +29,10 @@ LONGEST_FIRST = (
     *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
     *("test_in_process", "test_report", "test_wheel", "test_pipeline"),
 )
+# Commands that import torch.
+EXPORTING = ("check", "export", "profile", "tune")
 # Tests that do not judge a verdict need no long measurement.
-QUICK = {"SME2_KIT_BUDGET_S": "3"}
+QUICK = {"SME2_KIT_BUDGET_S": "1"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,6 +62,18 @@ def needs_emulator() -> None:
     needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")
     target = TARGETS["linux-aarch64"]
     needs(host_target() == target or shutil.which(target.cross_compiler[0]) is not None, target.cross_compiler[0])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--warm", action="store_true", help="fork workers from a process that has torch loaded")
+
+
+@pytest.hookimpl(trylast=True)  # after the plugin that makes the session's directory
+def pytest_configure(config: pytest.Config) -> None:
+    workers = getattr(config.option, "tx", None)
+    if config.option.warm and workers and warm.available() and "PYTEST_XDIST_WORKER" not in os.environ:
+        home = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        config.option.tx = [f"popen//python={warm.python(home)}"] * len(workers)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -161,7 +175,7 @@ def kit(
     """Run `sme2-kit` as a user does, in a process of its own."""
     words = [str(argument) for argument in arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
-    if warm.available():
+    if warm.available() and (words[0] in EXPORTING or warm.serves(shared_home())):
         return warm.run(shared_home(), ["-m", "model_profiling", *words], cwd, environment)
     command = [sys.executable, "-m", "model_profiling", *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False)

@@ -7,7 +7,6 @@ What a model reads while it is built (data files, environment variables) is not 
 """
 
 import ast
-import functools
 import hashlib
 import importlib.metadata
 import os
@@ -123,8 +122,7 @@ def _source(name: str) -> Path:
     return _KIT / name.removeprefix(_KIT_PREFIX) if name.startswith(_KIT_PREFIX) else Path(name)
 
 
-@functools.cache
-def _exporting_code() -> frozenset[Path]:
+def _exporting_code() -> set[Path]:
     """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
     found: set[Path] = set()
     todo = {_KIT / "export" / "exporter.py"}
@@ -137,7 +135,7 @@ def _exporting_code() -> frozenset[Path]:
             steps = [_KIT.joinpath(*parts[:count], "__init__.py") for count in range(len(parts) + 1)]
             module = _KIT.joinpath(*parts).with_suffix(".py") if parts else _KIT / "__init__.py"
             todo |= {step for step in (*steps, module) if step.is_file()} - found
-    return frozenset(found)
+    return found
 
 
 def _imports(path: Path) -> set[str]:

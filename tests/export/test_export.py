@@ -24,6 +24,8 @@ from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
 from model_profiling.files import locked, read_json
 from model_profiling.models.model_base import EagerModelBase
+from tests.conftest import shared_home
+from tests.helpers import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ("fp32", "fp16", "int8")
@@ -284,7 +286,7 @@ def test_on_a_terminal_the_stage_is_one_live_line_without_torchs_noise(tmp_path:
     primary, secondary = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=secondary, stderr=secondary, cwd=ROOT, env=environment
+        [warm.python(shared_home()), "-c", code], stdout=secondary, stderr=secondary, cwd=ROOT, env=environment
     )
     os.close(secondary)
     shown = b""

@@ -24,7 +24,8 @@ from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
 from model_profiling.models.scaffold import scaffold
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import QUICK, ROOT, kit
+from tests.conftest import QUICK, ROOT, kit, shared_home
+from tests.helpers import warm
 
 STRANGER = """
 import torch
@@ -244,7 +245,7 @@ def test_a_scaffold_exports_runs_and_passes_its_own_test(tmp_path: Path) -> None
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), **QUICK}
 
     def own_kit(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", *arguments]
+        command = [str(warm.python(shared_home())), "-m", *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
 
     made = own_kit("model_profiling", "new-model", "my_model")

@@ -91,7 +91,7 @@ def drive(workspace: Path, conversation: Callable[[Assistant], Awaitable[None]],
     """Start the server in the workspace and hold a conversation with it; `cold`: its commands are started as users'."""
     python = sys.executable
     if not cold and warm.available():
-        python = str(warm.shim(shared_home(), workspace.parent / f"{workspace.name}-python"))
+        python = str(warm.python(shared_home()))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
     server = StdioServerParameters(
         command=sys.executable, args=["-c", _SERVE.format(python=python)], cwd=workspace, env=environment

@@ -8,7 +8,9 @@ streams. Nothing of the kit itself is loaded in it, so that the child takes the 
 import atexit
 import contextlib
 import fcntl
+import functools
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -50,6 +52,11 @@ def available() -> bool:
     return sys.platform == "linux" and importlib.util.find_spec("executorch") is not None
 
 
+def serves(home: Path) -> bool:
+    """Whether the process is there already: to start it takes longer than a command that does not export."""
+    return _address(home).exists()
+
+
 def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     """Run `python arguments…` in a child of the process that serves `home`, which is started if need be."""
     paths = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -73,31 +80,39 @@ def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str])
         return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
-def warm_up(home: Path, binaries: Path) -> None:
-    """Let `python` and `sme2-kit` in `binaries`, of a virtual environment of its own, be forked from the process."""
+def python(home: Path) -> Path:
+    """A `python` with this one's packages whose programs are forked from the process."""
+    if not available():
+        return Path(sys.executable)
+    programs = home / "warm"
+    shim = programs / "python"
+    with (home / "warm-python.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shim.exists():
+            _connected(home).close()
+            programs.mkdir()
+            _write_shim(home, shim, Path(sys.executable), shim)
+    return shim
+
+
+def warm_up(home: Path, programs: Path) -> None:
+    """Let `python` and `sme2-kit` of a virtual environment, in its directory `programs`, be forked from the process."""
+    if not available():
+        return
     _connected(home).close()
-    cold = _kept_as_cold(binaries / "python")
-    kit = _kept_as_cold(binaries / "sme2-kit")
-    for name, words in (("python", ""), ("python3", ""), ("sme2-kit", f'"{kit}" ')):
-        shim = binaries / name
-        shim.unlink(missing_ok=True)
-        # Under `cold`'s name, Python finds this environment's packages, which the client then passes on.
-        shim.write_text(
-            f'#!/bin/sh\nexec "{cold}" "{_CLIENT}" "{_address(home)}" "{binaries / "python"}" {words}"$@"\n'
-        )
-        shim.chmod(0o755)
+    # Under this name too, Python finds the environment's packages, which the client then passes on.
+    cold = programs / "python-cold"
+    cold.symlink_to(os.path.realpath(programs / "python"))
+    kit = (programs / "sme2-kit").rename(programs / "sme2-kit-cold")
+    for name, script in (("python", None), ("python3", None), ("sme2-kit", kit)):
+        (programs / name).unlink(missing_ok=True)
+        _write_shim(home, programs / name, cold, programs / "python", script)
 
 
-def shim(home: Path, path: Path) -> Path:
-    """Write a `python` for programs that are started by its path: forked from the process, else as this one."""
-    _connected(home).close()
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_CLIENT}" "{_address(home)}" "{sys.executable}" "$@"\n')
-    path.chmod(0o755)
-    return path
-
-
-def _kept_as_cold(program: Path) -> Path:
-    return program.rename(program.with_name(f"{program.name}-cold"))
+def _write_shim(home: Path, shim: Path, cold: Path, executable: Path, script: Path | None = None) -> None:
+    program = f'"{script}" ' if script else ""
+    shim.write_text(f'#!/bin/sh\nexec "{cold}" "{_CLIENT}" "{_address(home)}" "{executable}" {program}"$@"\n')
+    shim.chmod(0o755)
 
 
 def _address(home: Path) -> Path:
@@ -182,11 +197,16 @@ def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
 
 def _export_once() -> None:
     """Have everything imported that an export takes, and leave nothing of the kit behind."""
+    from torch._export import utils as torch_export
     from tqdm import tqdm
 
     from model_profiling.export.exporter import ExportRequest, export
 
     tqdm.monitor_interval = 0
+    # The same list of operators each time, which PyTorch makes five times in an export: half of a small one's time.
+    torch_export._collect_all_valid_cia_ops_for_namespace = functools.cache(
+        torch_export._collect_all_valid_cia_ops_for_namespace
+    )
     with tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "net.py"
         model.write_text(_MODEL)

@@ -26,8 +26,7 @@ def fresh_workspace(home: Path) -> Path:
     for entry in Path(sys.prefix).iterdir():
         if not entry.name.startswith(".setup"):
             (venv / entry.name).symlink_to(entry)
-    if warm.available():
-        warm.warm_up(shared_home(), _own_programs(venv))
+    warm.warm_up(shared_home(), _own_programs(venv))
     # Newer than pyproject.toml: make finds nothing to install.
     (venv / ".setup").touch()
     (venv / ".setup-dev").touch()

@@ -17,7 +17,8 @@ import yaml
 
 from model_profiling import __version__, installation
 from model_profiling.platforms.local import local_name
-from tests.conftest import ROOT, needs
+from tests.conftest import ROOT, needs, shared_home
+from tests.helpers import warm
 
 EXTRAS = ("run", "export", "mcp", "vision", "transformers", "models")
 
@@ -54,7 +55,8 @@ class Installed:
             "import sys; sys.modules.update(dict.fromkeys(('torch', 'torchao', 'executorch')));"
             "from model_profiling.cli.main import main; sys.exit(main(sys.argv[1:]))"
         )
-        return self.run(self.python, "-c", code, *shlex.split(line), cwd=cwd)
+        cold = self.python.with_name("python-cold")
+        return self.run(cold if cold.exists() else self.python, "-c", code, *shlex.split(line), cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +75,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     # A path in a .pth file is searched, but the .pth files in it are not read: the clone's own install stays outside.
     (site,) = (home / "env" / "lib").glob("python3*/site-packages")
     (site / "others.pth").write_text("".join(f"{sysconfig.get_path(name)}\n" for name in ("purelib", "platlib")))
+    warm.warm_up(shared_home(), home / "env" / "bin")
     return kit
 
 

@@ -18,6 +18,7 @@ from model_profiling import etdump, etrecord, pte
 from model_profiling.etrecord import EtrecordError, InstructionSource, SourceNode
 from model_profiling.etrecord.source import frame, module, operator
 from model_profiling.pte import PteError, xnnpack_graph
+from tests.conftest import kit
 
 Toy = Callable[[str], Path]
 
@@ -48,13 +49,35 @@ def forge(path: Path, compression: int = zipfile.ZIP_STORED, **members: object) 
     return path
 
 
-@pytest.fixture(scope="session")
-def lstm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ExecuTorch's LSTM: 13 delegates with 28 portable operators between them."""
-    pytest.importorskip("executorch.exir")
-    from model_profiling.export.exporter import ExportRequest, export
+ISLANDS = """
+import torch
+from torch import nn
 
-    return Path(export(ExportRequest("lstm", tmp_path_factory.mktemp("lstm"), "fp32")).paths.pte)
+
+class Islands(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+            x = torch.sin(x).cumsum(1)
+        return x
+"""
+# Each layer is delegated, and two portable operators follow it.
+DELEGATES, PORTABLE = 4, 8
+
+
+@pytest.fixture(scope="session")
+def islands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Delegates with portable operators between them."""
+    home = tmp_path_factory.mktemp("islands")
+    (home / "net.py").write_text(ISLANDS)
+    done = kit("export", f"{home / 'net.py'}:Islands", "--input-shape", "1,8", "--outdir", home)
+    assert done.returncode == 0, done.stderr
+    (model,) = home.glob("*.pte")
+    return model
 
 
 def record(path: Path) -> Path:
@@ -68,12 +91,12 @@ def dump(runner: Path, model: Path, where: Path) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Inspector warns per operator
-@pytest.mark.parametrize("which", ["fp32", "int8", "lstm"])
+@pytest.mark.parametrize("which", ["fp32", "int8", "islands"])
 def test_every_event_is_attributed_as_inspector_attributes_it(
     runner: Path, toy: Toy, tmp_path: Path, which: str, request: pytest.FixtureRequest
 ) -> None:
     devtools = pytest.importorskip("executorch.devtools")
-    model = request.getfixturevalue("lstm") if which == "lstm" else toy(which)
+    model = request.getfixturevalue("islands") if which == "islands" else toy(which)
     trace = dump(runner, model, tmp_path)
     ours = etrecord.read(record(model))
     inspector = devtools.Inspector(etdump_path=str(trace), etrecord=str(record(model)))
@@ -88,7 +111,7 @@ def test_every_event_is_attributed_as_inspector_attributes_it(
             place = f'File "{mine.file}", line {mine.line}, in forward\n    {mine.code}'
             assert place in text if text else not mine.file
         portable += source.delegate is None
-    assert portable >= (28 if which == "lstm" else 1)
+    assert portable >= (PORTABLE if which == "islands" else 1)
 
 
 def _innermost(hierarchy: dict[str, tuple[str, str]] | None) -> tuple[str, str]:
@@ -96,13 +119,13 @@ def _innermost(hierarchy: dict[str, tuple[str, str]] | None) -> tuple[str, str]:
     return (own[-1][0], own[-1][1].split(".")[-1]) if own else ("", "")
 
 
-def test_an_etdumps_instruction_is_the_etrecords_and_the_ptes(runner: Path, lstm: Path, tmp_path: Path) -> None:
-    traced = etdump.read(dump(runner, lstm, tmp_path)).events
-    (method,) = pte.read(lstm).methods
-    sources = etrecord.read(record(lstm)).sources["forward"]
+def test_an_etdumps_instruction_is_the_etrecords_and_the_ptes(runner: Path, islands: Path, tmp_path: Path) -> None:
+    traced = etdump.read(dump(runner, islands, tmp_path)).events
+    (method,) = pte.read(islands).methods
+    sources = etrecord.read(record(islands)).sources["forward"]
     seen = {int(index) for chain, index in zip(traced.chain, traced.instruction, strict=True) if chain >= 0}
     assert seen == set(sources) == {step.index for step in method.instructions}
-    assert len(method.delegates) == 13
+    assert len(method.delegates) == DELEGATES
     for step in method.instructions:
         assert sources[step.index].delegate == (step.name if step.kind == "DelegateCall" else None)
 
@@ -132,9 +155,9 @@ def test_delegated_operators_lead_to_their_lines_and_their_work(toy: Toy) -> Non
     assert {step.op for step in inserted} == {"StaticTranspose"}
 
 
-def test_program_and_graph_read_as_executorch_reads_them(toy: Toy, lstm: Path) -> None:
+def test_program_and_graph_read_as_executorch_reads_them(toy: Toy, islands: Path) -> None:
     serialize = pytest.importorskip("executorch.exir._serialize._program")
-    for path in (toy("int8"), lstm):
+    for path in (toy("int8"), islands):
         (plan,) = serialize.deserialize_pte_binary(path.read_bytes()).program.execution_plan
         (method,) = pte.read(path).methods
         theirs = [type(step.instr_args).__name__ for step in plan.chains[0].instructions]
@@ -147,8 +170,8 @@ def test_program_and_graph_read_as_executorch_reads_them(toy: Toy, lstm: Path) -
         assert {step.name for step in calls} == operators
 
 
-def test_a_record_of_another_export_is_said_to_be_one(toy: Toy, lstm: Path) -> None:
-    models = {"fp32": toy("fp32"), "fp16": toy("fp16"), "int8": toy("int8"), "lstm": lstm}
+def test_a_record_of_another_export_is_said_to_be_one(toy: Toy, islands: Path) -> None:
+    models = {"fp32": toy("fp32"), "fp16": toy("fp16"), "int8": toy("int8"), "islands": islands}
     records = {name: etrecord.read(record(path)) for name, path in models.items()}
     said = {(mine, other): etrecord.matches(records[mine], path) for mine in records for other, path in models.items()}
     assert [said[name, name] for name in models] == [None] * 4

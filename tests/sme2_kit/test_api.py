@@ -29,7 +29,8 @@ from model_profiling.run_directory import Manifest
 from sme2_kit import InputError, KitError, Run, SetupError
 from sme2_kit.records import Records
 from sme2_kit.shown import comparisons_html
-from tests.conftest import QUICK, ROOT, needs, needs_emulator
+from tests.conftest import QUICK, ROOT, needs, needs_emulator, shared_home
+from tests.helpers import warm
 from tests.helpers.run_forge import forge_run
 
 KNOWN = ROOT / "tests" / "data" / "known_good_run"
@@ -416,13 +417,17 @@ def test_the_notebook_of_the_documentation_works_in_a_fresh_kernel() -> None:
     )
     import nbclient
     import nbformat
+    from jupyter_client.manager import AsyncKernelManager
 
     source = (ROOT / "docs" / "notebook.py").read_text()
     v4: Any = nbformat.v4
     make = {"markdown": v4.new_markdown_cell, "python": v4.new_code_cell}
     notebook = v4.new_notebook(cells=[make[kind](text) for kind, text in site_hooks().notebook_cells(source)])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_BUDGET_S": "1"}
-    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3")
+    kernel = AsyncKernelManager(kernel_name="python3")
+    assert kernel.kernel_spec is not None
+    kernel.kernel_spec.argv[0] = str(warm.python(shared_home()))
+    client = nbclient.NotebookClient(notebook, km=kernel, timeout=120)
     with client.setup_kernel(env=environment):
         for place, cell in enumerate(notebook.cells):
             if cell.cell_type == "code":
