@@ -97,8 +97,8 @@ async def run_kit(arguments: list[str], workspace: Path, steps: Steps, accept: t
         with anyio.CancelScope(shield=True):
             await _end(process)
     output = "".join(printed)
-    # A command that failed before it had anything to print has no result, whatever its exit code means elsewhere.
-    if code not in accept or (code != 0 and not output.strip()):
+    # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
+    if code not in accept or (code != 0 and not _is_result(output)):
         raise _error(code, said)
     return Ended(code, output)
 
@@ -135,6 +135,14 @@ async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str],
         for line in lines:
             into.append(line)
             await steps.say(line)
+
+
+def _is_result(output: str) -> bool:
+    try:
+        found = msgspec.json.decode(output)
+    except msgspec.DecodeError:
+        return False
+    return not (isinstance(found, dict) and "error" in found)
 
 
 def _error(code: int, said: list[str]) -> KitError:

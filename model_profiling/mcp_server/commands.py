@@ -1,5 +1,6 @@
 """How tools run commands of the kit: words from arguments, and one place that knows the workspace."""
 
+import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -51,4 +52,15 @@ def repeated(name: str, values: Iterable[object] | None) -> list[str]:
 
 
 def settings_words(settings: Mapping[str, object] | None) -> list[str]:
-    return repeated("set", (f"{key}={value}" for key, value in (settings or {}).items()))
+    return repeated("set", (f"{key}={_spelled(value)}" for key, value in (settings or {}).items()))
+
+
+def _spelled(value: object) -> str:
+    """A value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something else."""
+    if not isinstance(value, str):
+        return repr(value)
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return repr(value) if value in ("true", "false") else value
+    return repr(value)

@@ -232,7 +232,7 @@ class Making:
         model: str,
         dtype: str,
         input_shapes: list[str] | None,
-        settings: dict[str, int | float | str] | None,
+        settings: dict[str, p.Setting] | None,
         checkpoint: str | None,
         seed: int,
     ) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
+Setting = bool | int | float | str | list[int | float | str]
 Rewrite = Literal["gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"]
 
 Model = Annotated[
@@ -21,11 +22,14 @@ ModelDtype = Annotated[
 ]
 InputShapes = Annotated[
     list[str] | None,
-    Field(description='Shape of each input, in order, for a class without example inputs: ["1,3,224,224"].'),
+    Field(
+        description="Each input in order, for a class without example inputs: a shape, with a data type and a range of "
+        'values if need be: ["1,3,224,224"], ["int64:1,128:0..30522", "bool:1,128"]. Values are random.'
+    ),
 ]
 Settings = Annotated[
-    dict[str, int | float | str] | None,
-    Field(description='Settings of the model, as arguments of its class: {"resolution": 512}.'),
+    dict[str, Setting] | None,
+    Field(description='Settings of the model, as arguments of its class: {"resolution": 512, "bias": false}.'),
 ]
 Checkpoint = Annotated[
     str | None,

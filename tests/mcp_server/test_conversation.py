@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,54 +28,96 @@ class Net(torch.nn.Module):
         return self.head(pooled)
 """
 SLOW_LINE = "net.py:12"
-SHAPE = ["1,3,96,96"]
+MODEL: dict[str, Any] = {"model": "net.py:Net", "input_shapes": ["1,3,96,96"]}
 
 
-def test_from_a_file_to_a_fix(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NET)
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A workspace with a model in a file, after the first call; and what that answered."""
+    workspace = tmp_path_factory.mktemp("assistant") / "workspace"
+    workspace.mkdir()
+    (workspace / "net.py").write_text(NET)
+    answer: dict[str, Any] = {}
+
+    async def conversation(assistant: Assistant) -> None:
+        assert (await assistant.call("doctor"))["ready"]
+        assert "net.py:Net" in {model["name"] for model in (await assistant.call("models"))["models"]}
+        answer.update(await assistant.call("profile", **MODEL, dtype="fp32", runs=20))
+        assert any("lower to the backend" in line for line in assistant.said)
+        assert any("run: " in line for line in assistant.said)
+
+    drive(workspace, conversation)
+    return workspace, answer
+
+
+def test_a_profile_says_what_was_measured_and_where_its_files_are(profiled: tuple[Path, dict[str, Any]]) -> None:
+    workspace, answer = profiled
+    run, analysis = answer["run"], answer["analysis"]
+    assert (workspace / answer["export"]["pte"]).is_file() and run["timing"] == "measured"
+    assert f"{run['run_dir']}/report.md" in answer["files"] and all((workspace / f).is_file() for f in answer["files"])
+    assert run["experiments"].keys() == analysis["experiments"].keys()
+    for comparison in run["comparisons"]:
+        assert comparison["high"] is None or comparison["low"] <= comparison["ratio"] <= comparison["high"]
+
+
+def test_from_a_profile_to_a_fix(profiled: tuple[Path, dict[str, Any]]) -> None:
+    workspace, answer = profiled
+    made, run_dir = answer["export"], answer["run"]["run_dir"]
 
     async def conversation(assistant: Assistant) -> None:
         call = assistant.call
-        assert (await call("doctor"))["ready"]
-        assert "net.py:Net" in {model["name"] for model in (await call("models"))["models"]}
-
-        checked = await call("check", model="net.py:Net", dtype="fp32", input_shapes=SHAPE)
+        checked = await call("check", **MODEL, dtype="fp32")
         (portable,) = checked["not_delegated"]
         assert "mean" in portable["op"] and portable["lines"] == [SLOW_LINE] and portable["reason"]
 
-        profiled = await call("profile", model="net.py:Net", dtype="fp32", input_shapes=SHAPE, runs=20)
-        assert any("lower to the backend" in line for line in assistant.said)
-        assert any("run: " in line for line in assistant.said)
-        before, run = profiled["export"]["pte"], profiled["run"]
-        assert (tmp_path / before).is_file() and run["timing"] == "measured"
-        assert f"{run['run_dir']}/report.md" in profiled["files"]
-        for comparison in run["comparisons"]:
-            assert comparison["high"] is None or comparison["low"] <= comparison["ratio"] <= comparison["high"]
-
         # The advice: which line, why, and what to do about it.
-        analysis = await assistant.call_twice("analyze", run_dir=run["run_dir"])
-        assert (tmp_path / analysis["summary_file"]).is_file()
+        analysis = await assistant.call_twice("analyze", run_dir=run_dir)
+        assert (workspace / analysis["summary_file"]).is_file()
         first = next(iter(analysis["experiments"].values()))
         assert sum(category["ms"] for category in first["categories"]) == pytest.approx(first["execute_ms"], rel=1e-3)
-        assert SLOW_LINE in {f"{Path(line['file']).name}:{line['line']}" for line in first["lines"]}
+        assert SLOW_LINE in {f"{line['file']}:{line['line']}" for line in first["lines"]}
         (advice,) = [entry for entry in first["advice"] if entry["rewrite"]]
         assert any(SLOW_LINE in line for line in advice["evidence"])
-        assert list(profiled["export"]["applicable_rewrites"]) == [advice["rewrite"]]
+        assert list(made["applicable_rewrites"]) == [advice["rewrite"]]
 
         # The fix, beside what it is compared with; and whether it was one, with an interval or the reason why not.
-        settings = {"model": "net.py:Net", "dtype": "fp32", "input_shapes": SHAPE, "rewrites": [advice["rewrite"]]}
-        fixed = await assistant.call_twice("export", **settings, outdir="out_net/fixed")
+        place = {"outdir": "out_net/fixed", "rewrites": [advice["rewrite"]]}
+        fixed = await assistant.call_twice("export", **MODEL, dtype="fp32", **place)
         assert fixed["rewrites"] == [advice["rewrite"]] and not fixed["applicable_rewrites"]
-        assert fixed["delegation"]["portable_nodes"] < profiled["export"]["delegation"]["portable_nodes"]
-        (verdict,) = (await call("compare", before=before, after=fixed["pte"], budget_s=2))["comparisons"]
+        assert fixed["delegation"]["portable_nodes"] < made["delegation"]["portable_nodes"]
+        (verdict,) = (await call("compare", before=made["pte"], after=fixed["pte"], budget_s=1))["comparisons"]
         unreliable = verdict["contended"] or verdict["high"] is None
         assert unreliable or verdict["verdict"] == "no difference seen" or verdict["low"] > 1
 
-        assert (await call("validate", run_dir=run["run_dir"]))["valid"]
-        labels = [entry["label"] for entry in (await call("runs", run_dir=run["run_dir"]))["runs"]]
-        assert len(labels) == 1
+        assert (await call("validate", run_dir=run_dir))["valid"]
 
-    drive(tmp_path, conversation)
+    drive(workspace, conversation)
+
+
+def test_kernels_and_what_they_forecast(profiled: tuple[Path, dict[str, Any]]) -> None:
+    needs_emulator()
+    workspace, answer = profiled
+
+    async def conversation(assistant: Assistant) -> None:
+        emulated = await assistant.call("kernels", model=answer["export"]["pte"])
+        assert emulated["experiments"]["emulator_sme2"]["on_sme2"] > 0
+        sides = {"run_dir": answer["run"]["run_dir"], "emulated_dir": emulated["run_dir"]}
+        found = await assistant.call("forecast", **sides, speedups=[4])
+        assert {entry["label"] for entry in found["forecasts"]} == {"prediction"}
+
+    drive(workspace, conversation)
+
+
+def test_tune_answers_with_what_export_takes(profiled: tuple[Path, dict[str, Any]]) -> None:
+    async def conversation(assistant: Assistant) -> None:
+        tuned = await assistant.call("tune", **MODEL, dtype="fp16", runs=4, launches=2)
+        taken = set(assistant.tools["export"].input_schema["properties"])
+        for entry in tuned["tried"]:
+            wanted = {name: entry[name] for name in ("dtype", "memory_format", "rewrites", "delegation")}
+            assert set(wanted) <= taken and wanted["dtype"] == "fp16"
+        assert ["keepdim"] in [entry["rewrites"] for entry in tuned["tried"]]
+
+    drive(profiled[0], conversation)
 
 
 def test_a_run_takes_a_config_a_label_inputs_and_threads(tmp_path: Path, toy: Callable[[str], Path]) -> None:
@@ -105,34 +148,5 @@ def test_a_run_takes_a_config_a_label_inputs_and_threads(tmp_path: Path, toy: Ca
         assert "one of the two" in await refused("run", config="config.json", model=model)
         assert "nothing to run" in await refused("run")
         assert "for Android devices" in await refused("run", model=model, device="0123")
-
-    drive(tmp_path, conversation)
-
-
-def test_kernels_and_what_they_forecast(tmp_path: Path, toy: Callable[[str], Path], measured_run: Path) -> None:
-    needs_emulator()
-    shutil.copy(toy("fp16"), tmp_path)
-    shutil.copytree(measured_run, tmp_path / "run")
-
-    async def conversation(assistant: Assistant) -> None:
-        emulated = await assistant.call("kernels", model=toy("fp16").name, output_root="emulated")
-        assert emulated["experiments"]["emulator_sme2"]["on_sme2"] > 0
-        found = await assistant.call("forecast", run_dir="run", emulated_dir="emulated", speedups=[4])
-        assert {entry["label"] for entry in found["forecasts"]} == {"prediction"}
-
-    drive(tmp_path, conversation)
-
-
-def test_tune_answers_with_what_export_takes(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(NET)
-
-    async def conversation(assistant: Assistant) -> None:
-        model = {"model": "net.py:Net", "input_shapes": SHAPE}
-        tuned = await assistant.call("tune", **model, dtype="fp16", runs=8, launches=2)
-        taken = set(assistant.tools["export"].input_schema["properties"])
-        for entry in tuned["tried"]:
-            wanted = {name: entry[name] for name in ("dtype", "memory_format", "rewrites", "delegation")}
-            assert set(wanted) <= taken and wanted["dtype"] == "fp16"
-        assert ["keepdim"] in [entry["rewrites"] for entry in tuned["tried"]]
 
     drive(tmp_path, conversation)
