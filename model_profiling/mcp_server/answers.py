@@ -16,6 +16,7 @@ from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
 from model_profiling.platforms.doctor import Check
 from model_profiling.run_directory import Timing
+from model_profiling.skills.checks import Finding
 from model_profiling.tune.tuning import Tried
 
 
@@ -243,6 +244,14 @@ class Validity(msgspec.Struct, frozen=True):
     valid: bool
     problems: list[str]
     notes: list[str]
+
+
+class PlaybookState(msgspec.Struct, frozen=True):
+    """Whether a playbook left what it promises, and each thing that was looked at."""
+
+    skill: str
+    ok: bool
+    findings: list[Finding]
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -148,6 +148,28 @@ class Reading:
         )
         return ended.read(answers.Validity)
 
+    async def validate_skill(
+        self,
+        context: Context,
+        name: Annotated[str, Field(description="Name of the playbook, for example 03_export_model.", min_length=1)],
+        model: Annotated[
+            str | None, Field(description="The model it worked on (default: toy_cnn, or the playbook's own).")
+        ] = None,
+        dtype: p.ModelDtype = "fp16",
+        out: Annotated[str | None, Field(description="Directory of the model (default: out_<model>).")] = None,
+        run_dir: Annotated[
+            str | None, Field(description="Its run directory (default: runs/<this machine's platform> in `out`).")
+        ] = None,
+    ) -> answers.PlaybookState:
+        """Check that the results of a playbook are there and valid: the last step of each."""
+        places = flags(
+            out=None if out is None else self._workspace.inside(out),
+            run_dir=None if run_dir is None else self._workspace.run(run_dir),
+        )
+        words = ["validate-skill", "--json", *flags(model=model, dtype=dtype), *places, "--", name]
+        ended = await self._commands.kit(steps_of(context), *words, accept=(0, 1))
+        return ended.read(answers.PlaybookState)
+
     async def report(
         self,
         context: Context,

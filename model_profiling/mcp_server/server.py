@@ -37,7 +37,7 @@ def _hints(read_only: bool, destructive: bool, idempotent: bool, open_world: boo
 
 
 _READS = _hints(read_only=True, destructive=False, idempotent=True)
-# Runs the model's code, or writes again what derives from measurements; replaces nothing of anybody's.
+# Runs the model's code, builds the runner, or writes again what derives from measurements; nothing else is replaced.
 _ADDS = _hints(read_only=False, destructive=False, idempotent=True)
 # Replaces files of an earlier call. The same call again changes nothing.
 _REPLACES = _hints(read_only=False, destructive=True, idempotent=True)
@@ -54,7 +54,7 @@ def build_server(root: Path) -> MCPServer[Any]:
     reads = (reading.doctor, reading.models, reading.runs, reading.what_if, reading.forecast, reading.validate)
     tools = [
         *(tool_of(method, _READS) for method in (*reads, reading.compare)),
-        *(tool_of(method, _ADDS) for method in (making.check, reading.analyze)),
+        *(tool_of(method, _ADDS) for method in (making.check, reading.analyze, reading.validate_skill)),
         *(tool_of(method, _REPLACES) for method in (making.export, making.profile, making.kernels, reading.report)),
         tool_of(making.tune, _MEASURES),
         tool_of(making.run, _MEASURES_ANYWHERE),

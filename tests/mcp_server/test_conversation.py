@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from tests.conftest import needs_emulator
+from tests.conftest import ROOT, needs_emulator
 from tests.helpers.mcp_client import Assistant, drive
 
 NET = """import torch
@@ -28,6 +28,7 @@ class Net(torch.nn.Module):
         return self.head(pooled)
 """
 SLOW_LINE = "net.py:12"
+TEMPLATES = ROOT / "model_profiling" / "configs" / "templates"
 MODEL: dict[str, Any] = {"model": "net.py:Net", "input_shapes": ["1,3,96,96"]}
 
 
@@ -104,6 +105,14 @@ def test_kernels_and_what_they_forecast(profiled: tuple[Path, dict[str, Any]]) -
         sides = {"run_dir": answer["run"]["run_dir"], "emulated_dir": emulated["run_dir"]}
         found = await assistant.call("forecast", **sides, speedups=[4])
         assert {entry["label"] for entry in found["forecasts"]} == {"prediction"}
+        # The same as a config: the template for traces, on the emulator.
+        template = json.loads((TEMPLATES / "trace_template.json").read_text())
+        (workspace / "trace.json").write_text(
+            json.dumps({**template, "model": answer["export"]["pte"], "output_root": "traced"})
+        )
+        traced = await assistant.call("run", config="trace.json", platform="emulator")
+        assert traced["timing"] == "emulated" and set(traced["experiments"]) == {"trace_sme2_on", "trace_sme2_off"}
+        assert (workspace / "traced" / "kernels.json").is_file()
 
     drive(workspace, conversation)
 

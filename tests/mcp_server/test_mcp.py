@@ -44,6 +44,10 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         assert "its own baseline" in await refused("compare", before="run", after="run", fail_if_slower=5)
         assert "no run directory" in await refused("analyze", run_dir="nowhere")
         assert (await call("validate", run_dir="run"))["valid"]
+        assert (await call("validate_skill", name="05_analyze_results", run_dir="run"))["ok"]
+        missing = await call("validate_skill", name="03", model="nothing", out=".")
+        assert missing["skill"] == "03_export_model" and not missing["ok"]
+        assert "no skill" in await refused("validate_skill", name="--help")
         (run / "metrics.json").unlink()
         broken = await call("validate", run_dir="run", files=["run/report.md"])
         assert not broken["valid"] and any("metrics.json" in problem for problem in broken["problems"])

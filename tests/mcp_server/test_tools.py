@@ -17,7 +17,7 @@ from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 
 # What a person does at a terminal and an assistant has other ways for.
-NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "skills", "validate-skill"}
+NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "skills"}
 READ_ONLY = {"compare", "doctor", "forecast", "models", "runs", "validate", "what_if"}
 
 
