@@ -26,7 +26,7 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 _PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
 # Not `-m`: that would look for the package in the workspace first.
 _START = f"import sys; sys.path[0] = {_PACKAGE_HOME!r}; from model_profiling.cli.main import main; sys.exit(main())"
-_COUNTED = re.compile(r"\((\d+)/(\d+)\)\s*$")
+_COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
 # How long a command that is cancelled may take to end its runners and to put a device's settings back.
 _GRACE_S = 10
 

@@ -143,7 +143,7 @@ def test_progress_rises_over_all_commands_of_a_call() -> None:
 
     async def talk() -> None:
         steps = Steps(tell)
-        lines = ["export: load", "run: a (10/60)", "", "run: a (40/60)", "run: a (60/60)", "note", "run: b (5/8)"]
+        lines = ["export: load", "run: a (10/60)", "", "run: a (40/60)", "run: a (60/60)", "note", "run: b (5/8 runs)"]
         for line in [*lines, "run: b (2/8)", "run: b (8/8)", "report"]:
             await steps.say(line)
 
