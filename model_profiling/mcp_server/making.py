@@ -1,5 +1,6 @@
 """The tools that make something: exports, runs, profiles, tuned variants."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -60,7 +61,8 @@ class Making:
         an `outdir` of its own and compare the two .pte."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(memory_format=memory_format, delegation=delegation, backend=backend)
-        return await self._export(steps_of(context), model, words + repeated("rewrite", rewrites), outdir)
+        place = outdir or f"{self._home(model, settings)}/artifacts"
+        return await self._export(steps_of(context), [*words, *repeated("rewrite", rewrites)], place)
 
     async def run(
         self,
@@ -155,7 +157,8 @@ class Making:
             pte = model
         else:
             words = self._model_words(model, dtype or "fp16", input_shapes, settings, checkpoint, 0)
-            made = await self._export(steps, model, words + repeated("rewrite", rewrites), None)
+            home = f"{self._home(model, settings)}/artifacts"
+            made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, local_name())
         run, summary = await self._run(steps, [*what, *flags(runs=runs, budget=budget_s, threads=threads)], place)
@@ -199,12 +202,12 @@ class Making:
         outputs match."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
-        place = self._workspace.inside(outdir or f"out_{self._name(model)}/tune")
+        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
 
-    async def _export(self, steps: Steps, model: str, words: list[str], outdir: str | None) -> answers.Exported:
-        place = self._workspace.inside(outdir or f"out_{self._name(model)}/artifacts")
+    async def _export(self, steps: Steps, words: list[str], outdir: str) -> answers.Exported:
+        place = self._workspace.inside(outdir)
         ended = await self._commands.kit(steps, "export", "--json", *words, "--outdir", str(place))
         return results.exported(self._workspace, ended.read(results.PrintedExport))
 
@@ -241,8 +244,11 @@ class Making:
         words = flags(model=self._workspace.model(model), dtype=dtype, checkpoint=weights, seed=seed)
         return words + repeated("input-shape", input_shapes) + settings_words(settings)
 
-    def _name(self, model: str) -> str:
-        """What a model's directory is called; an error if there is no such model."""
-        from model_profiling.models.lookup import model_name
+    def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
+        """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
+        from sme2_kit.exporting import load_options, named
 
-        return model_name(self._workspace.model(model))
+        target = self._workspace.model(model)
+        # The server may have been started elsewhere.
+        known = str(self._workspace.root / target) if ":" in target else target
+        return f"out_{named(known, load_options((), settings))}"

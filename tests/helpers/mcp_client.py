@@ -17,7 +17,11 @@ from mcp import Client, StdioServerParameters, stdio_client
 from tests.conftest import QUICK, ROOT, shared_home
 from tests.helpers import warm
 
-_SERVE = "import sys; sys.executable = {python!r}; from model_profiling.cli.main import main; sys.exit(main(['mcp']))"
+_SERVE = """import sys
+sys.executable = {python!r}
+from model_profiling.cli.main import main
+sys.exit(main(['mcp', '--workspace', {workspace!r}]))
+"""
 _LONGEST_S = 600
 
 
@@ -93,9 +97,9 @@ def drive(workspace: Path, conversation: Callable[[Assistant], Awaitable[None]],
     if not cold and warm.available():
         python = str(warm.python(shared_home()))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
-    server = StdioServerParameters(
-        command=sys.executable, args=["-c", _SERVE.format(python=python)], cwd=workspace, env=environment
-    )
+    # Started elsewhere: nothing may depend on where the server itself was started.
+    program = _SERVE.format(python=python, workspace=str(workspace))
+    server = StdioServerParameters(command=sys.executable, args=["-c", program], cwd=ROOT, env=environment)
 
     async def talk() -> None:
         with anyio.fail_after(_LONGEST_S):

@@ -13,6 +13,8 @@ import pytest
 from model_profiling.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Steps
+from model_profiling.mcp_server.commands import Commands, settings_words
+from model_profiling.mcp_server.making import Making
 from tests.conftest import ROOT, kit
 from tests.helpers.mcp_client import Assistant, drive
 
@@ -105,6 +107,16 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
             workspace.model(text)
 
 
+def test_a_model_has_the_directory_that_the_command_line_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
+    making = Making(Commands(Workspace(tmp_path)))
+    assert making._home("net.py:Net", None) == "out_net"
+    assert making._home("net.py:Net", {"width": 8, "depth": 2}) == "out_net_depth2_width8"
+    assert making._home("toy_cnn", {}) == "out_toy_cnn"
+    for value, words in ((True, "True"), ("relu", "relu"), ("12", "'12'"), ("true", "'true'"), ([1, 2], "[1, 2]")):
+        assert settings_words({"key": value}) == [f"--set=key={words}"]
+
+
 def test_a_workspace_that_is_none_is_an_error(tmp_path: Path) -> None:
     done = kit("mcp", "--workspace", tmp_path / "nowhere")
     assert done.returncode == 2 and "not a directory" in done.stderr
@@ -194,6 +206,6 @@ def processes(place: Path) -> list[str]:
             where = (entry / "cwd").readlink()
         except OSError:
             continue
-        if "['mcp']" not in command and (str(place) in command or where == place):
+        if "'mcp'" not in command and (str(place) in command or where == place):
             found.append(command)
     return found
