@@ -27,7 +27,7 @@ LONGEST_FIRST = (
         "test_export",
     ),
     *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
-    *("test_in_process", "test_report", "test_wheel", "test_pipeline"),
+    *("test_in_process", "test_conversation", "test_report", "test_wheel", "test_pipeline"),
 )
 # Commands that import torch.
 EXPORTING = ("check", "export", "profile", "tune")

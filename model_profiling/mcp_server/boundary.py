@@ -1,7 +1,10 @@
 """Keeps an assistant's paths inside the workspace the server was started in, whatever they are made of."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+from model_profiling import files
 from model_profiling.errors import InputError
 from model_profiling.runs import resolve
 
@@ -31,11 +34,46 @@ class Workspace:
         real = (self.root / path).resolve()
         return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
 
+    def place(self, text: str) -> str:
+        """`path:line` of a model's source with the path as `relative` names it."""
+        path, colon, line = text.rpartition(":")
+        return f"{self.relative(path)}{colon}{line}" if path else text
+
     def model(self, text: str) -> str:
-        """A model to export: a registered name as it is, or `file.py:Class` with the file inside."""
+        """A model to export: a registered name as it is, or `file.py:Class` with the file inside.
+
+        Relative to the workspace, where commands are run: so it is written into records and reports.
+        """
         file, colon, name = text.rpartition(":")
         if not colon:
             if "/" in text or text.endswith(".py"):
                 raise InputError(f"{text} names no class", "Write path/to/file.py:ClassName.")
             return text
-        return f"{self.inside(file)}:{name}"
+        return f"{self.relative(self.inside(file))}:{name}"
+
+    def config(self, text: str) -> tuple[Path, Path | None]:
+        """A config whose own paths are inside, too, and its output_root; None if it has none, which `run` will say."""
+        path = self.inside(text)
+        try:
+            # The same reader as the pipeline's: another might see other values where a key stands twice.
+            raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
+        except (ValueError, RecursionError):
+            return path, None  # `run` says what is wrong with it
+        for value in _paths(raw):
+            self.inside(value)
+        root = raw.get("output_root") if isinstance(raw, dict) else None
+        return path, self.inside(root) if isinstance(root, str) else None
+
+
+def _paths(raw: Any) -> list[str]:
+    """Every path that a config names."""
+    if not isinstance(raw, dict):
+        return []
+    experiments = [entry for entry in _listed(raw.get("experiments")) if isinstance(entry, dict)]
+    values = [raw.get("model"), raw.get("output_root"), *_listed(raw.get("inputs"))]
+    values += [entry.get("runner_path") for entry in experiments]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

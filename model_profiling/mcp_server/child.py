@@ -1,7 +1,7 @@
 """Runs one `sme2-kit` command in a process of its own: its progress as it comes, its JSON at the end.
 
 A process of its own, because what torch and runners print must not get into the protocol, and because a call that is
-cancelled has to end at once.
+cancelled has to end, with all that it started.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import anyio
 import anyio.abc
@@ -21,11 +21,14 @@ from anyio.streams.text import TextReceiveStream
 
 from model_profiling.errors import KitError, RunError
 
+T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 _PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
 # Not `-m`: that would look for the package in the workspace first.
 _START = f"import sys; sys.path[0] = {_PACKAGE_HOME!r}; from model_profiling.cli.main import main; sys.exit(main())"
-_COUNTED = re.compile(r"\((\d+)/(\d+) runs\)\s*$")
+_COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
+# How long a command that is cancelled may take to end its runners and to put a device's settings back.
+_GRACE_S = 10
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -34,11 +37,45 @@ class Ended(msgspec.Struct, frozen=True):
     code: int
     stdout: str
 
-    def data(self) -> Any:
-        return msgspec.json.decode(self.stdout)
+    def read(self, type_: type[T]) -> T:
+        try:
+            return msgspec.json.decode(self.stdout, type=type_)
+        except msgspec.DecodeError as error:
+            raise RunError(f"the command's output cannot be read: {error}", "Report this with the call.") from None
 
 
-async def run_kit(arguments: list[str], workspace: Path, progress: Progress, accept: tuple[int, ...] = (0,)) -> Ended:
+class Steps:
+    """Numbers for progress that only rise, as the protocol wants, over all commands of one call.
+
+    A line that says `(done/total)` counts on from where the lines before it ended, and its total with it.
+    """
+
+    def __init__(self, tell: Progress) -> None:
+        self._tell = tell
+        self._last = 0.0
+        self._start = 0.0
+        self._total = 0.0
+
+    async def say(self, line: str) -> None:
+        if not line.strip():
+            return
+        counted = _COUNTED.search(line)
+        if counted is None:
+            self._total = 0.0
+            await self._report(self._last + 1, None, line)
+            return
+        done, total = float(counted[1]), float(counted[2])
+        if total != self._total or self._start + done < self._last:
+            self._start, self._total = self._last, total
+        await self._report(self._start + done, self._start + total, line)
+
+    async def _report(self, value: float, total: float | None, line: str) -> None:
+        if value > self._last:
+            self._last = value
+            await self._tell(value, total, line.strip())
+
+
+async def run_kit(arguments: list[str], workspace: Path, steps: Steps, accept: tuple[int, ...] = (0,)) -> Ended:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
     command = [sys.executable, "-c", _START, *arguments]
     process = await anyio.open_process(
@@ -54,46 +91,67 @@ async def run_kit(arguments: list[str], workspace: Path, progress: Progress, acc
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect, process.stdout, printed)
-            tasks.start_soon(_follow, process.stderr, said, progress)
+            tasks.start_soon(_follow, process.stderr, said, steps)
         code = await process.wait()
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
         with anyio.CancelScope(shield=True):
-            await process.aclose()
+            await _end(process)
     output = "".join(printed)
-    # A command that failed before it had a result printed an error, whatever its exit code means elsewhere.
-    if code not in accept or (code != 0 and (not output.strip() or output.lstrip("{ \n").startswith('"error"'))):
+    # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
+    if code not in accept or (code != 0 and not _is_result(output)):
         raise _error(code, said)
     return Ended(code, output)
 
 
+async def _end(process: anyio.abc.Process) -> None:
+    """Ask a command that still runs to end, as Ctrl-C does: it ends its runners, which have groups of their own."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        with anyio.move_on_after(_GRACE_S):
+            async with anyio.create_task_group() as tasks:
+                # A full pipe would keep it from ending.
+                tasks.start_soon(_collect, process.stdout, [])
+                tasks.start_soon(_collect, process.stderr, [])
+            await process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.aclose()
+
+
 async def _collect(stream: "anyio.abc.ByteReceiveStream | None", into: list[str]) -> None:
     assert stream is not None
-    async for text in TextReceiveStream(stream, errors="replace"):
-        into.append(text)
+    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        async for text in TextReceiveStream(stream, errors="replace"):
+            into.append(text)
 
 
-async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], progress: Progress) -> None:
+async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], steps: Steps) -> None:
     """Turn the lines a command says into progress."""
     assert stream is not None
-    rest, steps = "", 0
+    rest = ""
     async for text in TextReceiveStream(stream, errors="replace"):
         *lines, rest = (rest + text).split("\n")
         for line in lines:
             into.append(line)
-            counted = _COUNTED.search(line)
-            steps += 1
-            if counted:
-                await progress(float(counted[1]), float(counted[2]), line)
-            elif line.strip():
-                await progress(float(steps), None, line)
+            await steps.say(line)
+
+
+def _is_result(output: str) -> bool:
+    try:
+        found = msgspec.json.decode(output)
+    except msgspec.DecodeError:
+        return False
+    return not (isinstance(found, dict) and "error" in found)
 
 
 def _error(code: int, said: list[str]) -> KitError:
-    """The two lines the command ended with, as an error."""
-    message = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "")
-    hint = next((line.strip().removeprefix("fix: ") for line in said if line.startswith("  fix: ")), "")
-    error = RunError(message or f"the command ended with exit code {code}", hint)
+    """The error that the command ended with, each of its two parts over as many lines as it has."""
+    text = "\n".join(said).strip()
+    _, found, error_text = f"\n{text}".rpartition("\nerror: ")
+    message, _, hint = error_text.partition("\n  fix: ")
+    if not found:
+        message, hint = f"the command ended with exit code {code}", text.rpartition("\n")[2]
+    error = RunError(message.strip(), hint.strip())
     error.exit_code = code
     return error

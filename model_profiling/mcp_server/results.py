@@ -1,78 +1,179 @@
-"""The part of each result that an assistant acts on; the rest stays in files it can ask for."""
+"""From what a command prints to what a tool answers: the part an assistant acts on, with paths of the workspace."""
 
-from typing import Any
+from collections.abc import Iterable
 
+import msgspec
+
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.comparison import PairComparison
+from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.finding import Finding
+from model_profiling.analysis.forecast import Forecast
+from model_profiling.artifacts import Delegation, ExportRecord
+from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
+from model_profiling.report.kernel_view import Kernels
+from model_profiling.tune.tuning import TuneResult
 
-_TOP_OPERATORS = 10
-Data = dict[str, Any]
-
-
-def export(workspace: Workspace, data: Data) -> Data:
-    record = data["record"]
-    return {
-        "pte": workspace.relative(data["paths"]["pte"]),
-        "etrecord": workspace.relative(data["paths"]["etrecord"]),
-        "dtype": record["dtype"],
-        "weights": record["weights"],
-        "delegation": record["delegation"],
-        "warnings": record.get("warnings", []),
-        "seconds": round(sum(record["stage_seconds"].values()), 1),
-    }
+_MOST_PLACES = 5
 
 
-def measured(summary: Data) -> Data:
-    """Latency of each experiment, comparisons with intervals, agreement of outputs."""
-    metrics = summary["metrics"]
-    return {
-        "model": summary["model"],
-        "platform": summary["platform"],
-        "timing": summary["timing"],
-        "experiments": metrics["experiments"],
-        "comparisons": metrics["comparisons"],
-        "agreements": metrics["agreements"],
-        "notes": summary["notes"],
-    }
+class PrintedExport(msgspec.Struct, frozen=True):
+    """What `export --json` prints."""
+
+    paths: dict[str, str]
+    record: ExportRecord
 
 
-def analysis(summary: Data) -> Data:
-    """Categories, the operators that take most, advice, and how the bottleneck moved."""
-    return {
-        "model": summary["model"],
-        "platform": summary["platform"],
-        "timing": summary["timing"],
-        "experiments": {
-            name: {
-                "execute_ms": experiment["breakdown"]["execute_ms"],
-                "categories": experiment["breakdown"]["categories"],
-                "top_operators": experiment["breakdown"]["operators"][:_TOP_OPERATORS],
-                "advice": experiment["advice"],
-                "notes": experiment["notes"],
-            }
-            for name, experiment in summary["experiments"].items()
-        },
-        "shifts": [
-            {"before": entry["before"], "after": entry["after"], **entry["shift"]} for entry in summary["comparisons"]
+class PrintedNode(msgspec.Struct, frozen=True):
+    op: str
+    delegate: int | None
+    source: str
+
+
+class PrintedCheck(msgspec.Struct, frozen=True):
+    """What `check --json` prints."""
+
+    delegation: Delegation
+    nodes: list[PrintedNode]
+
+
+def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
+    record = printed.record
+    return answers.Exported(
+        pte=workspace.relative(printed.paths["pte"]),
+        etrecord=workspace.relative(printed.paths["etrecord"]),
+        model=record.model,
+        dtype=record.dtype,
+        rewrites=record.request.rewrites if record.request else [],
+        memory_format=record.memory_format,
+        weights=record.weights,
+        delegation=record.delegation,
+        # A rewrite that finds nothing is recorded with no line.
+        applicable_rewrites=None
+        if record.rewrites is None
+        else {name: [workspace.place(line) for line in lines] for name, lines in record.rewrites.items() if lines},
+        warnings=record.warnings,
+        seconds=round(sum(record.stage_seconds.values()), 1),
+    )
+
+
+def checked(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck) -> answers.Checked:
+    delegation = printed.delegation
+    left = [
+        answers.LeftPortable(
+            entry.op,
+            entry.count,
+            entry.reason,
+            _distinct(workspace.place(node.source) for node in printed.nodes if _outside(node, entry.op)),
+        )
+        for entry in delegation.not_delegated
+    ]
+    counts = (delegation.delegated_nodes, delegation.portable_nodes, delegation.delegate_calls)
+    return answers.Checked(model, dtype, *counts, left)
+
+
+def _outside(node: PrintedNode, op: str) -> bool:
+    return node.delegate is None and node.op == op
+
+
+def _distinct(places: Iterable[str]) -> list[str]:
+    return [place for place in dict.fromkeys(places) if place][:_MOST_PLACES]
+
+
+def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
+    metrics = summary.metrics
+    return answers.Measured(
+        run_dir=run_dir,
+        model=summary.model,
+        platform=summary.platform,
+        timing=summary.timing,
+        experiments=metrics.experiments if metrics else {},
+        comparisons=metrics.comparisons if metrics else [],
+        agreements=metrics.agreements if metrics else [],
+        notes=summary.notes,
+    )
+
+
+def analysed(workspace: Workspace, summary: AnalysisSummary, most: int, summary_file: str = "") -> answers.Analysed:
+    return answers.Analysed(
+        model=summary.model,
+        platform=summary.platform,
+        timing=summary.timing,
+        experiments={name: _experiment(workspace, entry, most) for name, entry in summary.experiments.items()},
+        shifts=[
+            answers.NamedShift(
+                **msgspec.structs.asdict(entry.shift), before_experiment=entry.before, after_experiment=entry.after
+            )
+            for entry in summary.comparisons
         ],
-        "comparisons": (summary["metrics"] or {}).get("comparisons", []),
-        "notes": summary["notes"],
-    }
+        comparisons=summary.metrics.comparisons if summary.metrics else [],
+        notes=summary.notes,
+        summary_file=summary_file,
+    )
 
 
-def comparison(entry: Data) -> Data:
-    profile = entry["profile"]
-    return {**entry["latency"], "categories": profile["categories"], "shift": profile["shift"]["sentence"]}
+def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> answers.AnalysedExperiment:
+    breakdown, lines = entry.breakdown, _lines(workspace, entry.breakdown)
+    return answers.AnalysedExperiment(
+        execute_ms=breakdown.execute_ms,
+        categories=breakdown.categories,
+        operators=breakdown.operators[:most],
+        operators_left_out=max(0, len(breakdown.operators) - most),
+        lines=lines[:most],
+        lines_left_out=max(0, len(lines) - most),
+        advice=[_advice(finding) for finding in entry.advice],
+        notes=entry.notes,
+    )
 
 
-def forecast(entry: Data) -> Data:
-    return {**entry, "left": entry["left"][:_TOP_OPERATORS]}
+def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
+    """The model's lines, costliest first; operators whose line is not known are in none."""
+    rows: dict[tuple[str, int], list[int]] = {}
+    for row, entry in enumerate(breakdown.instances):
+        if entry.source is not None and entry.source.file:
+            rows.setdefault((entry.source.file, entry.source.line), []).append(row)
+    found = []
+    for (file, line), members in rows.items():
+        entries = [breakdown.instances[row] for row in members]
+        source = entries[0].source
+        assert source is not None
+        ms = sum(entry.ms for entry in entries)
+        share = ms / breakdown.execute_ms if breakdown.execute_ms else 0.0
+        operators = list(dict.fromkeys(entry.operator for entry in entries))
+        found.append(answers.HotLine(workspace.relative(file), line, source.code, source.module, ms, share, operators))
+    return sorted(found, key=lambda line: -line.ms)
 
 
-def kernels(data: Data) -> Data:
-    coverage = {name: experiment["coverage"] for name, experiment in data["experiments"].items()}
-    return {
-        "model": data["model"],
-        "timing": "emulated",
-        "unknown": next((entry["unknown"] for entry in coverage.values() if entry["unknown"]), ""),
-        "experiments": coverage,
-    }
+def _advice(finding: Finding) -> answers.Advice:
+    return answers.Advice(
+        rule=finding.rule,
+        title=finding.title,
+        evidence=finding.evidence,
+        ms=finding.ms,
+        share=finding.share,
+        saved_ms=finding.saved_ms,
+        gain=finding.gain,
+        next_step=finding.next_step,
+        rewrite=finding.rewrite,
+    )
+
+
+def compared(entry: PairComparison) -> answers.Compared:
+    profile = entry.profile
+    latency = msgspec.structs.asdict(entry.latency)
+    return answers.Compared(**latency, categories=profile.categories, shift=profile.shift.sentence)
+
+
+def forecast(entry: Forecast, most: int) -> Forecast:
+    return msgspec.structs.replace(entry, left=entry.left[:most])
+
+
+def kernels(run_dir: str, data: Kernels) -> answers.KernelUse:
+    coverage = {name: experiment.coverage for name, experiment in data.experiments.items()}
+    unknown = next((entry.unknown for entry in coverage.values() if entry.unknown), "")
+    return answers.KernelUse(run_dir, data.model, "emulated", unknown, coverage)
+
+
+def tuned(result: TuneResult) -> answers.Tuned:
+    return answers.Tuned(result.model, result.platform, result.baseline, result.winner, result.tried)

@@ -4,6 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,7 +33,10 @@ Exporting = Callable[[ExportRequest], ExportResult]
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not."""
+    """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
+
+    `dtype` to `delegation` are what the export was asked for; empty in records of older kits.
+    """
 
     name: str
     reason: str
@@ -41,6 +45,10 @@ class Tried(msgspec.Struct, frozen=True):
     comparison: Comparison | None = None
     agreement: Agreement | None = None
     failure: str = ""
+    dtype: str = ""
+    memory_format: str = ""
+    rewrites: list[str] = []
+    delegation: str = ""
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
@@ -203,11 +211,12 @@ class Tuner:
             float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
             None if same else compare((base.name, taken.turns[base.name]), (variant.name, turns), paired=True),
             agreement,
+            **_asked(variant),
         )
 
     def _failed(self, variants: list[Variant]) -> list[Tried]:
         return [
-            Tried(v.name, v.reason, self._command(v), failure=self._failures[v.name])
+            Tried(v.name, v.reason, self._command(v), failure=self._failures[v.name], **_asked(v))
             for v in variants
             if v.name in self._failures
         ]
@@ -223,6 +232,15 @@ def round_key(programs: dict[str, Program], runner: str, threads: int, counts: C
     for name, program in sorted(programs.items()):
         digest.update(f"{name} {program_sha256(program.pte)}".encode())
     return digest.hexdigest()
+
+
+def _asked(variant: Variant) -> dict[str, Any]:
+    return {
+        "dtype": variant.dtype,
+        "memory_format": variant.memory_format,
+        "rewrites": list(variant.rewrites),
+        "delegation": variant.delegation,
+    }
 
 
 def _program(made: ExportResult) -> Program:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("executorch.exir")
@@ -20,6 +21,7 @@ from model_profiling.mcp_server import results as mcp_results
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
+from model_profiling.report.kernel_view import Kernels
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace, read_trace
 from sme2_kit import Run
@@ -211,7 +213,7 @@ def test_where_trace_and_dump_do_not_match_the_answer_is_unknown(
     seen = data["experiments"]["emulator_sme2"]["coverage"]["unassigned"]
     assert any("sme2_mopa" in call["kernel"] and call["calls"] > 0 for call in seen)
     assert "sme2_mopa" in kit("analyze", directory.path).stdout
-    assert mcp_results.kernels(data)["unknown"]
+    assert mcp_results.kernels("run", msgspec.json.decode(stdout, type=Kernels)).unknown
     summary = read_json(directory.analysis_path, AnalysisSummary, "analysis")
     headline = summary.experiments["emulator_sme2"].coverage
     assert headline is not None and "calls of SME2 matrix kernels were traced" in headline.headline

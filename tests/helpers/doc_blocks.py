@@ -13,6 +13,7 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "android_test_device")),
     *(ROOT / "docs" / f"{name}.md" for name in ("api", "contracts")),
     ROOT / "model_profiling" / "pipeline_commands.md",
+    ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",
     *sorted((ROOT / "agent_skill_ml_profiling").glob("*.md")),
 ]

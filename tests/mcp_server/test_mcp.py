@@ -1,107 +1,40 @@
-"""The MCP server, driven by the official client over standard input and output, as an assistant does."""
+"""The MCP server, driven by the official client over standard input and output: what it reads, refuses and ends."""
 
-import os
+import json
 import shutil
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
 
 from model_profiling.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
-from tests.conftest import ROOT, kit, shared_home
-from tests.helpers import warm
+from model_profiling.mcp_server.child import Steps
+from model_profiling.mcp_server.commands import Commands, settings_words
+from model_profiling.mcp_server.making import Making
+from tests.conftest import ROOT, kit
+from tests.helpers.mcp_client import Assistant, drive
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-TOOLS = {"doctor", "models", "export", "run", "runs", "analyze", "compare", "kernels", "report", "what_if", "forecast"}
-
-
-def drive(workspace: Path, conversation: Callable[[Client], Awaitable[None]]) -> None:
-    """Start `sme2-kit mcp` in the workspace and hold a conversation with it."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    python = str(warm.python(shared_home()))
-    server = StdioServerParameters(
-        command=python, args=["-m", "model_profiling", "mcp"], cwd=workspace, env=environment
-    )
-
-    async def talk() -> None:
-        with anyio.fail_after(600):
-            async with Client(stdio_client(server)) as client:
-                await conversation(client)
-
-    anyio.run(talk)
-
-
-async def call(client: Client, tool: str, said: list[str] | None = None, **arguments: object) -> dict[str, Any]:
-    async def note(progress: float, total: float | None, message: str | None) -> None:
-        if said is not None:
-            said.append(message or "")
-
-    result = await client.call_tool(tool, arguments, progress_callback=note)
-    assert not result.is_error, result.content
-    assert result.structured_content is not None
-    return dict(result.structured_content)
-
-
-async def refused(client: Client, tool: str, **arguments: object) -> str:
-    result = await client.call_tool(tool, arguments)
-    assert result.is_error, result
-    return " ".join(getattr(part, "text", "") for part in result.content)
-
-
-def test_an_assistant_goes_from_doctor_to_comparison(tmp_path: Path) -> None:
-    async def conversation(client: Client) -> None:
-        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(listed) == TOOLS
-        assert all(tool.description and tool.input_schema["type"] == "object" for tool in listed.values())
-        assert set(listed["export"].input_schema["properties"]) == {"model", "dtype", "outdir", "input_shapes"}
-
-        assert (await call(client, "doctor"))["ready"]
-        assert "toy_cnn" in {model["name"] for model in (await call(client, "models"))["models"]}
-
-        stages: list[str] = []
-        export = await call(client, "export", stages, model="toy_cnn", dtype="fp16")
-        assert export["pte"] == "out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
-        assert (tmp_path / export["pte"]).is_file()
-        assert any("lower to the backend" in stage for stage in stages)
-
-        turns: list[str] = []
-        before = await call(client, "run", turns, model=export["pte"], runs=20)
-        assert any("turn" in turn for turn in turns)
-        after = await call(client, "run", model=export["pte"], runs=20, output_root="out_toy_cnn/runs/again")
-        assert before["timing"] == "measured" and before["run_dir"].startswith("out_toy_cnn/runs/")
-        for comparison in before["comparisons"]:
-            assert comparison["low"] <= comparison["ratio"] <= comparison["high"]
-
-        analysis = await call(client, "analyze", run_dir=before["run_dir"])
-        for experiment in analysis["experiments"].values():
-            parts = sum(category["ms"] for category in experiment["categories"])
-            assert parts == pytest.approx(experiment["execute_ms"], rel=1e-3)
-
-        compared = await call(client, "compare", before=before["run_dir"], after=after["run_dir"], fail_if_slower=900)
-        assert compared["gate"] == "passed"
-        assert {entry["verdict"] for entry in compared["comparisons"]} <= {"faster", "slower", "no difference seen"}
-
-    drive(tmp_path, conversation)
 
 
 def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(KNOWN_GOOD, run)
 
-    async def conversation(client: Client) -> None:
-        prediction = await call(client, "what_if", run_dir="run", speedups={"CONV": 3})
+    async def conversation(assistant: Assistant) -> None:
+        call, refused = assistant.call, assistant.refused
+        prediction = await call("what_if", run_dir="run", speedups={"CONV": 3})
         assert all(entry["label"] == "prediction" for entry in prediction["predictions"].values())
-        assert "uses SME2" in await refused(client, "forecast", run_dir="run", emulated_dir="run")
-        report = await call(client, "report", run_dir="run", html=False)
-        assert "run/report.md" in report["files"] and (run / "report.md").is_file()
-        names = list((await call(client, "analyze", run_dir="run"))["experiments"])
+        assert "uses SME2" in await refused("forecast", run_dir="run", emulated_dir="run")
+        report = await call("report", run_dir="run", html=False, title="A title")
+        assert "run/report.md" in report["files"] and "A title" in (run / "report.md").read_text()
+        names = list((await call("analyze", run_dir="run", most=2))["experiments"])
         on, off = sorted(names, key=lambda name: name.endswith("off"))
         slower = await call(
-            client,
             "compare",
             before="run",
             before_experiment=on,
@@ -110,10 +43,16 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
             fail_if_slower=5,
         )
         assert slower["gate"] == "failed"
-        assert "its own baseline" in await refused(client, "compare", before="run", after="run", fail_if_slower=5)
-        assert "no run directory" in await refused(client, "analyze", run_dir="nowhere")
-        words = await refused(client, "export", model="toy_cnm")
-        assert "toy_cnn" in words and "exit code 2" in words and "Traceback" not in words
+        assert "its own baseline" in await refused("compare", before="run", after="run", fail_if_slower=5)
+        assert "no run directory" in await refused("analyze", run_dir="nowhere")
+        assert (await call("validate", run_dir="run"))["valid"]
+        assert (await call("validate_skill", name="05_analyze_results", run_dir="run"))["ok"]
+        missing = await call("validate_skill", name="03", model="nothing", out=".")
+        assert missing["skill"] == "03_export_model" and not missing["ok"]
+        assert "no skill" in await refused("validate_skill", name="--help")
+        (run / "metrics.json").unlink()
+        broken = await call("validate", run_dir="run", files=["run/report.md"])
+        assert not broken["valid"] and any("metrics.json" in problem for problem in broken["problems"])
 
     drive(tmp_path, conversation)
 
@@ -126,20 +65,27 @@ def test_paths_stay_inside_the_workspace(tmp_path: Path) -> None:
     (workspace / "out_toy_cnn").symlink_to(outside)
     (workspace / "net.pte").write_bytes(b"")
 
-    async def conversation(client: Client) -> None:
+    async def conversation(assistant: Assistant) -> None:
+        refused = assistant.refused
         for path in (str(outside), "../outside", "link", "x/../../outside", "/etc"):
             for tool in ("analyze", "report"):
-                assert "outside the workspace" in await refused(client, tool, run_dir=path)
-            assert "outside the workspace" in await refused(client, "compare", before=path, after=path)
-            assert "outside the workspace" in await refused(client, "run", model=f"{path}/a.pte")
-            assert "outside the workspace" in await refused(client, "run", model="net.pte", output_root=path)
-            assert "outside the workspace" in await refused(client, "kernels", model="net.pte", output_root=path)
-            assert "outside the workspace" in await refused(client, "export", model=f"{path}/net.py:Net")
-            assert "outside the workspace" in await refused(client, "export", model="toy_cnn", outdir=path)
+                assert "outside the workspace" in await refused(tool, run_dir=path)
+            assert "outside the workspace" in await refused("compare", before=path, after=path)
+            assert "outside the workspace" in await refused("run", model=f"{path}/a.pte")
+            assert "outside the workspace" in await refused("run", model="net.pte", output_root=path)
+            assert "outside the workspace" in await refused("kernels", model="net.pte", output_root=path)
+            assert "outside the workspace" in await refused("export", model=f"{path}/net.py:Net")
+            assert "outside the workspace" in await refused("export", model="toy_cnn", outdir=path)
+            assert "outside the workspace" in await refused("export", model="toy_cnn", checkpoint=f"{path}/w.pt")
+            assert "outside the workspace" in await refused("tune", model="toy_cnn", outdir=path)
+            assert "outside the workspace" in await refused("profile", model=f"{path}/net.pte")
+            assert "outside the workspace" in await refused("run", model="net.pte", inputs=[f"{path}/x.npy"])
+            assert "outside the workspace" in await refused("run", config=f"{path}/config.json")
+            assert "outside the workspace" in await refused("validate", run_dir=".", files=[path])
         # Where the default would lead out, through a link that was there before.
-        assert "outside the workspace" in await refused(client, "export", model="toy_cnn")
+        assert "outside the workspace" in await refused("export", model="toy_cnn")
         experiment = "../../outside/linux_fp16arith_on"
-        words = await refused(client, "compare", before=".", after=".", before_experiment=experiment)
+        words = await refused("compare", before=".", after=".", before_experiment=experiment)
         assert "outside the workspace" in words
 
     drive(workspace, conversation)
@@ -161,6 +107,105 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
             workspace.model(text)
 
 
+def test_a_model_has_the_directory_that_the_command_line_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
+    making = Making(Commands(Workspace(tmp_path)))
+    assert making._home("net.py:Net", None) == "out_net"
+    assert making._home("net.py:Net", {"width": 8, "depth": 2}) == "out_net_depth2_width8"
+    assert making._home("toy_cnn", {}) == "out_toy_cnn"
+    for value, words in ((True, "True"), ("relu", "relu"), ("12", "'12'"), ("true", "'true'"), ([1, 2], "[1, 2]")):
+        assert settings_words({"key": value}) == [f"--set=key={words}"]
+
+
 def test_a_workspace_that_is_none_is_an_error(tmp_path: Path) -> None:
     done = kit("mcp", "--workspace", tmp_path / "nowhere")
     assert done.returncode == 2 and "not a directory" in done.stderr
+
+
+def test_paths_that_a_config_names_stay_inside_too(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    good: dict[str, Any] = {
+        "model": "net.pte",
+        "output_root": "out",
+        "inputs": ["x.npy"],
+        "experiments": [{"name": "a"}],
+    }
+    (tmp_path / "c.json").write_text(json.dumps(good))
+    assert workspace.config("c.json") == (tmp_path.resolve() / "c.json", tmp_path.resolve() / "out")
+    outside: list[dict[str, Any]] = [
+        {"model": "/etc/passwd"},
+        {"output_root": "../out"},
+        {"inputs": ["x.npy", "../x.npy"]},
+    ]
+    for change in [*outside, {"experiments": [{"name": "a"}, {"name": "b", "runner_path": "/bin/true"}]}]:
+        (tmp_path / "c.json").write_text(json.dumps({**good, **change}))
+        with pytest.raises(InputError, match="outside the workspace"):
+            workspace.config("c.json")
+    # What is no config is for `run` to refuse, in its own words.
+    for text in ("{", "[]", '{"experiments": 3, "inputs": "../x", "model": 1}', "[" * 100_000):
+        (tmp_path / "c.json").write_text(text)
+        assert workspace.config("c.json")[1] is None
+
+
+def test_progress_rises_over_all_commands_of_a_call() -> None:
+    told: list[tuple[float, float | None]] = []
+
+    async def tell(done: float, total: float | None, message: str) -> None:
+        told.append((done, total))
+
+    async def talk() -> None:
+        steps = Steps(tell)
+        lines = ["export: load", "run: a (10/60)", "", "run: a (40/60)", "run: a (60/60)", "note", "run: b (5/8 runs)"]
+        for line in [*lines, "run: b (2/8)", "run: b (8/8)", "report"]:
+            await steps.say(line)
+
+    anyio.run(talk)
+    values = [done for done, _ in told]
+    assert values == sorted(set(values)) and all(total is None or done <= total for done, total in told)
+    assert told[:4] == [(1, None), (11, 61), (41, 61), (61, 61)]
+
+
+def test_a_cancelled_call_ends_all_that_it_started_and_keeps_what_is_finished(
+    tmp_path: Path, toy: Callable[[str], Path]
+) -> None:
+    shutil.copytree(toy("fp32").parent, tmp_path / "artifacts")
+    model = f"artifacts/{toy('fp32').name}"
+
+    async def conversation(assistant: Assistant) -> None:
+        measuring = anyio.Event()
+
+        async def note(progress: float, total: float | None, message: str | None) -> None:
+            if "run: " in (message or "") and processes(tmp_path):
+                measuring.set()
+
+        async def run() -> None:
+            place = {"model": model, "output_root": "out", "runs": 200_000, "launches": 4}
+            await assistant.client.call_tool("run", place, progress_callback=note)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            with anyio.fail_after(120):
+                await measuring.wait()
+            tasks.cancel_scope.cancel()
+        until = time.monotonic() + 30
+        while processes(tmp_path) and time.monotonic() < until:
+            await anyio.sleep(0.1)
+        assert not processes(tmp_path)
+        # The server is there for the next call.
+        assert (await assistant.call("runs", run_dir="out"))["runs"] is not None
+
+    drive(tmp_path, conversation, cold=True)
+
+
+def processes(place: Path) -> list[str]:
+    """The processes that name `place` in their command line or work in it, the server itself apart."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            where = (entry / "cwd").readlink()
+        except OSError:
+            continue
+        if "'mcp'" not in command and (str(place) in command or where == place):
+            found.append(command)
+    return found

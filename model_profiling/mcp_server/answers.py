@@ -1,0 +1,260 @@
+"""What each tool answers: the part of a result that an assistant acts on, as types that become the output schema."""
+
+from typing import Literal
+
+import msgspec
+
+from model_profiling.analysis.agreement import Agreement
+from model_profiling.analysis.breakdown import CategoryTime, OperatorTime
+from model_profiling.analysis.comparison import Change, Shift
+from model_profiling.analysis.coverage import Coverage
+from model_profiling.analysis.finding import Kind
+from model_profiling.analysis.forecast import Forecast
+from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.whatif import Prediction
+from model_profiling.artifacts import Delegation
+from model_profiling.platforms.doctor import Check
+from model_profiling.run_directory import Timing
+from model_profiling.skills.checks import Finding
+from model_profiling.tune.tuning import Tried
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """`ready`: this machine can export and run. Each check has the command that fixes it."""
+
+    ready: bool
+    checks: list[Check]
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    """A model that can be exported by `name`; `missing` are the packages it lacks here."""
+
+    name: str
+    source: Literal["kit", "here", "executorch"]
+    description: str
+    missing: list[str]
+    parameters: str = ""
+    dtypes: list[str] = []
+
+
+class KnownModels(msgspec.Struct, frozen=True):
+    models: list[KnownModel]
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """Where the .pte is, what XNNPACK takes of it, and what it does not and why.
+
+    `applicable_rewrites`: for each rewrite that would change this graph, the lines of the model (`path:line`); None: no
+    one looked. `rewrites` are those that were applied.
+    """
+
+    pte: str
+    etrecord: str
+    model: str
+    dtype: str
+    rewrites: list[str]
+    memory_format: str
+    weights: str
+    delegation: Delegation
+    applicable_rewrites: dict[str, list[str]] | None
+    warnings: list[str]
+    seconds: float
+
+
+class LeftPortable(msgspec.Struct, frozen=True):
+    """An operator that stays outside XNNPACK, how often, why, and the lines of the model that call it."""
+
+    op: str
+    count: int
+    reason: str
+    lines: list[str]
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What an export would delegate."""
+
+    model: str
+    dtype: str
+    delegated_nodes: int
+    portable_nodes: int
+    delegate_calls: int
+    not_delegated: list[LeftPortable]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Latency of each experiment, comparisons with 95 % intervals, and whether outputs agree."""
+
+    run_dir: str
+    model: str
+    platform: str
+    timing: Timing
+    experiments: dict[str, ExperimentMetrics]
+    comparisons: list[Comparison]
+    agreements: list[Agreement]
+    notes: list[str]
+
+
+class HotLine(msgspec.Struct, frozen=True):
+    """A line of the model and the time of the operators that come from it."""
+
+    file: str
+    line: int
+    code: str
+    module: str
+    ms: float
+    share: float
+    operators: list[str]
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """Something worth doing. `gain` is the predicted speedup of the whole (None: over 10x).
+
+    `rewrite`, if not empty, is one that was tried on this graph: give it to `export` in `rewrites`.
+    """
+
+    rule: Kind
+    title: str
+    evidence: list[str]
+    ms: float
+    share: float
+    saved_ms: float
+    gain: float | None
+    next_step: str
+    rewrite: str
+    label: Literal["prediction"] = "prediction"
+
+
+class AnalysedExperiment(msgspec.Struct, frozen=True):
+    """Where one experiment's time goes; categories add up to `execute_ms`. `advice` is sorted, largest gain first."""
+
+    execute_ms: float
+    categories: list[CategoryTime]
+    operators: list[OperatorTime]
+    operators_left_out: int
+    lines: list[HotLine]
+    lines_left_out: int
+    advice: list[Advice]
+    notes: list[str]
+
+
+class NamedShift(Shift, frozen=True, kw_only=True):
+    """How the bottleneck moved between two experiments."""
+
+    before_experiment: str
+    after_experiment: str
+
+
+class Analysed(msgspec.Struct, frozen=True):
+    """Where the time goes in each experiment, how the bottleneck moved, and what to do next.
+
+    With `timing` "emulated", times tell nothing. `summary_file` has the whole analysis, if one was written.
+    """
+
+    model: str
+    platform: str
+    timing: Timing
+    experiments: dict[str, AnalysedExperiment]
+    shifts: list[NamedShift]
+    comparisons: list[Comparison]
+    notes: list[str]
+    summary_file: str = ""
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    """Export, run and analysis of one model. `export` is None if a .pte was given."""
+
+    export: Exported | None
+    run: Measured
+    analysis: Analysed
+    files: list[str]
+
+
+class Predictions(msgspec.Struct, frozen=True):
+    """By experiment."""
+
+    predictions: dict[str, Prediction]
+
+
+class Forecasts(msgspec.Struct, frozen=True):
+    forecasts: list[Forecast]
+
+
+class Compared(Comparison, frozen=True, kw_only=True):
+    """`after` against `before`; `ratio` above 1 means that `after` is faster, `low` and `high` bound it.
+
+    `high` None, or `contended`: the verdict cannot be relied on.
+    """
+
+    categories: list[Change]
+    shift: str
+
+
+class Comparisons(msgspec.Struct, frozen=True):
+    """`gate` is "none" if no limit was given."""
+
+    gate: Literal["none", "passed", "failed"]
+    comparisons: list[Compared]
+
+
+class KernelUse(msgspec.Struct, frozen=True):
+    """SME2 coverage of each experiment. `unknown` is the reason why operators have no kernels, if they have none."""
+
+    run_dir: str
+    model: str
+    timing: Literal["emulated"]
+    unknown: str
+    experiments: dict[str, Coverage]
+
+
+class ListedRun(msgspec.Struct, frozen=True):
+    """One run of a directory; `path` is None of an interrupted one, `median_ms` of one that is not analysed."""
+
+    directory: str
+    label: str
+    kind: str
+    created: str
+    model: str
+    dtype: str
+    threads: list[int]
+    experiments: list[str]
+    status: str
+    path: str | None
+    median_ms: dict[str, float] | None
+
+
+class ListedRuns(msgspec.Struct, frozen=True):
+    runs: list[ListedRun]
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """All variants, fastest first; `winner` is empty if none is faster with matching outputs.
+
+    To keep a variant, give its dtype, memory_format, rewrites and delegation to `export`.
+    """
+
+    model: str
+    platform: str
+    baseline: str
+    winner: str
+    tried: list[Tried]
+
+
+class Validity(msgspec.Struct, frozen=True):
+    valid: bool
+    problems: list[str]
+    notes: list[str]
+
+
+class PlaybookState(msgspec.Struct, frozen=True):
+    """Whether a playbook left what it promises, and each thing that was looked at."""
+
+    skill: str
+    ok: bool
+    findings: list[Finding]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The files written, relative to the workspace."""
+
+    files: list[str]

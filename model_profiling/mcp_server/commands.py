@@ -1,0 +1,66 @@
+"""How tools run commands of the kit: words from arguments, and one place that knows the workspace."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from mcp.server.mcpserver import Context
+
+from model_profiling.artifacts import ExportPaths
+from model_profiling.mcp_server.boundary import Workspace
+from model_profiling.mcp_server.child import Ended, Steps, run_kit
+from model_profiling.pipeline.defaults import default_output_root
+from model_profiling.pipeline.pipeline import export_record, model_dtype
+
+
+class Commands:
+    """The kit's command line in one workspace."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    async def kit(self, steps: Steps, *words: str, accept: tuple[int, ...] = (0,)) -> Ended:
+        return await run_kit(list(words), self.workspace.root, steps, accept)
+
+    def output(self, model: Path, given: str | None, platform: str) -> Path:
+        """Where a run of `model` goes: where it was asked to, or the usual place, which must be inside as well."""
+        paths = ExportPaths(model)
+        place = given or str(default_output_root(paths, platform, model_dtype(paths, export_record(paths))))
+        return self.workspace.inside(place)
+
+
+def steps_of(context: Context) -> Steps:
+    """The progress of one call."""
+
+    async def tell(done: float, total: float | None, message: str) -> None:
+        await context.report_progress(done, total, message)
+
+    return Steps(tell)
+
+
+def flags(**given: object) -> list[str]:
+    """`--name=value` of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+
+
+def switches(**given: bool) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name, on in given.items() if on]
+
+
+def repeated(name: str, values: Iterable[object] | None) -> list[str]:
+    return [f"--{name}={value}" for value in values or ()]
+
+
+def settings_words(settings: Mapping[str, object] | None) -> list[str]:
+    return repeated("set", (f"{key}={_spelled(value)}" for key, value in (settings or {}).items()))
+
+
+def _spelled(value: object) -> str:
+    """A value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something else."""
+    if not isinstance(value, str):
+        return repr(value)
+    try:
+        ast.literal_eval(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return repr(value) if value in ("true", "false") else value
+    return repr(value)

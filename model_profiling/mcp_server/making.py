@@ -1,0 +1,254 @@
+"""The tools that make something: exports, runs, profiles, tuned variants."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from mcp.server.mcpserver import Context
+from pydantic import Field
+
+from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.artifacts import ANALYSIS_SUMMARY
+from model_profiling.errors import InputError
+from model_profiling.mcp_server import answers, results
+from model_profiling.mcp_server import parameters as p
+from model_profiling.mcp_server.child import Steps
+from model_profiling.mcp_server.commands import Commands, flags, repeated, settings_words, steps_of, switches
+from model_profiling.platforms.local import local_name
+from model_profiling.report.kernel_view import Kernels
+from model_profiling.tune.tuning import TuneResult
+
+_SHOWN = 10
+
+
+class Making:
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._workspace = commands.workspace
+
+    async def check(
+        self,
+        context: Context,
+        model: p.Model,
+        dtype: p.ModelDtype = "fp16",
+        input_shapes: p.InputShapes = None,
+        settings: p.Settings = None,
+        checkpoint: p.Checkpoint = None,
+        seed: p.Seed = 0,
+    ) -> answers.Checked:
+        """Say which operators of a PyTorch model XNNPACK will take and which not, why, and on which lines of the model,
+        without a full export."""
+        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
+        return results.checked(self._workspace, model, dtype, ended.read(results.PrintedCheck))
+
+    async def export(
+        self,
+        context: Context,
+        model: p.Model,
+        dtype: p.ModelDtype = "fp16",
+        rewrites: p.Rewrites = None,
+        memory_format: p.MemoryFormat = "contiguous",
+        input_shapes: p.InputShapes = None,
+        settings: p.Settings = None,
+        checkpoint: p.Checkpoint = None,
+        seed: p.Seed = 0,
+        delegation: p.Whole = "whole",
+        backend: p.Backend = "xnnpack",
+        outdir: p.ArtifactsDir = None,
+    ) -> answers.Exported:
+        """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
+        an `outdir` of its own and compare the two .pte."""
+        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        words += flags(memory_format=memory_format, delegation=delegation, backend=backend)
+        place = outdir or f"{self._home(model, settings)}/artifacts"
+        return await self._export(steps_of(context), [*words, *repeated("rewrite", rewrites)], place)
+
+    async def run(
+        self,
+        context: Context,
+        model: Annotated[str | None, Field(description="The .pte to measure; or give `config`.")] = None,
+        config: Annotated[
+            str | None,
+            Field(
+                description="A JSON config file instead of `model`; it says which experiments to run, how often, and "
+                "where to write. Only label, experiments, force, platform and its settings can be given with it."
+            ),
+        ] = None,
+        inputs: Annotated[
+            list[str] | None,
+            Field(description="Input files, .npy or raw .bin, one per input (default: the samples of the export)."),
+        ] = None,
+        platform: Annotated[
+            Literal["linux", "mac", "emulator", "android"] | None,
+            Field(
+                description="Where to run (default: this machine). The emulator has SME2, but its times mean nothing."
+            ),
+        ] = None,
+        device: Annotated[
+            str | None, Field(description="Serial number of the Android device, if there are several.")
+        ] = None,
+        remote_device: Annotated[
+            str | None, Field(description="HOST:PORT of an Android device to connect to over the network.")
+        ] = None,
+        power_mode: Annotated[
+            Literal["boost", "app", "keep"] | None,
+            Field(description="Settings of the Android device while it is measured; they are put back afterwards."),
+        ] = None,
+        cool_down: Annotated[
+            float | None,
+            Field(description="Let the Android device cool to this many degrees Celsius before each turn."),
+        ] = None,
+        experiments: Annotated[
+            list[str] | None, Field(description="Only these experiments (default: all, which comparisons need).")
+        ] = None,
+        runs: p.Runs = None,
+        launches: p.Launches = None,
+        budget_s: p.Budget = None,
+        threads: p.Threads = None,
+        label: p.Label = None,
+        force: p.Force = False,
+        output_root: p.OutputRoot = None,
+    ) -> answers.Measured:
+        """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
+        with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
+        Android, files are pushed to the device. Answers with latencies, the comparison with its 95 % interval, and
+        whether the outputs agree."""
+        words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
+        words += repeated("only", experiments)
+        words += flags(platform=platform, runs=runs, launches=launches, budget=budget_s, threads=threads, label=label)
+        words += switches(force=force)
+        place, what = self._what_to_run(model, config, output_root, platform or local_name())
+        if inputs:
+            words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
+        run, _ = await self._run(steps_of(context), [*what, *words], place)
+        return run
+
+    async def profile(
+        self,
+        context: Context,
+        model: Annotated[
+            str,
+            Field(
+                description="A name that `models` lists, path/to/file.py:ClassName, or a .pte, which is not exported "
+                "again. A Python file is run: it must be code you trust.",
+                min_length=1,
+            ),
+        ],
+        dtype: Annotated[p.Dtype | None, Field(description="Data type to export in (default: fp16).")] = None,
+        rewrites: p.Rewrites = None,
+        input_shapes: p.InputShapes = None,
+        settings: p.Settings = None,
+        checkpoint: p.Checkpoint = None,
+        runs: p.Runs = None,
+        budget_s: p.Budget = None,
+        threads: p.Threads = None,
+        html: p.Html = False,
+    ) -> answers.Profiled:
+        """Go from a model to what to fix next, in one call: export it, run it with its accelerator on and off, analyse
+        the run and write its report. Same files as `export`, `run` and `report` with their defaults."""
+        steps, made = steps_of(context), None
+        if model.endswith(".pte"):
+            if any(value is not None for value in (dtype, rewrites, input_shapes, settings, checkpoint)):
+                raise InputError(
+                    f"{model} is exported already: dtype, rewrites, input_shapes, settings and checkpoint are decided",
+                    "Leave them out, or give the model itself.",
+                )
+            pte = model
+        else:
+            words = self._model_words(model, dtype or "fp16", input_shapes, settings, checkpoint, 0)
+            home = f"{self._home(model, settings)}/artifacts"
+            made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
+            pte = made.pte
+        place, what = self._what_to_run(pte, None, None, local_name())
+        run, summary = await self._run(steps, [*what, *flags(runs=runs, budget=budget_s, threads=threads)], place)
+        written = await self._commands.kit(steps, "report", str(place), *switches(html=html))
+        files = [self._workspace.relative(line) for line in written.stdout.splitlines() if line]
+        analysis = results.analysed(
+            self._workspace, summary, _SHOWN, self._workspace.relative(place / ANALYSIS_SUMMARY)
+        )
+        return answers.Profiled(made, run, analysis, files)
+
+    async def kernels(self, context: Context, model: p.Pte, output_root: p.OutputRoot = None) -> answers.KernelUse:
+        """Which SME2 kernels a .pte uses, operator by operator, under emulation, without times. Where
+        `unknown` has a reason, only the kernels are known, not which operators use them."""
+        path = self._workspace.inside(model)
+        place = self._commands.output(path, output_root, "emulator")
+        words = [str(path), "--output-root", str(place), "--json"]
+        # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
+        ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
+        return results.kernels(self._workspace.relative(place), ended.read(Kernels))
+
+    async def tune(
+        self,
+        context: Context,
+        model: p.Model,
+        dtype: Annotated[p.Dtype, Field(description="Data type of the baseline; others are tried.")] = "fp32",
+        input_shapes: p.InputShapes = None,
+        settings: p.Settings = None,
+        checkpoint: p.Checkpoint = None,
+        seed: p.Seed = 0,
+        runs: p.Runs = None,
+        launches: p.Launches = None,
+        budget_s: p.Budget = None,
+        threads: p.Threads = None,
+        force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
+        outdir: Annotated[
+            str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
+        ] = None,
+    ) -> answers.Tuned:
+        """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
+        interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
+        outputs match."""
+        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
+        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
+        ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
+        return results.tuned(ended.read(TuneResult))
+
+    async def _export(self, steps: Steps, words: list[str], outdir: str) -> answers.Exported:
+        place = self._workspace.inside(outdir)
+        ended = await self._commands.kit(steps, "export", "--json", *words, "--outdir", str(place))
+        return results.exported(self._workspace, ended.read(results.PrintedExport))
+
+    async def _run(self, steps: Steps, words: list[str], place: Path) -> tuple[answers.Measured, AnalysisSummary]:
+        summary = (await self._commands.kit(steps, "run", "--json", *words)).read(AnalysisSummary)
+        return results.measured(self._workspace.relative(place), summary), summary
+
+    def _what_to_run(
+        self, model: str | None, config: str | None, output_root: str | None, platform: str
+    ) -> tuple[Path, list[str]]:
+        """Where the run goes, and the words that say what is run."""
+        if config is not None:
+            path, root = self._workspace.config(config)
+            words = [str(self._workspace.inside(model))] if model is not None else []
+            words += flags(config=path, output_root=output_root and self._workspace.inside(output_root))
+            return root or self._workspace.root, words
+        if model is None:
+            raise InputError("there is nothing to run", "Give `model`, a .pte, or `config`.")
+        path = self._workspace.inside(model)
+        place = self._commands.output(path, output_root, platform)
+        return place, [str(path), "--output-root", str(place)]
+
+    def _model_words(
+        self,
+        model: str,
+        dtype: str,
+        input_shapes: list[str] | None,
+        settings: dict[str, p.Setting] | None,
+        checkpoint: str | None,
+        seed: int,
+    ) -> list[str]:
+        """The words that say which model is meant, for every command that takes one."""
+        weights = None if checkpoint is None else self._workspace.inside(checkpoint)
+        words = flags(model=self._workspace.model(model), dtype=dtype, checkpoint=weights, seed=seed)
+        return words + repeated("input-shape", input_shapes) + settings_words(settings)
+
+    def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
+        """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
+        from sme2_kit.exporting import load_options, named
+
+        target = self._workspace.model(model)
+        # The server may have been started elsewhere.
+        known = str(self._workspace.root / target) if ":" in target else target
+        return f"out_{named(known, load_options((), settings))}"

@@ -1,0 +1,98 @@
+"""What tools may be asked for: each parameter's type and its description, once for all tools that take it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
+Setting = bool | int | float | str | list[int | float | str]
+Rewrite = Literal["gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"]
+
+Model = Annotated[
+    str,
+    Field(
+        description="A name that `models` lists, or path/to/file.py:ClassName in the workspace. The file is run: it "
+        "must be code you trust.",
+        min_length=1,
+    ),
+]
+ModelDtype = Annotated[
+    Dtype,
+    Field(description="Data type to export in. int8-dynamic and int4 quantize linear layers only."),
+]
+InputShapes = Annotated[
+    list[str] | None,
+    Field(
+        description="Each input in order, for a class without example inputs: a shape, with a data type and a range of "
+        'values if need be: ["1,3,224,224"], ["int64:1,128:0..30522", "bool:1,128"]. Values are random.'
+    ),
+]
+Settings = Annotated[
+    dict[str, Setting] | None,
+    Field(description='Settings of the model, as arguments of its class: {"resolution": 512, "bias": false}.'),
+]
+Checkpoint = Annotated[
+    str | None,
+    Field(
+        description="File with weights: .safetensors, or a state dict saved by torch. Without it, weights are random."
+    ),
+]
+Seed = Annotated[int, Field(description="Seed of random weights and inputs.", ge=0)]
+Rewrites = Annotated[
+    list[Rewrite] | None,
+    Field(
+        description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
+        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; per-pixel: linear layers between permutes "
+        "become 1x1 convolutions; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions."
+    ),
+]
+MemoryFormat = Annotated[
+    Literal["contiguous", "channels_last"], Field(description="Layout of the model and of its 4-D inputs.")
+]
+Whole = Annotated[
+    Literal["whole", "per-op"],
+    Field(description="per-op makes one delegate of each operator, to see what fusing gains."),
+]
+Backend = Annotated[
+    Literal["xnnpack", "portable"],
+    Field(description="portable leaves all operators to ExecuTorch's reference kernels, which are slow."),
+]
+ArtifactsDir = Annotated[
+    str | None,
+    Field(
+        description="Directory for the .pte and its files (default: out_<model>/artifacts). A .pte of the same model "
+        "and dtype in it is replaced: give another directory to keep both."
+    ),
+]
+Pte = Annotated[str, Field(description="The .pte, as `export` answers it in `pte`.", min_length=1)]
+OutputRoot = Annotated[str | None, Field(description="Run directory to write (default: out_<model>/runs/<platform>).")]
+RunDir = Annotated[
+    str,
+    Field(
+        description="A run directory, as `run` answers it in `run_dir`, or DIR@LABEL for an earlier run of it.",
+        min_length=1,
+    ),
+]
+RunOrDump = Annotated[str, Field(description="A run directory, DIR@LABEL, or an .etdump file.", min_length=1)]
+Side = Annotated[
+    str,
+    Field(
+        description="A run directory, DIR@LABEL, an .etdump, or a .pte, which is measured now. Two .pte are measured "
+        "interleaved, which is the most precise comparison.",
+        min_length=1,
+    ),
+]
+SideExperiment = Annotated[
+    str | None, Field(description="Only this experiment of the run directory (default: those that both sides have).")
+]
+Runs = Annotated[
+    int | None, Field(description="Timed executions per experiment (default: as many as fit the budget).", ge=1)
+]
+Launches = Annotated[int | None, Field(description="Processes started per experiment (default: chosen).", ge=1)]
+Budget = Annotated[float | None, Field(description="Seconds for all executions (default: 30).", gt=0)]
+Threads = Annotated[int | None, Field(description="Threads of each execution (default: 1).", ge=1, le=1024)]
+Label = Annotated[
+    str | None, Field(description="Name of this run among those of its directory: DIR@LABEL names it later.")
+]
+Force = Annotated[bool, Field(description="Measure again although the results exist. The earlier run is kept.")]
+Html = Annotated[bool, Field(description="Also write report.html, a page that needs no other file.")]

@@ -1,0 +1,55 @@
+"""How a method becomes a tool: its parameters as they are described, its output schema, its errors."""
+
+import functools
+import typing
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+
+from model_profiling.errors import KitError
+
+Method = Callable[..., Awaitable[msgspec.Struct]]
+
+
+def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
+    """A tool that answers with the method's Struct as structured content, and as JSON text for older clients."""
+    description = " ".join((method.__doc__ or "").split())
+    tool = Tool.from_function(
+        _answering(method), description=description, annotations=annotations, structured_output=False
+    )
+    tool.fn_metadata.output_schema = output_schema(typing.get_type_hints(method)["return"])
+    # A parameter that is misspelt would be ignored otherwise, and the answer would be to another question.
+    tool.fn_metadata.arg_model.model_config["extra"] = "forbid"
+    tool.fn_metadata.arg_model.model_rebuild(force=True)
+    tool.parameters = tool.fn_metadata.arg_model.model_json_schema(by_alias=True)
+    for shape in tool.parameters["properties"].values():
+        shape.pop("title", None)  # the name once more
+    return tool
+
+
+def output_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a Struct with an object at its root, which the protocol wants, instead of a reference."""
+    schema = msgspec.json.schema(type_)
+    root = schema["$defs"].pop(schema.pop("$ref").removeprefix("#/$defs/"))
+    return {**root, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
+
+
+def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
+    """What the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
+
+    @functools.wraps(method)
+    async def answering(*args: Any, **kwargs: Any) -> CallToolResult:
+        try:
+            answer = await method(*args, **kwargs)
+        except KitError as error:
+            fix = f"\nfix: {error.hint}" if error.hint else ""
+            raise ToolError(f"{error.message}{fix}\n(exit code {error.exit_code})") from None
+        text = msgspec.json.encode(answer).decode()
+        # Through JSON, so that both contents are the same: a key or a number may be another in Python.
+        return CallToolResult(content=[TextContent(text=text)], structured_content=msgspec.json.decode(text))
+
+    return answering

@@ -1,0 +1,142 @@
+"""What the server says of its tools, prompts and resources, and that it is so: for every tool, whichever there are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+from mcp import Client
+
+from model_profiling.cli.main import COMMANDS
+from model_profiling.export import choices
+from model_profiling.mcp_server.playbooks import SCHEME
+from model_profiling.mcp_server.server import build_server
+from model_profiling.skills.catalogue import skills
+from tests.conftest import ROOT
+
+# What a person does at a terminal and an assistant has other ways for.
+NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "skills"}
+READ_ONLY = {"compare", "doctor", "forecast", "models", "runs", "validate", "what_if"}
+
+
+def ask_all(workspace: Path, requests: list[tuple[Any, ...]]) -> list[Any]:
+    """Requests to a server in this process, each a method of the client and its arguments."""
+
+    async def talk() -> Any:
+        async with Client(build_server(workspace)) as client:
+            return [await getattr(client, method)(*arguments) for method, *arguments in requests]
+
+    answers: list[Any] = anyio.run(talk)
+    return answers
+
+
+def ask(workspace: Path, method: str, *arguments: Any) -> Any:
+    return ask_all(workspace, [(method, *arguments)])[0]
+
+
+@pytest.fixture(scope="module")
+def tools() -> dict[str, Any]:
+    return {tool.name: tool for tool in ask(Path(), "list_tools").tools}
+
+
+def test_every_command_that_answers_is_a_tool(tools: dict[str, Any]) -> None:
+    wanted = {name.replace("-", "_") for name in COMMANDS if name not in NOT_TOOLS}
+    assert set(tools) == wanted | {"profile", "what_if"}
+
+
+def test_every_tool_and_every_parameter_is_described(tools: dict[str, Any]) -> None:
+    for tool in tools.values():
+        assert len(tool.description) > 20 and "\n" not in tool.description and "  " not in tool.description
+        schema = tool.input_schema
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["additionalProperties"] is False
+        for name, parameter in schema["properties"].items():
+            assert len(parameter.get("description", "")) > 15, f"{tool.name}.{name}"
+            assert parameter.keys() & {"type", "anyOf", "enum", "$ref", "const"}, f"{tool.name}.{name} has no type"
+
+
+def test_every_tool_has_an_output_schema_of_real_types(tools: dict[str, Any]) -> None:
+    for tool in tools.values():
+        schema = tool.output_schema
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["type"] == "object" and schema["required"]
+        for definition in [schema, *schema.get("$defs", {}).values()]:
+            for name, field in definition.get("properties", {}).items():
+                assert field.keys() & {"type", "anyOf", "enum", "$ref", "const"}, f"{tool.name}: {name} can be anything"
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({}, schema)
+
+
+def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
+    for name, tool in tools.items():
+        hints = tool.annotations
+        assert None not in (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint)
+        assert hints.read_only_hint == (name in READ_ONLY)
+        assert not (hints.read_only_hint and hints.destructive_hint)
+        # What can be told to do its work again does something the second time.
+        assert hints.idempotent_hint == ("force" not in tool.input_schema["properties"]), name
+    assert {name for name, tool in tools.items() if tool.annotations.open_world_hint} == {"run"}
+    assert {"run", "export", "profile", "tune"} <= {n for n, tool in tools.items() if tool.annotations.destructive_hint}
+
+
+def test_choices_are_those_of_the_kit(tools: dict[str, Any]) -> None:
+    parameters = tools["export"].input_schema["properties"]
+    for name, wanted in {
+        "dtype": choices.DTYPES,
+        "rewrites": choices.REWRITES,
+        "memory_format": choices.MEMORY_FORMATS,
+        "delegation": choices.DELEGATIONS,
+        "backend": choices.BACKENDS,
+    }.items():
+        assert json.dumps(list(wanted)) in json.dumps(parameters[name]), name
+
+
+def test_a_misspelt_or_impossible_argument_is_refused_by_every_tool(tools: dict[str, Any], tmp_path: Path) -> None:
+    samples = {"string": "x", "object": {"CONV": 2}}
+    wrong: list[tuple[str, str, dict[str, Any]]] = []
+    for name, tool in tools.items():
+        properties, required = tool.input_schema["properties"], tool.input_schema.get("required", [])
+        enough = {each: samples[properties[each]["type"]] for each in required}
+        wrong.append((name, "rewrite", {**enough, "rewrite": ["keepdim"]}))
+        counts = [each for each in ("runs", "threads", "launches", "budget_s") if each in properties]
+        wrong += [(name, each, {**enough, each: 0}) for each in counts]
+    results = ask_all(tmp_path, [("call_tool", name, arguments) for name, _, arguments in wrong])
+    for (name, parameter, _), result in zip(wrong, results, strict=True):
+        assert result.is_error and parameter in result.content[0].text, f"{name}.{parameter}"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_has_its_message_its_fix_and_its_exit_code(tmp_path: Path) -> None:
+    text = ask(tmp_path, "call_tool", "export", {"model": "toy_cnm"}).content[0].text
+    assert "no model called 'toy_cnm'" in text and "\nfix: Did you mean toy_cnn" in text and "(exit code 2)" in text
+
+
+def test_the_playbooks_are_prompts_and_resources(tmp_path: Path) -> None:
+    known = {skill.name: skill for skill in skills()}
+    assert len(known) == 8
+    listed = ask_all(tmp_path, [("list_prompts",), ("list_resources",)])
+    prompts = {prompt.name: prompt for prompt in listed[0].prompts}
+    resources = {str(resource.uri): resource for resource in listed[1].resources}
+    assert set(prompts) == set(known) and set(resources) == {f"{SCHEME}{name}" for name in known}
+    texts = ask_all(tmp_path, [("read_resource", f"{SCHEME}{name}") for name in known])
+    for (name, skill), read in zip(known.items(), texts, strict=True):
+        (argument,) = prompts[name].arguments
+        assert skill.description in prompts[name].description and argument.description and not argument.required
+        (part,) = read.contents
+        assert part.text == skill.body and part.mime_type == "text/markdown"
+    (message,) = ask(tmp_path, "get_prompt", "03_export_model", {"subject": "net.py:Net"}).messages
+    assert "net.py:Net" in message.content.text and known["03_export_model"].body in message.content.text
+
+
+def test_scripts_of_the_playbooks_have_a_tool_that_stands_for_them(tools: dict[str, Any]) -> None:
+    """The text before each playbook says which tool to call for a script; none may be missing."""
+    from model_profiling.mcp_server import playbooks
+
+    scripts = {path.name for path in (ROOT / "model_profiling" / "scripts").glob("*.py")}
+    scripts |= {"export_model.py"}
+    for name in scripts:
+        used = any(name in skill.body for skill in skills())
+        covered = name in playbooks._WITH_TOOLS or name in {"run_quick_test.py"}
+        assert covered or not used, f"{name} is in a playbook and has no tool"
