@@ -19,6 +19,7 @@ MOVED = {
 
 
 NOTEBOOK = "notebook.py"
+_DIAGRAM = re.compile(r"^!\[[^\]]*\]\((images/[\w-]+\.svg)\)$", re.MULTILINE)
 
 
 def notebook_cells(source: str) -> list[tuple[str, str]]:
@@ -48,8 +49,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links to moved files into links on the site, and leave out the words our tests read after `bash`."""
+    """Make a page of the repository one of the site: its links, its diagrams, and its blocks without our tests' words."""
     for source, place in MOVED.items():
         markdown = markdown.replace(f"](../{source}", f"]({place}")
     markdown = markdown.replace(f"]({NOTEBOOK}", "](notebook.md")
+    markdown = _DIAGRAM.sub(lambda match: diagram(match[1]), markdown)
     return re.sub(r"^( *```bash)[^\n]*$", r"\1", markdown, flags=re.MULTILINE)
+
+
+def diagram(path: str) -> str:
+    """A drawing as part of the page, so that it follows the page's colours; beside it the one for narrow screens."""
+    wide = ROOT / "docs" / path
+    drawings = [wide, wide.with_name(f"{wide.stem}-narrow.svg")]
+    return "\n".join(drawing.read_text().strip() for drawing in drawings if drawing.is_file())
