@@ -19,7 +19,9 @@ MOVED = {
 
 
 NOTEBOOK = "notebook.py"
-_DIAGRAM = re.compile(r"^!\[[^\]]*\]\((images/[\w-]+\.svg)\)$", re.MULTILINE)
+# A cell of a table, code in it, and where the name of a file or a field may go on in the next line.
+_CELL, _CODE, _PART = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=<code>)[^<]+"), re.compile(r"([_/.,:])")
+_DIAGRAM = re.compile(r'<p><img alt="[^"]*" src="(?:\.\./)*(images/[\w-]+\.svg)" ?/?></p>')
 
 
 def notebook_cells(source: str) -> list[tuple[str, str]]:
@@ -49,16 +51,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make a page of the repository one of the site: its links, its diagrams, and its blocks without our tests' words."""
+    """Turn links to moved files into links on the site, and leave out the words our tests read after `bash`."""
     for source, place in MOVED.items():
         markdown = markdown.replace(f"](../{source}", f"]({place}")
     markdown = markdown.replace(f"]({NOTEBOOK}", "](notebook.md")
-    markdown = _DIAGRAM.sub(lambda match: diagram(match[1]), markdown)
     return re.sub(r"^( *```bash)[^\n]*$", r"\1", markdown, flags=re.MULTILINE)
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Put drawings into the page, so that they follow its colours, and let names in tables break at their parts.
+
+    The search index has been filled by now and has neither.
+    """
+    output = _DIAGRAM.sub(lambda match: diagram(match[1]), output)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _PART.sub(r"\1<wbr>", code[0]), cell[0]), output)
+
+
 def diagram(path: str) -> str:
-    """A drawing as part of the page, so that it follows the page's colours; beside it the one for narrow screens."""
+    """A drawing and, beside it, the one for narrow screens, if there is one; the site's style shows one of them."""
     wide = ROOT / "docs" / path
     drawings = [wide, wide.with_name(f"{wide.stem}-narrow.svg")]
     return "\n".join(drawing.read_text().strip() for drawing in drawings if drawing.is_file())

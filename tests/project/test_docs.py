@@ -7,14 +7,13 @@ import ast
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from model_profiling.cli.main import COMMANDS
-from tests.conftest import ROOT, needs
+from tests.conftest import ROOT
 from tests.helpers.doc_blocks import DOCUMENTS, WORDS, Block, blocks
 
 ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
@@ -63,22 +62,6 @@ def test_links_between_files_of_the_repository_lead_somewhere() -> None:
         text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
             assert "://" in target or (document.parent / target).exists(), f"{document}: {target}"
-
-
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    needs(_has_mkdocs(), "mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    page = (tmp_path / "site" / "04-agent-skills.html").read_text()
-    assert "skills/01_setup_workspace.html" in page
-    assert "```" not in re.sub(r"<[^>]+>", "", page), "a block was not recognised"
-
-
-def _has_mkdocs() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("mkdocs") is not None
 
 
 def test_no_page_of_ours_names_a_machine_or_a_host() -> None:
