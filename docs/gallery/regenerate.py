@@ -144,7 +144,7 @@ def _screenshots(names: list[str]) -> None:
 
 def _index() -> str:
     """The page of the gallery, from what is in its folder: a picture leads to the live page where there is one."""
-    lines = ["# Gallery", "", "Reports as the kit writes them, of real runs. A picture opens the live page.", ""]
+    lines = ["# Gallery", "", "Reports of real runs, as the kit writes them. A picture opens its report.", ""]
     for name, model, dtype, *_ in MODELS:
         live = f"{name}/page.html" if (HERE / name / "page.html").is_file() else f"{name}/report.md"
         lines += [f"## {model} in {dtype}", ""]
@@ -157,7 +157,12 @@ def _index() -> str:
             links.append(f"[its SME2 kernels, emulated: coverage, no times]({name}_emulated/report.md)")
         lines += [" · ".join(links), ""]
     lines += ["## Side by side", "", "[All runs in one report](combined/report.md)", ""]
-    lines += ["## Try the fix", "", "`sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt).", ""]
+    lines += [
+        "## Try the fix",
+        "",
+        "`sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt).",
+        "",
+    ]
     forecasts = [name for name, *_ in MODELS if (HERE / name / "report_charts" / "forecast.png").is_file()]
     if forecasts:
         said = "What SME2 would change, predicted from times measured without it and kernels that ran under emulation."

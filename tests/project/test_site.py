@@ -17,7 +17,9 @@ from tests.helpers.chromium import BINARY, Tab, chromium
 # Width and colours of each picture.
 SHOTS = ((1280, "light"), (390, "dark"))
 # What a page loads by itself; where a link leads is the reader's choice.
-_LOADED = re.compile(r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>|@import|url\(["']?http""")
+_LOADED = re.compile(
+    r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>|@import|url\(["']?http"""
+)
 # An empty page of this size is packed to less.
 _BLANK_BYTES = 8000
 
@@ -30,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not included in the \"nav\"" not in done.stdout + done.stderr, "a page cannot be reached"
+    assert 'not included in the "nav"' not in done.stdout + done.stderr, "a page cannot be reached"
     return home
 
 
