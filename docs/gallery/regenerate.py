@@ -40,7 +40,7 @@ EMULATED = ("toy_cnn", "edgetam_fp32")
 SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390, 1600, "dark"))
 # The picture in README: a page as one first sees it.
 PICTURE, PICTURE_OF = ROOT / "docs" / "images" / "report.png", "toy_cnn"
-PICTURE_SIZE = (1280, 900)
+PICTURE_SIZE = (1280, 720)
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.
 _STEADY_PERCENT, _ATTEMPTS, _PAUSE_S = 10.0, 100, 1.0
 
@@ -70,7 +70,7 @@ def main(wanted: list[str]) -> None:
                 shutil.rmtree(HERE / fresh.name, ignore_errors=True)
         shutil.copytree(made, HERE, dirs_exist_ok=True)
     _screenshots([name for name, *_ in models])
-    (HERE / "README.md").write_text(_index())
+    (HERE / "README.md").write_text(gallery_page())
 
 
 def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -142,7 +142,7 @@ def _screenshots(names: list[str]) -> None:
                 PICTURE.write_bytes(squeezed(tab.picture()))
 
 
-def _index() -> str:
+def gallery_page() -> str:
     """The page of the gallery, from what is in its folder: a picture leads to the live page where there is one."""
     lines = ["# Gallery", "", "Reports of real runs, as the kit writes them. A picture opens its report.", ""]
     for name, model, dtype, *_ in MODELS:

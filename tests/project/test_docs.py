@@ -40,6 +40,20 @@ def test_all_documents_are_listed() -> None:
     assert written <= set(DOCUMENTS)
 
 
+def test_the_readme_is_one_screen_with_a_picture_and_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text) < 4500 and max(map(len, text.splitlines())) < 140
+    commands = [
+        line for block in blocks() if block.document == ROOT / "README.md" for line in block.script.splitlines()
+    ]
+    assert len(commands) == 2 and "sme2-kit profile" in commands[1]
+    status = text.partition("## Status")[2].partition("##")[0]
+    assert status.count("\n- ") == 3
+    for said in ("No SME2 silicon", "no phone", "not run on a Mac"):
+        assert said in status
+    assert (ROOT / "docs" / "images" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_page_of_all_commands_has_all() -> None:
     page = (ROOT / "model_profiling" / "pipeline_commands.md").read_text()
     for name in COMMANDS:

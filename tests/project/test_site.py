@@ -102,6 +102,14 @@ def test_diagrams_follow_the_colours_of_the_page_and_say_what_they_show(site: Pa
     assert len(ids) == len(set(ids)) >= 6
 
 
+def test_the_gallerys_page_is_the_one_its_program_writes() -> None:
+    spec = importlib.util.spec_from_file_location("regenerate", ROOT / "docs" / "gallery" / "regenerate.py")
+    assert spec is not None and spec.loader is not None
+    regenerate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(regenerate)
+    assert (ROOT / "docs" / "gallery" / "README.md").read_text() == regenerate.gallery_page()
+
+
 def test_the_gallerys_pictures_lead_to_reports(site: Path, tab: Tab) -> None:
     tab.open(site / "gallery" / "index.html", 1280)
     links = tab.value("[...document.querySelectorAll('article a:has(> img)')].map((link) => link.href)")
