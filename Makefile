@@ -103,8 +103,9 @@ test-docs: $(VENV)/.setup-dev
 known-good: $(VENV)/.setup-dev
 	$(BIN)/python -m tests.helpers.known_good
 
+# NAMES="toy_cnn mobilenet_v3_small" makes only these folders again.
 gallery: $(VENV)/.setup-dev
-	$(BIN)/python docs/gallery/regenerate.py
+	$(BIN)/python docs/gallery/regenerate.py $(NAMES)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache *.egg-info

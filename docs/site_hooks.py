@@ -19,6 +19,9 @@ MOVED = {
 
 
 NOTEBOOK = "notebook.py"
+# A cell of a table, code in it, and where the name of a file or a field may go on in the next line.
+_CELL, _CODE, _PART = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"(?<=<code>)[^<]+"), re.compile(r"([_/.,:])")
+_DIAGRAM = re.compile(r'<p><img alt="[^"]*" src="(?:\.\./)*(images/[\w-]+\.svg)" ?/?></p>')
 
 
 def notebook_cells(source: str) -> list[tuple[str, str]]:
@@ -53,3 +56,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace(f"](../{source}", f"]({place}")
     markdown = markdown.replace(f"]({NOTEBOOK}", "](notebook.md")
     return re.sub(r"^( *```bash)[^\n]*$", r"\1", markdown, flags=re.MULTILINE)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Put drawings into the page, so that they follow its colours, and let names in tables break at their parts.
+
+    The search index has been filled by now and has neither.
+    """
+    output = _DIAGRAM.sub(lambda match: diagram(match[1]), output)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda code: _PART.sub(r"\1<wbr>", code[0]), cell[0]), output)
+
+
+def diagram(path: str) -> str:
+    """A drawing and, beside it, the one for narrow screens, if there is one; the site's style shows one of them."""
+    wide = ROOT / "docs" / path
+    drawings = [wide, wide.with_name(f"{wide.stem}-narrow.svg")]
+    return "\n".join(drawing.read_text().strip() for drawing in drawings if drawing.is_file())

@@ -1,9 +1,13 @@
 """`make gallery`: measures models on this machine and puts what the kit made of them into this folder.
 
+`python docs/gallery/regenerate.py NAME...` makes some of its folders again (toy_cnn, mobilenet_v3_small, ...); the rest
+stays, and so does the report of all runs together. toy_cnn's page is the README's picture, too.
+
 Nothing here is edited by hand. The screenshots need a Chromium. EdgeTAM in fp32 alone takes the emulator 13 minutes;
 without an emulator there are no forecasts and no emulated reports.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -20,6 +24,7 @@ sys.path.insert(0, str(ROOT))
 from model_profiling.platforms.emulator import find_qemu  # noqa: E402
 from model_profiling.platforms.local import local_name  # noqa: E402
 from model_profiling.report.drawing import squeezed  # noqa: E402
+from tests.helpers.chromium import BINARY, chromium  # noqa: E402
 
 # Name of the folder, model, dtype, timed runs, and how it is exported for the emulator if not as it is measured: QEMU
 # computes fp16 number by number, which EdgeTAM at 1024 is too large for.
@@ -32,37 +37,40 @@ MODELS: tuple[tuple[str, str, str, int, tuple[str, ...]], ...] = (
 # The folders whose emulated run is shown, too.
 EMULATED = ("toy_cnn", "edgetam_fp32")
 # Name, width, height and colours of each screenshot.
-SCREENS = (("page_light.png", 1100, 2350, "light"), ("page_dark_phone.png", 500, 2350, "dark"))
+SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390, 1600, "dark"))
+# The picture in README: a page as one first sees it.
+PICTURE, PICTURE_OF = ROOT / "docs" / "images" / "report.png", "toy_cnn"
+PICTURE_SIZE = (1280, 720)
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.
 _STEADY_PERCENT, _ATTEMPTS, _PAUSE_S = 10.0, 100, 1.0
-_BROWSER = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-)  # fmt: skip
 
 
-def main() -> None:
+def main(wanted: list[str]) -> None:
+    if BINARY is None:
+        raise SystemExit("error: screenshots need a Chromium\n  fix: apt-get install chromium fonts-liberation")
+    models = [model for model in MODELS if not wanted or model[0] in wanted]
+    emulated = find_qemu() is not None
     with tempfile.TemporaryDirectory() as scratch:
         work, made = Path(scratch), Path(scratch) / "gallery"
-        runs = [_measure(work, *model[:4]) for model in MODELS]
-        emulated = find_qemu() is not None
-        for (name, model, dtype, _, export), run in zip(MODELS, runs, strict=True):
+        runs = [_measure(work, *model[:4]) for model in models]
+        for (name, model, dtype, _, export), run in zip(models, runs, strict=True):
             forecast = ["--forecast", _emulate(work, name, model, dtype, export)] if emulated else []
             _kit(work, "report", run, "--html", *forecast)
             _publish(work / run, made / name)
-            _screenshots(work / run / "report.html", made / name)
-        for name in EMULATED if emulated else ():
-            _kit(work, "report", f"out_{name}/runs/emulator")
-            _publish(work / f"out_{name}/runs/emulator", made / f"{name}_emulated")
-        _kit(work, "report", *runs, "--output", "combined/report.md")
-        _publish(work / "combined", made / "combined")
-        (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn").stdout)
-        (made / "README.md").write_text(_index(EMULATED if emulated else ()))
+            if emulated and name in EMULATED:
+                _kit(work, "report", f"out_{name}/runs/emulator")
+                _publish(work / f"out_{name}/runs/emulator", made / f"{name}_emulated")
+        if not wanted:
+            _kit(work, "report", *runs, "--output", "combined/report.md")
+            _publish(work / "combined", made / "combined")
+            (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn").stdout)
         # Only now that all of it is there does the old one go.
-        for old in HERE.iterdir():
-            if old.is_dir():
-                shutil.rmtree(old)
+        for fresh in made.iterdir():
+            if fresh.is_dir():
+                shutil.rmtree(HERE / fresh.name, ignore_errors=True)
         shutil.copytree(made, HERE, dirs_exist_ok=True)
+    _screenshots([name for name, *_ in models])
+    (HERE / "README.md").write_text(gallery_page())
 
 
 def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -109,35 +117,45 @@ def _emulate(work: Path, name: str, model: str, dtype: str, export: tuple[str, .
 
 
 def _publish(run: Path, home: Path) -> None:
-    """Copy a report and its pictures; paths of this checkout become relative to it."""
+    """Copy a report, its page and its pictures; paths of this checkout become relative to it."""
     home.mkdir(parents=True, exist_ok=True)
-    text = (run / "report.md").read_text().replace(str(ROOT).replace("_", "\\_") + "/", "")
-    (home / "report.md").write_text(text)
+    for report, name in (("report.md", "report.md"), ("report.html", "page.html")):
+        if (run / report).is_file():
+            text = (run / report).read_text().replace(f"{ROOT}/", "")
+            (home / name).write_text(text.replace(f"{ROOT}/".replace("_", "\\_"), ""))
     for picture in sorted(run.glob("report_charts/*.png")):
         (home / "report_charts").mkdir(exist_ok=True)
         (home / "report_charts" / picture.name).write_bytes(squeezed(picture.read_bytes()))
 
 
-def _screenshots(page: Path, home: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        raise SystemExit("error: screenshots need a Chromium\n  fix: apt-get install chromium fonts-liberation")
-    for name, width, height, colours in SCREENS:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-            scheme = f"--blink-settings=preferredColorScheme={0 if colours == 'dark' else 1}"
-            size = f"--window-size={width},{height}"
-            target = Path(profile) / name
-            command = [browser, *_BROWSER, f"--user-data-dir={profile}", scheme, size, f"--screenshot={target}"]
-            subprocess.run([*command, page.as_uri()], check=True, capture_output=True)
-            (home / name).write_bytes(squeezed(target.read_bytes()))
+def _screenshots(names: list[str]) -> None:
+    with chromium() as tab:
+        for name in names:
+            page = HERE / name / "page.html"
+            for picture, width, height, colours in SCREENS:
+                tab.colours(colours)
+                tab.open(page, width, height)
+                (HERE / name / picture).write_bytes(squeezed(tab.picture()))
+            if name == PICTURE_OF:
+                tab.colours("light")
+                tab.open(page, *PICTURE_SIZE)
+                PICTURE.write_bytes(squeezed(tab.picture()))
 
 
-def _index(emulated: tuple[str, ...]) -> str:
-    lines = ["# Gallery", "", "What the kit makes of a run, as it makes it: `make gallery` writes this folder.", ""]
+def gallery_page() -> str:
+    """The page of the gallery, from what is in its folder: a picture leads to the live page where there is one."""
+    lines = ["# Gallery", "", "Reports of real runs, as the kit writes them. A picture opens its report.", ""]
     for name, model, dtype, *_ in MODELS:
+        live = f"{name}/page.html" if (HERE / name / "page.html").is_file() else f"{name}/report.md"
         lines += [f"## {model} in {dtype}", ""]
-        lines += [f"[Report as Markdown]({name}/report.md). The page, wide and light, on a phone and dark:", ""]
-        lines += [f"![The page]({name}/page_light.png)", "", f"![On a phone]({name}/page_dark_phone.png)", ""]
+        lines += [f"[![The report of {model} in {dtype}, wide and light]({name}/page_light.png)]({live})"]
+        lines += [f"[![The same on a phone, dark]({name}/page_dark_phone.png)]({live})", ""]
+        links = [f"[Report as Markdown]({name}/report.md)"]
+        if live.endswith(".html"):
+            links.insert(0, f"[Live page]({live})")
+        if (HERE / f"{name}_emulated").is_dir():
+            links.append(f"[its SME2 kernels, emulated: coverage, no times]({name}_emulated/report.md)")
+        lines += [" · ".join(links), ""]
     lines += ["## Side by side", "", "[All runs in one report](combined/report.md)", ""]
     lines += [
         "## Try the fix",
@@ -145,19 +163,21 @@ def _index(emulated: tuple[str, ...]) -> str:
         "`sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt).",
         "",
     ]
-    if emulated:
-        said = (
-            "Emulated runs: kernels and coverage, no times. The reports above predict what these kernels would change."
-        )
+    forecasts = [name for name, *_ in MODELS if (HERE / name / "report_charts" / "forecast.png").is_file()]
+    if forecasts:
+        said = "What SME2 would change, predicted from times measured without it and kernels that ran under emulation."
         lines += ["## SME2 without SME2", "", said, ""]
-        lines += [
-            f"- [{model} {dtype}]({name}_emulated/report.md)" for name, model, dtype, *_ in MODELS if name in emulated
-        ]
-        for name, *_ in MODELS:
-            lines += ["", f"![Predicted for {name}]({name}/report_charts/forecast.png)"]
-        lines.append("")
+        for name in forecasts:
+            lines += [f"![Predicted for {name}]({name}/report_charts/forecast.png)", ""]
+    lines += ["`make gallery` writes this folder.", ""]
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="*", help="folders to make again; all unless given")
+    names = parser.parse_args().name
+    unknown = set(names) - {name for name, *_ in MODELS}
+    if unknown:
+        parser.error(f"no folder of the gallery: {', '.join(sorted(unknown))}")
+    main(names)

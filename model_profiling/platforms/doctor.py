@@ -44,7 +44,7 @@ def essential_checks() -> list[Check]:
         _guarded("ExecuTorch", _wheel),
         _guarded("runner", _runner),
         _guarded("CPU features", _features),
-        _package("torch", " (README: how to take a CPU build)"),
+        _package("torch", " (docs/install.md: how to take a CPU build)"),
         _package("torchao"),
     ]
 

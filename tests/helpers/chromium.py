@@ -1,5 +1,6 @@
 """Drives a headless Chromium over its DevTools protocol: what a page logs, what it asks for, what it shows."""
 
+import base64
 import contextlib
 import json
 import shutil
@@ -59,7 +60,7 @@ class Tab:
             self._loaded = True
 
     def open(self, page: Path, width: int = 1100, height: int = 900) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self._size(width, height)
         self._loaded = False
         self.call("Page.navigate", url=page.resolve().as_uri())
         end = time.monotonic() + _PATIENCE_S
@@ -67,7 +68,26 @@ class Tab:
             assert time.monotonic() < end, "the page did not load"
             self.value("0")
             time.sleep(0.02)
-        # Let layout and observers have their turn.
+        self._settle()
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Show the open page in another size, without loading it again."""
+        self._size(width, height)
+        self._settle()
+
+    def colours(self, scheme: str) -> None:
+        """Ask pages for `light` or `dark` colours, as the system's setting does."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def picture(self) -> bytes:
+        """What one can see now, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
+
+    def _size(self, width: int, height: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def _settle(self) -> None:
+        """Let layout and observers have their turn."""
         self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => 0)")
 
     def value(self, expression: str) -> Any:

@@ -8,10 +8,11 @@ from tests.conftest import ROOT
 
 DOCUMENTS = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("index", "01-overview", "02-setup-and-model-onboarding")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("index", "install", "01-overview", "02-setup-and-model-onboarding")),
     *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "android_test_device")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("api", "contracts")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("sme2-without-hardware", "android", "android_test_device", "results")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "platforms")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("comparison", "api", "reference", "contracts")),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",
