@@ -7,7 +7,6 @@ import msgspec
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.finding import Finding
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.artifacts import Delegation, ExportRecord
 from model_profiling.mcp_server import answers
@@ -122,7 +121,7 @@ def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> a
         operators_left_out=max(0, len(breakdown.operators) - most),
         lines=lines[:most],
         lines_left_out=max(0, len(lines) - most),
-        advice=[_advice(finding) for finding in entry.advice],
+        advice=msgspec.convert(entry.advice, list[answers.Advice], from_attributes=True),
         notes=entry.notes,
     )
 
@@ -143,20 +142,6 @@ def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
         operators = list(dict.fromkeys(entry.operator for entry in entries))
         found.append(answers.HotLine(workspace.relative(file), line, source.code, source.module, ms, share, operators))
     return sorted(found, key=lambda line: -line.ms)
-
-
-def _advice(finding: Finding) -> answers.Advice:
-    return answers.Advice(
-        rule=finding.rule,
-        title=finding.title,
-        evidence=finding.evidence,
-        ms=finding.ms,
-        share=finding.share,
-        saved_ms=finding.saved_ms,
-        gain=finding.gain,
-        next_step=finding.next_step,
-        rewrite=finding.rewrite,
-    )
 
 
 def compared(entry: PairComparison) -> answers.Compared:

@@ -15,7 +15,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Steps
 from model_profiling.mcp_server.commands import Commands, settings_words
 from model_profiling.mcp_server.making import Making
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -168,6 +168,7 @@ def test_progress_rises_over_all_commands_of_a_call() -> None:
 def test_a_cancelled_call_ends_all_that_it_started_and_keeps_what_is_finished(
     tmp_path: Path, toy: Callable[[str], Path]
 ) -> None:
+    needs_hardware(Path("/proc/self").exists(), "Linux, which lists processes in /proc")
     shutil.copytree(toy("fp32").parent, tmp_path / "artifacts")
     model = f"artifacts/{toy('fp32').name}"
 
