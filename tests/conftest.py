@@ -36,6 +36,9 @@ QUICK = {"SME2_KIT_BUDGET_S": "1"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Readline, which pytest loads, tells every process that it starts how wide the terminal is: none, here.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has one processor; torch would start threads for all of them.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
