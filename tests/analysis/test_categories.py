@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.analysis.categories import CATEGORIES, CategoryTable, OperatorClass, load_table, strip_instance
@@ -359,6 +359,7 @@ FORMS: tuple[Callable[[str], str], ...] = (str.upper, str.title, lambda x: f"{x}
 OVERLOADS = ("", ".out", ".Tensor_out", ".int_out", ".default", ".self_out")
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_however_a_portable_operator_is_spelled_it_is_the_same(data: st.DataObject) -> None:
     """Case, overload, instance number, prefix and namespace say nothing about the work."""
@@ -376,6 +377,7 @@ def test_however_a_portable_operator_is_spelled_it_is_the_same(data: st.DataObje
     assert table.classify(spelled, delegated=False) == expected, spelled
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_however_an_xnnpack_operator_is_spelled_it_is_the_same(data: st.DataObject) -> None:
     table = load_table()

@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime, SourceLine, Spread
 from model_profiling.analysis.cost_tree import CostNode, cost_tree
@@ -54,6 +54,7 @@ def check(node: CostNode) -> None:
         check(child)
 
 
+@settings(deadline=None)
 @given(breakdowns())
 def test_parts_add_up_at_every_level_and_no_operator_is_lost_or_counted_twice(breakdown: Breakdown) -> None:
     root = cost_tree(breakdown, "net", "why")
@@ -66,6 +67,7 @@ def test_parts_add_up_at_every_level_and_no_operator_is_lost_or_counted_twice(br
     assert sum(node.ms for node in unknown) == pytest.approx(sum(entry.ms for entry in lost))
 
 
+@settings(deadline=None)
 @given(breakdowns())
 def test_time_of_executorch_itself_is_of_no_line(breakdown: Breakdown) -> None:
     root = cost_tree(breakdown, "net")

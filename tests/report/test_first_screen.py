@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from model_profiling.analysis.experiment_labels import experiment_labels, labelled
 from model_profiling.analysis.grouping import operator_groups
@@ -191,6 +191,7 @@ def test_a_group_has_an_interval_of_its_own_and_holds_its_operators_exactly_once
     assert any(len(group.members) > 1 and group.change.low is not None for group in groups)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), max_size=30))
 def test_folding_loses_no_row_and_hides_none_that_costs_something(given_rows: list[tuple[float, int]]) -> None:
     rows = [
@@ -220,6 +221,7 @@ def test_the_portable_table_is_sorted_by_the_time_of_all_instances(run: Run) -> 
 # Numbers and names as people read them.
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e6))
 def test_no_time_but_zero_reads_as_zero(ms: float) -> None:
     shown_time = shown_ms(ms)
@@ -287,6 +289,7 @@ def test_a_label_says_only_what_the_record_shows(good: Run, experiments: dict[st
     )
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_text_in_markdown_is_never_markup(value: str) -> None:
     for made in (text(value), code(value)):
