@@ -16,6 +16,8 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--hide-scrollbars",
     "--remote-debugging-port=0", "--remote-allow-origins=*",
+    # A page that was left is not kept for a way back.
+    "--disable-features=BackForwardCache,ProactivelySwapBrowsingInstance",
 )  # fmt: skip
 _PATIENCE_S = 30.0
 
