@@ -93,7 +93,7 @@ schema: $(VENV)/.setup
 
 # The site, in site/; a broken link is an error.
 docs: $(VENV)/.setup-dev
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every command block of README, docs and skills that can run here, slow ones too.
 test-docs: $(VENV)/.setup-dev

@@ -16,6 +16,8 @@ _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--disable-default-apps", "--hide-scrollbars",
     "--remote-debugging-port=0", "--remote-allow-origins=*",
+    # A page that was left is not kept for a way back.
+    "--disable-features=BackForwardCache,ProactivelySwapBrowsingInstance",
 )  # fmt: skip
 _PATIENCE_S = 30.0
 
@@ -66,8 +68,7 @@ class Tab:
         end = time.monotonic() + _PATIENCE_S
         while not self._loaded:
             assert time.monotonic() < end, "the page did not load"
-            self.value("0")
-            time.sleep(0.02)
+            self._notice(json.loads(self._socket.recv()))
         self._settle()
 
     def resize(self, width: int, height: int = 900) -> None:
@@ -76,8 +77,10 @@ class Tab:
         self._settle()
 
     def colours(self, scheme: str) -> None:
-        """Ask pages for `light` or `dark` colours, as the system's setting does."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        """Ask pages for `light` or `dark` colours and for no animations, as the system's settings do."""
+        wanted = {"prefers-color-scheme": scheme, "prefers-reduced-motion": "reduce"}
+        features = [{"name": name, "value": value} for name, value in wanted.items()]
+        self.call("Emulation.setEmulatedMedia", features=features)
 
     def picture(self) -> bytes:
         """What one can see now, as PNG."""
