@@ -20,6 +20,7 @@ DTYPES = ("fp32", "fp16", "int8")
 LONGEST_FIRST = (
     *(
         "test_documented_commands",
+        "test_site",
         "test_cross_compiling",
         "test_tune",
         "test_kernel_assignment",

@@ -140,7 +140,7 @@ def factor(comparison: Comparison) -> tuple[str, str]:
     """How many times faster, and its interval with what a reader must know of it."""
     interval = f"{comparison.confidence * 100:g} % interval"
     if comparison.high is None:
-        return "not known", f"too few turns ({comparison.turns}) to compare; run more"
+        return "not known", "; ".join([f"too few turns ({comparison.turns}) to compare; run more", *comparison.caveats])
     if comparison.verdict == "no difference seen":
         unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable"
         value, notes = "no difference", [f"{interval} {comparison.low:.3f} to {comparison.high:.3f}", unseen]

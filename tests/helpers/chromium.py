@@ -19,7 +19,7 @@ _FLAGS = (
     # A page that was left is not kept for a way back.
     "--disable-features=BackForwardCache,ProactivelySwapBrowsingInstance",
 )  # fmt: skip
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 class Tab:

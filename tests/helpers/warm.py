@@ -269,12 +269,12 @@ def _program(arguments: list[str]) -> None:
         sys.path.insert(0, str(Path.cwd()))
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif first == "-c":
+    elif first in ("-c", "-"):
         sys.path.insert(0, "")
-        sys.argv = ["-c", *rest[1:]]
+        sys.argv = [first, *rest[1:]] if first == "-c" else arguments
         main = type(sys)("__main__")
         sys.modules["__main__"] = main
-        exec(compile(rest[0], "<string>", "exec"), vars(main))
+        exec(compile(rest[0] if first == "-c" else sys.stdin.read(), "<string>", "exec"), vars(main))
     else:
         sys.argv = [first, *rest]
         sys.path.insert(0, str(Path(first).resolve().parent))

@@ -20,7 +20,7 @@ from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
-from tests.conftest import ROOT, kit, needs_hardware
+from tests.conftest import QUICK, ROOT, kit, needs_hardware
 from tests.helpers.contract_check import check_files
 
 Toy = Callable[[str], Path]
@@ -75,7 +75,7 @@ def test_the_manifest_explains_the_numbers(default_run: RunDirectory) -> None:
         assert record.latency_source == "untraced executions"
         schedule = manifest.schedules[record.session]
         assert schedule.kind == "alternating launches, interleaved turns"
-        assert schedule.launches >= 1 and "3 s" in schedule.plan
+        assert schedule.launches >= 1 and f"{QUICK['SME2_KIT_BUDGET_S']} s" in schedule.plan
         samples = default_run.samples(manifest, record.name)
         assert {turn.launch for turn in samples.timed} == set(range(schedule.launches))
         assert 0 < len(samples.traced_launches) <= min(8, schedule.launches)

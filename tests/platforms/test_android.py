@@ -313,7 +313,7 @@ def test_a_run_that_throttled_says_so_in_its_verdict(lab: Lab, phone: TestDevice
     done = lab.kit(phone, "--config", config)
     phone.phone.set_heat(36.5)
     assert done.code == 0, done.stderr
-    assert done.stdout.count("the device throttled (severe) at up to 47.5 °C") >= 2
+    assert " ".join(done.stdout.split()).count("the device throttled (severe) at up to 47.5 °C") >= 2
     (comparison,) = read_json(tmp_path / "out" / "metrics.json", Metrics, "metrics").comparisons
     assert comparison.caveats == ["the device throttled (severe) at up to 47.5 °C"]
 
