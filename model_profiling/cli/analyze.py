@@ -1,6 +1,7 @@
 """`sme2-kit analyze`: where the time goes in a run directory, or in any .etdump."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling.cli.numpy_start import start_numpy
@@ -88,8 +89,10 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.saying import say_json
     from sme2_kit import Run
 
+    label: Callable[[str], str] = str
     if paths[0].is_dir():
-        summary = Run.open(paths[0], args.categories).summary
+        run = Run.open(paths[0], args.categories)
+        summary, label = run.summary, run.label
     else:
         summary = analyse_dumps(paths, load_table(args.categories)).summary
     speedups = parse_speedups(args.what_if)
@@ -97,5 +100,5 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     if args.json:
         say_json(predictions)
     else:
-        terminal.show_predictions(predictions)
+        terminal.show_predictions({label(name): found for name, found in predictions.items()})
     return 0
