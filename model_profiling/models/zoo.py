@@ -46,18 +46,21 @@ def _imports_of(package: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _imported_modules(path: Path, root: Path) -> Iterator[str]:
-    """Yield the absolute names of the modules that importing a file imports in turn."""
+@functools.cache
+def _imported_modules(path: Path, root: Path) -> frozenset[str]:
+    """The absolute names of the modules that importing a file imports in turn."""
     here = [*PACKAGE.split("."), *path.relative_to(root).with_suffix("").parts]
+    found: set[str] = set()
     for node in _certain_statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parent = here[: -node.level] if node.level else []
             module = ".".join([*parent, *([node.module] if node.module else [])])
-            yield module
+            found.add(module)
             if node.level or module.startswith(PACKAGE):
-                yield from (f"{module}.{alias.name}" for alias in node.names)
+                found |= {f"{module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
 
 
 def _certain_statements(tree: ast.AST) -> Iterator[ast.AST]:
