@@ -180,6 +180,7 @@ def test_the_blocks_of_our_own_documents_run_in_order(workspace: Path) -> None:
             continue
         seen.add(block.script)
         began = time.monotonic()
-        done = shell(block.script.replace("runs/linux", f"runs/{local_name()}"), workspace)
+        script = block.script.replace("runs/linux", f"runs/{local_name()}")
+        done = shell(script, workspace, timeout=3600 if ALL else 900)
         assert done.returncode == 0, f"{block.name}\n{block.script}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
         sys.stdout.write(f"{time.monotonic() - began:6.1f} s  {block.name}\n")
