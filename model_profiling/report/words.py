@@ -148,7 +148,7 @@ def factor(comparison: Comparison) -> tuple[str, str]:
         ratio, low, high = _as_said(comparison)
         value, notes = f"{ratio:.2f}x {comparison.verdict}", [f"{interval} {low:.2f} to {high:.2f}"]
     notes += ["measured separately"] if not comparison.paired else []
-    notes += ["measured on a busy machine, do not rely on it"] if comparison.contended else []
+    notes += [BUSY] if comparison.contended else []
     return value, "; ".join([*notes, *_launches(comparison), *comparison.caveats])
 
 

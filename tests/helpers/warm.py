@@ -282,5 +282,4 @@ def _program(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # Under its own name too, or the module would be there twice and the second would stay.
     _serve(Path(sys.argv[1]), int(sys.argv[2]))
