@@ -127,7 +127,9 @@ def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> a
 
 
 def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
-    """The model's lines, costliest first; operators whose line is not known are in none."""
+    """The model's lines, costliest first; operators whose line is not known are in none; no times, no lines."""
+    if not breakdown.execute_ms:
+        return []
     rows: dict[tuple[str, int], list[int]] = {}
     for row, entry in enumerate(breakdown.instances):
         if entry.source is not None and entry.source.file:
@@ -138,7 +140,7 @@ def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
         source = entries[0].source
         assert source is not None
         ms = sum(entry.ms for entry in entries)
-        share = ms / breakdown.execute_ms if breakdown.execute_ms else 0.0
+        share = ms / breakdown.execute_ms
         operators = list(dict.fromkeys(entry.operator for entry in entries))
         found.append(answers.HotLine(workspace.relative(file), line, source.code, source.module, ms, share, operators))
     return sorted(found, key=lambda line: -line.ms)
