@@ -7,6 +7,7 @@ import numpy.typing as npt
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 from model_profiling.analysis.quantiles import median, quantile
+from model_profiling.analysis.work import Work
 
 # Numbers that are sorted together.
 _AT_ONCE = 1 << 20
@@ -46,7 +47,7 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class InstanceTime(msgspec.Struct, frozen=True):
-    """One operator at one place of the graph."""
+    """One operator at one place of the graph. `work` is None where the .pte does not tell it."""
 
     name: str
     operator: str
@@ -61,6 +62,7 @@ class InstanceTime(msgspec.Struct, frozen=True):
     share: float
     spread: Spread
     source: SourceLine | None = None
+    work: Work | None = None
 
 
 class OperatorTime(msgspec.Struct, frozen=True):
@@ -101,8 +103,10 @@ class Breakdown(msgspec.Struct, frozen=True):
         return max(self.categories, key=lambda entry: entry.ms)
 
 
-def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -> Breakdown:
-    """Add a profile up; `sources` has the PyTorch line of operators, by their row."""
+def break_down(
+    profile: Profile, sources: dict[int, SourceLine] | None = None, works: dict[int, Work] | None = None
+) -> Breakdown:
+    """Add a profile up; `sources` has the PyTorch line of operators and `works` their work, by their row."""
     times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
     instances = profile.instances
     by_category: dict[Part, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
@@ -118,7 +122,7 @@ def break_down(profile: Profile, sources: dict[int, SourceLine] | None = None) -
         shares_by_where={place: sum(members) / (whole or 1.0) for place, members in by_where.items()},
         operators=_operators(profile, times, whole, spreads),
         instances=[
-            _instance(instance, ms, whole, spread, (sources or {}).get(row))
+            _instance(instance, ms, whole, spread, (sources or {}).get(row), (works or {}).get(row))
             for row, (instance, ms, spread) in enumerate(zip(instances, times.tolist(), spreads, strict=True))
         ],
     )
@@ -160,7 +164,9 @@ def _operators(
     return sorted(found, key=lambda entry: -entry.ms)
 
 
-def _instance(instance: Instance, ms: float, whole: float, spread: Spread, source: SourceLine | None) -> InstanceTime:
+def _instance(
+    instance: Instance, ms: float, whole: float, spread: Spread, source: SourceLine | None, work: Work | None
+) -> InstanceTime:
     return InstanceTime(
         name=instance.name,
         operator=instance.operator,
@@ -175,6 +181,7 @@ def _instance(instance: Instance, ms: float, whole: float, spread: Spread, sourc
         share=ms / whole if whole else 0.0,
         spread=spread,
         source=source,
+        work=work,
     )
 
 

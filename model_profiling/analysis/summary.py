@@ -10,11 +10,12 @@ from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.coverage import coverage
 from model_profiling.analysis.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
-from model_profiling.analysis.graph import read_graph
+from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.sources import read_sources
+from model_profiling.analysis.work import Work, works
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
@@ -37,8 +38,9 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
     for name in loaded.keys() - timed:
         path, profile, notes = loaded[name]
         loaded[name] = (path, profile.without_times(), notes)
+    graphs = {name: _graph(profile, model) for name, (_, profile, _) in loaded.items()}
     sides = {
-        name: (name, profile, break_down(profile, sources.lines(profile.instances)))
+        name: (name, profile, break_down(profile, sources.lines(profile.instances), _works(profile, graphs[name])))
         for name, (_, profile, _) in loaded.items()
     }
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
@@ -55,12 +57,12 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
                 compared.get(name),
                 manifest.model.export,
                 notes,
-                read_graph(profile.instances, model) if model is not None else None,
+                graphs[name],
             ),
             manifest,
             name,
         )
-        for name, (path, profile, notes) in loaded.items()
+        for name, (path, _, notes) in loaded.items()
     }
     failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
     summary = AnalysisSummary(
@@ -79,6 +81,14 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
         timing=manifest.timing,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def _graph(profile: Profile, model: Path | None) -> ModelGraph | None:
+    return read_graph(profile.instances, model) if model is not None else None
+
+
+def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
+    return works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graph)
 
 
 def has_times(manifest: Manifest, name: str) -> bool:

@@ -45,10 +45,14 @@ class Step:
 
 @dataclass(frozen=True)
 class DataFlow:
-    """The steps of a method in order; `returned` are those whose results leave it."""
+    """The steps of a method in order; `returned` are those whose results leave it.
+
+    `fixed` says that every size is known before it runs; otherwise those in delegates are upper bounds.
+    """
 
     steps: tuple[Step, ...]
     returned: frozenset[int]
+    fixed: bool
 
     @cached_property
     def consumers(self) -> dict[int, tuple[int, ...]]:
@@ -77,7 +81,8 @@ def data_flow(program: Program, method: Method) -> DataFlow | None:
         elif instruction.kind == DELEGATE:
             walk.opaque(instruction)
     returned = frozenset(made for made in (walk.source(number) for number in method.returns) if made >= 0)
-    return DataFlow(tuple(walk.steps), returned)
+    fixed = not any(isinstance(value, TensorSpec) and value.dynamic for value in method.values)
+    return DataFlow(tuple(walk.steps), returned, fixed)
 
 
 class _Walk:

@@ -1,0 +1,142 @@
+"""The work of an operator: the matrix product it is, and the bytes it reads and writes. What is not known is not guessed.
+
+A convolution is counted as the product that its kernel computes: as many rows as there are output positions, and a row
+as long as one position's window. All numbers are of one execution, as the .pte has them.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import msgspec
+
+from model_profiling.analysis.graph import ModelGraph, NamedOperator
+from model_profiling.graph_terms import CONSTANT
+from model_profiling.pte.dataflow import Step, Tensor
+from model_profiling.pte.xnnpack_graph import Node
+
+_BITS = {
+    **{"fp32": 32, "fp16": 16, "bf16": 16, "pfp32": 32, "float64": 64, "bool": 8},
+    **{"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "int64": 64},
+    **{"qint8": 8, "quint8": 8, "qint32": 32, "qcint8": 8, "qcint32": 32, "qdint8": 8, "qpint8": 8},
+    **{"qcint4": 4, "qbint4": 4},
+}
+_FLOATS = ("fp32", "fp16")
+# What XNNPACK calls an operator that it runs in fp32, arithmetic or not.
+_RUN_IN_FP32 = ("F32", "X32", "PF32")
+
+
+class Product(msgspec.Struct, frozen=True):
+    """`count` products of an m x k matrix with a k x n one: groups of a convolution, batches of a multiplication."""
+
+    m: int
+    n: int
+    k: int
+    count: int = 1
+
+    @property
+    def multiply_accumulates(self) -> int:
+        return self.m * self.n * self.k * self.count
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What an operator has to do. `product` is None for what multiplies no matrices.
+
+    `element` is the type it computes in or moves, which is wider than the model's where the CPU cannot compute in that.
+    """
+
+    element: str
+    weight_bytes: int
+    read_bytes: int
+    written_bytes: int
+    product: Product | None = None
+    multiply_accumulates: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """All that has to cross between memory and the processor at least once."""
+        return self.weight_bytes + self.read_bytes + self.written_bytes
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte, two to a multiply-accumulate; None where nothing is multiplied."""
+        return 2 * self.multiply_accumulates / self.bytes if self.multiply_accumulates and self.bytes else None
+
+
+def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
+    """The work of each operator, by its row; `dtypes` is what XNNPACK says that it ran in ('' if it does not)."""
+    if graph is None or not graph.flow.fixed:
+        return {}
+    widened = _widened(operators, dtypes, graph)
+    found = {}
+    for row in graph.steps:
+        step = graph.step(row)
+        inside = step is not None and step.node is not None and operators[row].instruction in widened
+        # What XNNPACK says of the operator itself counts first: inputs are moved before they are widened.
+        wide = dtypes[row] in _RUN_IN_FP32 or (inside and not dtypes[row])
+        work = _work(step, wide) if step is not None else None
+        if work is not None:
+            found[row] = work
+    return found
+
+
+def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph) -> set[int]:
+    """The delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it."""
+    found = set()
+    for row in graph.steps:
+        step = graph.step(row)
+        if step is not None and step.node is not None and dtypes[row] in _RUN_IN_FP32 and _element(step) == "fp16":
+            found.add(operators[row].instruction)
+    return found
+
+
+def _work(step: Step, wide: bool) -> Work | None:
+    """The work of a step, `wide` where fp16 is computed in fp32."""
+    element = "fp32" if wide and _element(step) == "fp16" else _element(step)
+    product = _product(step.node) if step.node is not None else None
+    if not step.outputs or (product is None and step.node is not None and step.node.multiply_accumulates):
+        return None
+    weights = _bytes([tensor for tensor in step.inputs if tensor.source == CONSTANT], element, packed=True)
+    read = _bytes([tensor for tensor in step.inputs if tensor.source != CONSTANT], element)
+    written = _bytes(step.outputs, element)
+    if weights is None or read is None or written is None:
+        return None
+    return Work(element, weights, read, written, product, product.multiply_accumulates if product else 0)
+
+
+def _element(step: Step) -> str:
+    """The type of what it works on: its first input that is no weight, else its result."""
+    return next((tensor.dtype for tensor in (*step.inputs, *step.outputs) if tensor.source != CONSTANT), "")
+
+
+def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int | None:
+    """The size of tensors as an operator that computes in `element` sees them: XNNPACK packs weights into that type."""
+    total = 0
+    for tensor in tensors:
+        floating = tensor.dtype in _FLOATS and element in _FLOATS
+        bits = _BITS.get(element if floating and (packed or tensor.dtype == "fp16") else tensor.dtype)
+        if bits is None:
+            return None
+        total += (prod(tensor.shape) * bits + 7) // 8
+    return total
+
+
+def _product(node: Node) -> Product | None:
+    """The matrix product of a node; None for all that is none."""
+    if len(node.inputs) < 2 or not node.outputs:
+        return None
+    source, other, out = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape
+    if not source or not other or not out or not node.groups:
+        return None
+    window = prod(node.kernel)
+    if node.op == "Conv2d":
+        return Product(prod(out[:-1]), out[-1] // node.groups, window * source[-1] // node.groups, node.groups)
+    if node.op == "ConvTranspose2d":
+        return Product(prod(source[:-1]), window * out[-1] // node.groups, source[-1] // node.groups, node.groups)
+    if node.op == "DepthwiseConv2d":
+        # Each channel has a filter of its own, or several.
+        return Product(prod(out[:-1]), 1, window, out[-1])
+    if node.op == "FullyConnected":
+        return Product(prod(source[:-1]), out[-1], source[-1])
+    if node.op == "BatchMatrixMultiply" and len(out) >= 2:
+        return Product(out[-2], out[-1], source[-1], prod(out[:-2]))
+    return None
