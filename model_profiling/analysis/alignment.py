@@ -97,9 +97,26 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]])
         for family in dict.fromkeys(_FAMILIES.values()):
             nodes = [node for node in every if _FAMILIES.get(node.op) == family]
             positions = places.get((instruction, family), [])
-            if len(nodes) == len(positions):
-                found |= dict(zip(positions, nodes, strict=True))
+            for some, their_nodes in _parts(operators, positions, nodes):
+                if len(their_nodes) == len(some):
+                    found |= dict(zip(some, their_nodes, strict=True))
     return found
+
+
+def _parts(
+    operators: Sequence[Operator], positions: list[int], nodes: list[Node]
+) -> list[tuple[list[int], list[Node]]]:
+    """Operators of a family and their nodes, in parts that keep their order.
+
+    Where fp16 is computed in fp32, XNNPACK moves what enters the delegate as it is, before it widens it, and does so
+    before all else.
+    """
+    narrow = [position for position in positions if "(ND, X16)" in operators[position].operator]
+    if not narrow or len(narrow) == len(positions):
+        return [(positions, nodes)]
+    entering = [node for node in nodes if node.inputs and node.inputs[0].external is not None]
+    wide = [position for position in positions if position not in set(narrow)]
+    return [(narrow, entering), (wide, [node for node in nodes if node not in entering])]
 
 
 def _family(operator: Operator) -> str:

@@ -1,4 +1,4 @@
-"""The work of an operator: the matrix product it is, and the bytes it reads and writes. What is not known is not guessed.
+"""The work of an operator: the matrix product it is, and the bytes it reads and writes; never guessed.
 
 A convolution is counted as the product that its kernel computes: as many rows as there are output positions, and a row
 as long as one position's window. All numbers are of one execution, as the .pte has them.
@@ -55,6 +55,11 @@ class Work(msgspec.Struct, frozen=True):
     def bytes(self) -> int:
         """All that has to cross between memory and the processor at least once."""
         return self.weight_bytes + self.read_bytes + self.written_bytes
+
+    @property
+    def elements(self) -> float:
+        """The numbers that are read and written, weights left out; those of another type are counted by their size."""
+        return 8 * (self.read_bytes + self.written_bytes) / _BITS.get(self.element, 8)
 
     @property
     def intensity(self) -> float | None:

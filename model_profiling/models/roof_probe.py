@@ -1,0 +1,84 @@
+"""The probe program: operators of many shapes, one after another, whose best rates are the roofs of a CPU.
+
+It goes through the ordinary exporter and runner, so that what is measured is what any model could reach: the same
+backend, the same kernels, the same clock. As in a model, most operators read what the one before has just written.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+# Rows, width and the width between two linear layers: an m x k by k x n product, then m x n by n x k.
+_PRODUCTS = (
+    *((1, 256, 1024), (4, 128, 128), (16, 64, 64), (64, 64, 64), (65, 65, 65), (49, 96, 576), (49, 192, 768)),
+    *((196, 40, 120), (196, 192, 576), (196, 384, 384), (256, 512, 512), (784, 16, 96), (1024, 64, 256)),
+    *((3136, 24, 72), (3136, 32, 96), (12544, 16, 16)),
+)
+# Heads, tokens and width of attention's two products.
+_ATTENTION = ((3, 196, 64), (8, 64, 32))
+# Channels in and out, side of the image, side of the window and stride; a second convolution keeps channels and size.
+_CONVOLUTIONS = (
+    *((3, 16, 112, 3, 2), (3, 32, 96, 3, 1), (16, 16, 56, 3, 1), (32, 64, 28, 3, 1), (48, 80, 20, 3, 1)),
+    *((64, 64, 56, 3, 1), (128, 128, 28, 3, 1), (256, 256, 14, 3, 1)),
+)
+_DEPTHWISE = ((32, 112, 3, 1), (96, 56, 3, 2), (192, 28, 5, 1), (512, 14, 3, 1))
+# Side and channels of images that are moved and worked on point by point: in the first cache, the second, and none.
+_IMAGES = ((8, 16), (16, 16), (28, 32), (56, 64), (112, 64))
+
+
+class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Independent branches; each input feeds one, and what each makes is returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList()
+        self.shapes: list[tuple[int, ...]] = []
+        for m, k, n in _PRODUCTS:
+            self._add(nn.Sequential(nn.Linear(k, n), nn.Linear(n, k)), (1, m, k))
+        for heads, tokens, width in _ATTENTION:
+            self._add(_Attention(), (heads, tokens, width))
+        for cin, cout, side, window, stride in _CONVOLUTIONS:
+            first = nn.Conv2d(cin, cout, window, stride, window // 2)
+            self._add(nn.Sequential(first, nn.Conv2d(cout, cout, window, 1, window // 2)), (1, cin, side, side))
+        for channels, side, window, stride in _DEPTHWISE:
+            layers = (nn.Conv2d(channels, channels, window, s, window // 2, groups=channels) for s in (stride, 1))
+            self._add(nn.Sequential(*layers), (1, channels, side, side))
+        for side, channels in _IMAGES:
+            self._add(_Moved(), (1, channels, side, side))
+            self._add(_PointByPoint(), (1, channels, side, side))
+            self._add(_Pooled(), (1, channels, side, side))
+
+    def _add(self, branch: nn.Module, shape: tuple[int, ...]) -> None:
+        self.branches.append(branch)
+        self.shapes.append(shape)
+
+    def example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.randn(shape) for shape in self.shapes)
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(branch(x) for branch, x in zip(self.branches, inputs, strict=True))
+
+
+class _Attention(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(torch.softmax(torch.bmm(x, x.transpose(1, 2)), 2), x)
+
+
+class _Moved(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Channels to the end and back, joined and cut."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        last = x.permute(0, 2, 3, 1)
+        joined = torch.cat((last, torch.relu(last)), 3)
+        return joined[:, :, :, x.shape[1] // 2 :].permute(0, 3, 1, 2)
+
+
+class _PointByPoint(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.sigmoid(x) * x
+        return functional.hardswish(torch.relu(x + y) - y)
+
+
+class _Pooled(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.avg_pool2d(functional.max_pool2d(x, 3, 1, 1), 2)
