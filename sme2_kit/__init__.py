@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from model_profiling.analysis.forecast import Forecast
+    from model_profiling.analysis.roofs import Roofs
     from model_profiling.export.request import ExportResult
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
@@ -56,6 +57,7 @@ __all__ = [
     "kernels",
     "open_run",
     "profile",
+    "roofs",
     "run",
     "tune",
 ]
@@ -369,6 +371,33 @@ def tune(
             spelled,
         )
         return tuner.run()
+
+
+def roofs(
+    dtypes: Sequence[str] = ("fp32", "fp16", "int8"),
+    *,
+    threads: Sequence[int] = (1,),
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    runs: int | None = None,
+    launches: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Roofs:
+    """Measure what this backend reaches at its best on a CPU: probe operators of many shapes, in each dtype.
+
+    The result is kept in the cache under the CPU's name, where later reports and forecasts find it, or in `out`.
+    """
+    from model_profiling.pipeline.schedule import Counts
+    from sme2_kit.measuring import opened_platform
+    from sme2_kit.notebook import shown_progress
+    from sme2_kit.roofing import COUNTS, Probing, measure_roofs
+
+    for number in threads:
+        _counts(runs, launches, None, number)
+    counts = Counts(runs or COUNTS.runs, launches or COUNTS.launches)
+    asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+        return measure_roofs(asked, opened, report)
 
 
 def _platform_name(platform: str | Platform | None) -> str:

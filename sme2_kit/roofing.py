@@ -1,0 +1,67 @@
+"""Measure the roofs of a CPU: export the probe program, run it with acceleration on and off, keep what it tells."""
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.analysis.probe_run import roofs_of
+from model_profiling.analysis.roofs import Roofs, known_roofs, roofs_path
+from model_profiling.errors import InputError
+from model_profiling.export.request import ExportRequest
+from model_profiling.on_progress import OnNote, OnProgress, no_notes
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.platforms.base import Platform
+from sme2_kit.exporting import from_target
+from sme2_kit.measuring import Asked, measure
+from sme2_kit.temporary import temporary_directory
+
+DTYPES = ("fp32", "fp16", "int8")
+# A launch shares where its memory lies; more than one, so that the best of them counts.
+COUNTS = Counts(runs=30, launches=3)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """What to measure: each dtype with each number of threads."""
+
+    dtypes: Sequence[str] = DTYPES
+    threads: Sequence[int] = (1,)
+    counts: Counts = COUNTS
+    out: Path | None = None
+
+
+def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Roofs:
+    """Measure, and keep the result beside what earlier measurements of the same CPU told."""
+    if platform.timing != "measured":
+        raise InputError(
+            "roofs cannot be measured under an emulator: its times mean nothing", "Leave --platform emulator out."
+        )
+    home = temporary_directory("roofs")
+    found: Roofs | None = None
+    for dtype in asked.dtypes:
+        pte = _probe(dtype, home, on_progress)
+        for threads in asked.threads:
+            out = home / f"{dtype}-{threads}"
+            run = measure(Asked(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note).run
+            new = roofs_of(run)
+            found = new if found is None else found.merged(new)
+    if found is None or not found.cpu:
+        raise InputError("the platform does not tell which CPU it has", "Roofs are kept by the CPU's name.")
+    path = asked.out or roofs_path(found.cpu)
+    earlier = known_roofs(found.cpu) if asked.out is None else None
+    kept = earlier.merged(found) if earlier is not None else found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, kept)
+    return kept
+
+
+def _probe(dtype: str, home: Path, on_progress: OnProgress) -> Path:
+    """The probe program through the ordinary exporter."""
+    spec = importlib.util.find_spec("model_profiling.models")
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError("the probe program is not there", "Install the kit again.")
+    target = Path(next(iter(spec.submodule_search_locations))) / "roof_probe.py"
+    request = ExportRequest("roof_probe", home / "artifacts", dtype, target=f"{target}:Probe")
+    return from_target(on_progress, force=False)(request, f"export {dtype} probes").paths.pte
