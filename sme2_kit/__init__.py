@@ -310,16 +310,25 @@ def compare(
 
 
 def forecast(
-    measured: str | Path | Run, emulated: str | Path | Run, *, speedups: Sequence[float] | None = None
+    measured: str | Path | Run,
+    emulated: str | Path | Run,
+    *,
+    target: str | Path | None = None,
+    speedups: Sequence[float] | None = None,
 ) -> Records[Forecast]:
     """Predict what SME2 would change: times of a measured run, operators that `kernels` shows on SME2.
 
-    How much faster those become is not known: each of `speedups` (3, 8 and 15) is an assumption with a prediction.
+    How much faster each becomes follows from its dtype and shape on `target`: a machine that the kit knows
+    ("apple_m4", which is taken unless said otherwise, or "arm_c1"), or a file that `roofs` wrote on one with SME2.
+    Instead, `speedups` are assumed of all of them, each with its own prediction.
     """
-    from model_profiling.analysis.forecast import ASSUMED, forecasts
+    from model_profiling.analysis.forecast import forecasts
+    from model_profiling.analysis.target import DEFAULT
     from sme2_kit.records import Records
 
-    return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ASSUMED)))
+    if target is not None and speedups:
+        raise InputError("target and speedups exclude each other", "Give the machine, or what to assume.")
+    return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ()), target or DEFAULT))
 
 
 def tune(

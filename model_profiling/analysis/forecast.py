@@ -1,16 +1,21 @@
 """A forecast: what SME2 would change, from times measured without it and the kernels an emulated CPU chose with it.
 
-Which operators SME2 takes is known, because the emulated run shows their kernels. How much faster they become is not:
-it is assumed, and every assumption gets its own prediction.
+Which operators SME2 takes is known, because the emulated run shows their kernels. How much faster each becomes follows
+from its dtype and shape on a target; or the user assumes it, and every assumption gets its own prediction.
 """
 
-from typing import TYPE_CHECKING, Literal
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.gains import Gain
+from model_profiling.analysis.target import DEFAULT, I8MM_OVER_DOT, AnyTarget, read_target
 from model_profiling.analysis.whatif import Prediction, sped_up
 from model_profiling.errors import InputError
 from model_profiling.run_directory import ExperimentRecord, Manifest
@@ -18,8 +23,7 @@ from model_profiling.run_directory import ExperimentRecord, Manifest
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
 
-# What SME2 has been seen to bring to convolutions and matrix multiplications, and something in between.
-ASSUMED = (3.0, 8.0, 15.0)
+_UNKNOWN = "not known: the .pte does not tell its shape; taken as unchanged"
 
 
 class RemainingOperator(msgspec.Struct, frozen=True):
@@ -33,8 +37,29 @@ class RemainingOperator(msgspec.Struct, frozen=True):
     why_not: str
 
 
+class PredictedOperator(msgspec.Struct, frozen=True):
+    """An operator that SME2 runs: its time now, predicted with its range, how many times faster, and why so many."""
+
+    name: str
+    category: str
+    kind: str
+    instruction: int
+    ms: float
+    predicted_ms: float
+    low_ms: float
+    high_ms: float
+    times: float
+    why: str
+    label: Literal["prediction"] = "prediction"
+
+
 class Forecast(msgspec.Struct, frozen=True):
-    """One experiment's time if SME2 took the operators it takes under emulation, which need `on_sme2_ms` now."""
+    """One experiment's time if SME2 took the operators it takes under emulation, which need `on_sme2_ms` now.
+
+    `target` is the machine whose gains are taken, '' where they are assumed. `without` is the time on a CPU that has
+    all that the target has but SME2, None where that is what was measured: SME2 gains on top of that. Times are in this
+    machine's milliseconds: the target's speed in all else is not predicted.
+    """
 
     experiment: str
     eligible: int
@@ -45,6 +70,26 @@ class Forecast(msgspec.Struct, frozen=True):
     left: list[RemainingOperator]
     notes: list[str]
     label: Literal["prediction"] = "prediction"
+    target: str = ""
+    without: Prediction | None = None
+    operators: list[PredictedOperator] = []
+
+    @property
+    def stages(self) -> list[Prediction]:
+        """What to show beside each other: now, without SME2 if that differs, and each prediction."""
+        return [self.now, *([self.without] if self.without else []), *self.predictions]
+
+    @property
+    def speedups(self) -> list[float]:
+        """What SME2 alone gains on the whole, for each prediction."""
+        before = (self.without or self.now).predicted_ms
+        return [before / prediction.predicted_ms if prediction.predicted_ms else 1.0 for prediction in self.predictions]
+
+    @property
+    def speedup_range(self) -> tuple[float, float] | None:
+        """The range of what SME2 alone gains on a target; None where it is assumed."""
+        before, after = (self.without or self.now).predicted_ms, self.predictions[-1]
+        return (before / after.high_ms, before / after.low_ms) if after.low_ms and after.high_ms else None
 
     @property
     def share(self) -> float:
@@ -54,15 +99,16 @@ class Forecast(msgspec.Struct, frozen=True):
     @property
     def columns(self) -> list[str]:
         """What to call `now` and each prediction."""
-        return ["now", *(f"SME2 {prediction.speedups['SME2']:g}x" for prediction in self.predictions)]
+        return ["now", *(stage.name for stage in self.stages[1:])]
 
 
 def forecasts(
     measured: "RunView",
     emulated: "RunView",
-    speedups: tuple[float, ...] = ASSUMED,
+    speedups: tuple[float, ...] = (),
+    target: str | Path = DEFAULT,
 ) -> list[Forecast]:
-    """A forecast of what was measured without SME2 and with all else on."""
+    """A forecast of what was measured without SME2 and with all else on, for a target unless speedups are assumed."""
     manifest, summary = measured.manifest, measured.summary
     if manifest.timing != "measured":
         raise InputError(
@@ -84,7 +130,15 @@ def forecasts(
             "no experiment of the first run is known to have run without SME2",
             "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
         )
-    return [_forecast(name, summary.experiments[name].breakdown, coverage, speedups, notes) for name in names]
+    if not speedups:
+        chosen = read_target(target)
+        chosen.refuse(summary.dtype)
+    return [
+        _assumed(_Sides(name, summary.experiments[name].breakdown, coverage, notes), speedups)
+        if speedups
+        else _derived(_Sides(name, summary.experiments[name].breakdown, coverage, notes), chosen, without[name])
+        for name in names
+    ]
 
 
 def _without_sme2(record: ExperimentRecord) -> bool:
@@ -93,37 +147,120 @@ def _without_sme2(record: ExperimentRecord) -> bool:
     return "sme2" not in record.features.active
 
 
-def _forecast(
-    name: str, breakdown: Breakdown, coverage: Coverage, speedups: tuple[float, ...], notes: list[str]
-) -> Forecast:
-    eligible = [entry for entry in breakdown.instances if entry.category in ("CONV", "GEMM")]
-    ours = [(entry.instruction, entry.category, entry.kind) for entry in eligible]
-    if ours != [(x.instruction, x.category, x.kind) for x in coverage.operators]:
-        raise InputError(
-            f"the runs are of different models: {len(ours)} CONV and GEMM operators measured in {name}, "
-            f"{len(coverage.operators)} emulated, or in another order",
-            "Make the second run from the .pte of the first: sme2-kit kernels MODEL.pte",
+class _Sides:
+    """A measured breakdown, and which of its operators SME2 takes by an emulated run."""
+
+    def __init__(self, name: str, breakdown: Breakdown, coverage: Coverage, notes: list[str]) -> None:
+        self.name, self.breakdown, self.notes = name, breakdown, notes
+        self.eligible = [entry for entry in breakdown.instances if entry.category in ("CONV", "GEMM")]
+        ours = [(entry.instruction, entry.category, entry.kind) for entry in self.eligible]
+        if ours != [(x.instruction, x.category, x.kind) for x in coverage.operators]:
+            raise InputError(
+                f"the runs are of different models: {len(ours)} CONV and GEMM operators measured in {name}, "
+                f"{len(coverage.operators)} emulated, or in another order",
+                "Make the second run from the .pte of the first: sme2-kit kernels MODEL.pte",
+            )
+        both = list(zip(self.eligible, coverage.operators, strict=True))
+        self.taken = {id(entry): entry for entry, other in both if other.level == "SME2"}
+        self.why_not = {id(entry): other.why_not for entry, other in both}
+
+    def forecast(self, predictions: list[Prediction], **more: Any) -> Forecast:
+        left = [
+            RemainingOperator(x.name, x.category, x.kind, x.instruction, x.ms, self.why_not.get(id(x), ""))
+            for x in self.breakdown.instances
+            if id(x) not in self.taken
+        ]
+        return Forecast(
+            experiment=self.name,
+            eligible=len(self.eligible),
+            on_sme2=len(self.taken),
+            on_sme2_ms=sum(entry.ms for entry in self.taken.values()),
+            now=sped_up(self.breakdown, {}, lambda _: 1.0),
+            predictions=predictions,
+            left=sorted(left, key=lambda entry: -entry.ms),
+            notes=self.notes,
+            **more,
         )
-    taken = {id(entry) for entry, other in zip(eligible, coverage.operators, strict=True) if other.level == "SME2"}
-    why_not = {id(entry): other.why_not for entry, other in zip(eligible, coverage.operators, strict=True)}
-    left = [
-        RemainingOperator(x.name, x.category, x.kind, x.instruction, x.ms, why_not.get(id(x), ""))
-        for x in breakdown.instances
-        if id(x) not in taken
-    ]
+
+
+def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
+    """One prediction for each speedup that the user assumes of all operators that SME2 takes."""
 
     def assume(speedup: float) -> Prediction:
-        return sped_up(breakdown, {"SME2": speedup}, lambda entry: speedup if id(entry) in taken else 1.0)
+        found = sped_up(sides.breakdown, {"SME2": speedup}, lambda x: speedup if id(x) in sides.taken else 1.0)
+        return msgspec.structs.replace(found, name=f"SME2 {speedup:g}x")
 
-    return Forecast(
-        experiment=name,
-        eligible=len(eligible),
-        on_sme2=len(taken),
-        on_sme2_ms=sum(entry.ms for entry in eligible if id(entry) in taken),
-        now=assume(1.0),
-        predictions=[assume(speedup) for speedup in speedups],
-        left=sorted(left, key=lambda entry: -entry.ms),
-        notes=notes,
+    return sides.forecast([assume(speedup) for speedup in speedups])
+
+
+def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
+    """The prediction that follows from each operator's dtype and shape on a target."""
+    gains = {key: _gain(entry, target, record.threads) for key, entry in sides.taken.items()}
+    before = {id(x): _neon_step(x, record) for x in sides.eligible}
+
+    def predicted(gain_of: Callable[[Gain], float]) -> Prediction:
+        def faster(entry: InstanceTime) -> float:
+            gain = gains.get(id(entry))
+            return before.get(id(entry), 1.0) * (gain_of(gain) if gain is not None else 1.0)
+
+        return sped_up(sides.breakdown, {}, faster)
+
+    expected, slow, fast = (predicted(choose) for choose in (_TIMES, _LOW, _HIGH))
+    on_sme2 = sum(x.ms / before[key] / gains[key].times for key, x in sides.taken.items())
+    whole = sum(x.ms / before[key] for key, x in sides.taken.items())
+    without = sped_up(sides.breakdown, {}, lambda entry: before.get(id(entry), 1.0))
+    steps = any(step != 1 for step in before.values())
+    return sides.forecast(
+        [
+            msgspec.structs.replace(
+                expected,
+                name=f"SME2 as on {target.cpu}",
+                speedups={"SME2": whole / on_sme2} if on_sme2 else {},
+                low_ms=fast.predicted_ms,
+                high_ms=slow.predicted_ms,
+            )
+        ],
+        target=target.cpu,
+        without=msgspec.structs.replace(without, name="with i8mm, without SME2") if steps else None,
+        operators=sorted(
+            (_operator(x, gains[key], before[key]) for key, x in sides.taken.items()), key=lambda entry: -entry.ms
+        ),
+    )
+
+
+_TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "high"))
+
+
+def _gain(entry: InstanceTime, target: AnyTarget, threads: int) -> Gain:
+    return target.gain(entry, threads) or Gain(1.0, 1.0, 1.0, _UNKNOWN)
+
+
+def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
+    """How much faster a CPU with SME2 is already without it: it multiplies int8 with i8mm, where others have dot."""
+    features = record.features
+    if features is None or features.arch != "aarch64" or entry.work is None or entry.kind == "depthwise":
+        return 1.0
+    dot = "dot" in features.active and "i8mm" not in features.active
+    return I8MM_OVER_DOT if dot and entry.where == "delegated" and entry.work.element in _INT8 else 1.0
+
+
+_INT8 = ("qint8", "quint8", "qdint8", "qpint8")
+
+
+def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperator:
+    ms = entry.ms / before
+    low, high = ms / gain.high, ms / gain.low
+    return PredictedOperator(
+        name=entry.name,
+        category=entry.category,
+        kind=entry.kind,
+        instruction=entry.instruction,
+        ms=entry.ms,
+        predicted_ms=ms / gain.times,
+        low_ms=low,
+        high_ms=high,
+        times=gain.times,
+        why=gain.why,
     )
 
 

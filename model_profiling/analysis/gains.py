@@ -55,13 +55,15 @@ class Switch:
             if entry.kind == "convert" and narrowed:
                 return Gain(math.inf, math.inf, math.inf, _GONE)
             return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
-        return self._of_probes(entry.kind, entry.work)
+        gain = self.of_probes(entry.kind, entry.work)
+        return gain or Gain(1.0, 1.0, 1.0, f"not known: no {entry.kind} was probed")
 
-    def _of_probes(self, kind: str, work: Work) -> Gain:
+    def of_probes(self, kind: str, work: Work) -> Gain | None:
+        """What the nearest probes of a kind gained; None if there are none."""
         off = self.off.probes(kind, work.element)
         on = {_shape(probed): probed for probed in self.on.probes(kind, self._element(kind, work))}
         pairs = [(share, probed, on[_shape(probed)]) for share, probed in nearest(off, work) if _shape(probed) in on]
-        return weighed(pairs) if pairs else Gain(1.0, 1.0, 1.0, f"not known: no {kind} was probed")
+        return weighed(pairs) if pairs else None
 
 
 def _shape(probed: Probed) -> tuple[str, tuple[float, ...]]:

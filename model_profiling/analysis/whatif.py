@@ -10,7 +10,11 @@ from model_profiling.errors import InputError
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """The time if each named category or operator ran so many times faster (inf: gone) and nothing else changed."""
+    """The time if each named category or operator ran so many times faster (inf: gone) and nothing else changed.
+
+    `name` is what to call it beside others. `low_ms` and `high_ms` are the range of the predicted time, None where it
+    stands on an assumption that has none.
+    """
 
     speedups: dict[str, float]
     execute_ms: float
@@ -19,6 +23,9 @@ class Prediction(msgspec.Struct, frozen=True):
     shares: dict[str, float]
     next_bottleneck: str
     label: Literal["prediction"] = "prediction"
+    name: str = ""
+    low_ms: float | None = None
+    high_ms: float | None = None
 
 
 def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:

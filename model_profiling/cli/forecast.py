@@ -10,22 +10,30 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("measured", type=Path, metavar="RUN", help="a run measured without SME2 (sme2-kit run)")
     parser.add_argument("emulated", type=Path, metavar="EMULATED", help="the same model's kernels (sme2-kit kernels)")
     parser.add_argument(
+        "--target",
+        metavar="NAME",
+        help="the machine with SME2: apple_m4 (default), arm_c1, or a file that sme2-kit roofs wrote on one",
+    )
+    parser.add_argument(
         "--speedup",
         action="append",
         type=float,
         metavar="N",
-        help="assumed speedup of the operators that SME2 runs; may be repeated (default: 3, 8 and 15)",
+        help="assume this speedup of all operators that SME2 runs, instead of a target; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print the forecast as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.errors import InputError
     from model_profiling.report.forecast import show_forecasts
     from model_profiling.saying import say_json
     from sme2_kit import forecast, open_run
 
     measured = open_run(args.measured)
-    found = forecast(measured, args.emulated, speedups=args.speedup)
+    if args.target and args.speedup:
+        raise InputError("--target and --speedup exclude each other", "Name the machine, or what to assume.")
+    found = forecast(measured, args.emulated, target=args.target, speedups=args.speedup)
     if args.json:
         say_json(list(found))
     else:

@@ -1,18 +1,25 @@
-"""A forecast as text: the predicted shift under each assumption, and what SME2 leaves as it is."""
+"""A forecast as text: the predicted shift, what each operator gains and why, and what SME2 leaves as it is."""
 
-from model_profiling.analysis.forecast import Forecast, RemainingOperator
+from model_profiling.analysis.forecast import Forecast, PredictedOperator, RemainingOperator
 from model_profiling.report import numbers
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import unique_labels
 from model_profiling.saying import tell
 
 _MOST_LEFT = 5
+_MOST_OPERATORS = 8
 
 
 def left_operators(forecast: Forecast) -> list[tuple[str, RemainingOperator]]:
     """The costliest operators that SME2 leaves as they are, by names that are told apart."""
     names = unique_labels((entry.name, entry.instruction) for entry in forecast.left)
     return list(zip(names, forecast.left, strict=True))[:_MOST_LEFT]
+
+
+def gaining_operators(forecast: Forecast) -> list[tuple[str, PredictedOperator]]:
+    """The costliest operators that SME2 runs, by names that are told apart."""
+    names = unique_labels((entry.name, entry.instruction) for entry in forecast.operators)
+    return list(zip(names, forecast.operators, strict=True))[:_MOST_OPERATORS]
 
 
 def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
@@ -24,12 +31,14 @@ def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
 
 
 def _experiment(forecast: Forecast) -> list[str]:
-    now = forecast.now
-    columns = [now, *forecast.predictions]
+    now, columns = forecast.now, forecast.stages
+    empty = [""] * (len(columns) - len(forecast.predictions))
+    bounds = forecast.speedup_range
     rows = [
         ("predicted", *forecast.columns),
         ("Method::execute", *(numbers.ms(p.predicted_ms) for p in columns)),
-        ("times faster", "", *(f"{p.ratio:.2f}x" for p in forecast.predictions)),
+        ("times faster by SME2", *empty, *(f"{times:.2f}x" for times in forecast.speedups)),
+        *([("range", *empty, f"{bounds[0]:.2f}x to {bounds[1]:.2f}x")] if bounds else []),
         *((name, *(f"{p.shares[name]:.0%}" for p in columns)) for name, share in now.shares.items() if share),
         ("the bottleneck", *(p.next_bottleneck for p in columns)),
     ]
@@ -38,6 +47,7 @@ def _experiment(forecast: Forecast) -> list[str]:
         f"  {forecast.experiment}: SME2 would run {operators}, {forecast.share:.0%} of the time measured without it",
         "",
         *table(rows, words=1),
+        *_gaining(forecast),
         "",
         "  not on SME2",
         *table(
@@ -47,3 +57,14 @@ def _experiment(forecast: Forecast) -> list[str]:
             header=False,
         ),
     ]
+
+
+def _gaining(forecast: Forecast) -> list[str]:
+    """What each operator gains on the target, and why; nothing where gains are assumed."""
+    if not forecast.operators:
+        return []
+    shown = gaining_operators(forecast)
+    head = ("on SME2 (predicted)", "now", "with SME2", "faster", "why")
+    rows = [(name, numbers.ms(x.ms), numbers.ms(x.predicted_ms), f"{x.times:.1f}x", x.why) for name, x in shown]
+    more = len(forecast.operators) - len(shown)
+    return ["", *table([head, *rows], 1, {4}), *([f"  and {more} more"] if more > 0 else [])]

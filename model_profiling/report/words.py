@@ -111,7 +111,9 @@ def agreement_sentence(agreement: Agreement) -> str:
 
 
 def forecast_sentence(forecast: Forecast) -> str:
-    """What SME2 would change under the mildest and the boldest assumption, said to be a prediction."""
+    """What SME2 would change on its target, or under the mildest and the boldest assumption: a prediction."""
+    if forecast.target:
+        return _on_target(forecast)
     now, least, most = forecast.now, forecast.predictions[0], forecast.predictions[-1]
     grown = max(now.shares, key=lambda name: most.shares[name] - now.shares[name])
     assumed = _span(f"{least.speedups['SME2']:g}x", f"{most.speedups['SME2']:g}x")
@@ -120,6 +122,18 @@ def forecast_sentence(forecast: Forecast) -> str:
     return (
         f"Prediction: if SME2 made the {forecast.on_sme2} operators that it runs {assumed} faster, the whole would be "
         f"{gain} faster, and {grown} would take {share} of the time instead of {now.shares[grown]:.0%}."
+    )
+
+
+def _on_target(forecast: Forecast) -> str:
+    before, after = forecast.without or forecast.now, forecast.predictions[-1]
+    grown = max(before.shares, key=lambda name: after.shares[name] - before.shares[name])
+    bounds = forecast.speedup_range
+    told = f" ({bounds[0]:.1f}x to {bounds[1]:.1f}x)" if bounds else ""
+    return (
+        f"Prediction: SME2 as on {forecast.target} would run {forecast.on_sme2} operators and make the whole "
+        f"{forecast.speedups[-1]:.1f}x faster{told}; {grown} would take {after.shares[grown]:.0%} of the time instead "
+        f"of {before.shares[grown]:.0%}."
     )
 
 

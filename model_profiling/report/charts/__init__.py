@@ -69,7 +69,7 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
             found["modules"] = modules(root, width, theme, title("cost by module and line"))
     for forecast in run.forecasts[:1]:
         names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
-        predictions = zip(names, [forecast.now, *forecast.predictions], strict=True)
+        predictions = zip(names, forecast.stages, strict=True)
         bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
         found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
     return found

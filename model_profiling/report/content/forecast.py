@@ -4,7 +4,7 @@ from model_profiling.analysis.forecast import Forecast, RemainingOperator
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.forecast import left_operators
+from model_profiling.report.forecast import gaining_operators, left_operators
 
 _CAPTION = "Above in milliseconds, below in percent of each bar."
 
@@ -14,8 +14,9 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            "A prediction, not a measurement. Which operators SME2 runs is known from the kernels of an emulated run; "
-            "how much faster they become is assumed, and nothing else is assumed to change."
+            "A prediction, not a measurement. Which operators SME2 runs is known from the kernels of an emulated run. "
+            "How much faster each becomes follows from its dtype and shape on a machine with SME2; nothing else is "
+            "assumed to change, and times are in this machine's milliseconds."
         )
     ]
     for forecast in run.forecasts:
@@ -26,6 +27,7 @@ def section(run: RunView) -> Section | None:
             ),
             *([Picture("forecast", _CAPTION)] if forecast is run.forecasts[0] else []),
             _table(forecast),
+            *_gaining(forecast),
             Paragraph("The costliest operators that SME2 does not run:"),
             Bullets([_left(name, entry) for name, entry in left_operators(forecast)]),
         ]
@@ -39,11 +41,33 @@ def _left(name: str, entry: RemainingOperator) -> str:
 
 
 def _table(forecast: Forecast) -> Table:
-    predictions = [forecast.now, *forecast.predictions]
+    predictions = forecast.stages
     rows: list[tuple[Cell, ...]] = [
         (name, *(Number(numbers.share(p.shares[name]), p.shares[name]) for p in predictions))
         for name in forecast.now.shares
     ]
     rows.append(("Method::execute", *(Number(numbers.ms(p.predicted_ms), p.predicted_ms) for p in predictions)))
-    rows.append(("times faster", *(Number(numbers.ratio(p.ratio), p.ratio) for p in predictions)))
+    empty: list[Cell] = [""] * (len(predictions) - len(forecast.predictions))
+    rows.append(("times faster by SME2", *empty, *(Number(numbers.ratio(times), times) for times in forecast.speedups)))
+    bounds = forecast.speedup_range
+    if bounds:
+        rows.append(("range", *empty, f"{bounds[0]:.2f}x to {bounds[1]:.2f}x"))
     return Table("forecast", ("category", *forecast.columns), rows)
+
+
+def _gaining(forecast: Forecast) -> list[Block]:
+    """What each operator gains on the target, and why."""
+    if not forecast.operators:
+        return []
+    rows: list[tuple[Cell, ...]] = [
+        (
+            name,
+            Number(numbers.ms(x.ms), x.ms),
+            Number(numbers.ms(x.predicted_ms), x.predicted_ms),
+            Number(numbers.ratio(x.times), x.times),
+            x.why,
+        )
+        for name, x in gaining_operators(forecast)
+    ]
+    columns = ("operator", "now", "with SME2", "times faster", "why")
+    return [Paragraph("The costliest operators that SME2 runs:"), Table("gains", columns, rows)]
