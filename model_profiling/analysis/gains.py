@@ -86,3 +86,8 @@ def _named(probed: Probed) -> str:
     if product is None:
         return f"{probed.work.bytes / 1024:.0f} KiB"
     return f"{product.m} x {product.k} by {product.k} x {product.n}"
+
+
+def predicted_ms(breakdown: Breakdown, gains: Sequence[Gain]) -> float:
+    """What the whole takes when every operator gains what is predicted of it."""
+    return sum(entry.ms / gain.times for entry, gain in zip(breakdown.instances, gains, strict=True))

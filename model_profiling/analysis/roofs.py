@@ -20,6 +20,8 @@ from model_profiling.places import cache_directory
 SCHEMA = 1
 # So many of the nearest probes tell a rate.
 _NEAREST = 4
+# Columns that kernels compute at once, at the least.
+_COLUMNS = 8
 # Where an operator has no probe of its own kind, one that does the same with other words stands for it.
 _STANDS_FOR = {
     **{"pointwise": "fully connected", "batch matmul": "fully connected", "deconvolution": "conv2d"},
@@ -136,7 +138,9 @@ def place(work: Work) -> tuple[float, ...]:
     product = work.product
     if product is None:
         return (math.log2(max(1, work.elements)),)
-    return tuple(math.log2(max(1, size)) for size in (product.m, product.n, product.k, product.count))
+    sizes = (product.m, product.n, product.k, product.count)
+    # Kernels compute whole vectors of columns: what fills its last one is not like what does not.
+    return *(math.log2(max(1, size)) for size in sizes), float(product.n % _COLUMNS != 0)
 
 
 def nearest(probes: Sequence[Probed], work: Work) -> list[tuple[float, Probed]]:
