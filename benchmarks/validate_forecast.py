@@ -168,7 +168,7 @@ def phone_table(work: Path) -> str:
     return "\n".join(rows)
 
 
-def _kernels(model: str, dtype: str, work: Path, settings: dict[str, int] | None) -> RunView:
+def _kernels(model: str, dtype: str, work: Path, settings: dict[str, int] | None) -> sme2_kit.Run:
     """Which operators SME2 runs, seen under emulation, of a smaller image where that has the same operators."""
     stem = model.rpartition(":")[2].lower()
     out = work / f"{stem}-{dtype}-small"

@@ -15,7 +15,7 @@ from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.gains import Gain
-from model_profiling.analysis.target import DEFAULT, I8MM_OVER_DOT, AnyTarget, read_target
+from model_profiling.analysis.target import DEFAULT, FP16_OVER_FP32, I8MM_OVER_DOT, AnyTarget, read_target
 from model_profiling.analysis.whatif import Prediction, sped_up
 from model_profiling.errors import InputError
 from model_profiling.run_directory import ExperimentRecord, Manifest
@@ -136,7 +136,7 @@ def forecasts(
     return [
         _assumed(_Sides(name, summary.experiments[name].breakdown, coverage, notes), speedups)
         if speedups
-        else _derived(_Sides(name, summary.experiments[name].breakdown, coverage, notes), chosen, without[name])
+        else _derived(_Sides(name, _as_fp16(summary, name), coverage, notes), chosen, without[name])
         for name in names
     ]
 
@@ -145,6 +145,20 @@ def _without_sme2(record: ExperimentRecord) -> bool:
     if record.status != "ok" or record.mode == "trace" or record.features is None:
         return False
     return "sme2" not in record.features.active
+
+
+def _as_fp16(summary: AnalysisSummary, name: str) -> Breakdown:
+    """A breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2: fp16."""
+    breakdown = summary.experiments[name].breakdown
+    if summary.dtype != "fp16":
+        return breakdown
+    instances = [
+        msgspec.structs.replace(entry, work=msgspec.structs.replace(entry.work, element=_WIDENED))
+        if entry.work is not None and entry.work.element == "fp32" and entry.where == "delegated"
+        else entry
+        for entry in breakdown.instances
+    ]
+    return msgspec.structs.replace(breakdown, instances=instances)
 
 
 class _Sides:
@@ -221,7 +235,7 @@ def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Fore
             )
         ],
         target=target.cpu,
-        without=msgspec.structs.replace(without, name="with i8mm, without SME2") if steps else None,
+        without=msgspec.structs.replace(without, name="a CPU like it, without SME2") if steps else None,
         operators=sorted(
             (_operator(x, gains[key], before[key]) for key, x in sides.taken.items()), key=lambda entry: -entry.ms
         ),
@@ -236,8 +250,10 @@ def _gain(entry: InstanceTime, target: AnyTarget, threads: int) -> Gain:
 
 
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
-    """How much faster a CPU with SME2 is already without it: it multiplies int8 with i8mm, where others have dot."""
+    """How much faster a CPU with SME2 is already without it: it computes in fp16, and multiplies int8 with i8mm."""
     features = record.features
+    if entry.work is not None and entry.work.element == _WIDENED:
+        return FP16_OVER_FP32
     if features is None or features.arch != "aarch64" or entry.work is None or entry.kind == "depthwise":
         return 1.0
     dot = "dot" in features.active and "i8mm" not in features.active
@@ -245,6 +261,8 @@ def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
 
 
 _INT8 = ("qint8", "quint8", "qdint8", "qpint8")
+# The element of what is fp16 in the model and was computed in fp32.
+_WIDENED = "fp16 in fp32"
 
 
 def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperator:

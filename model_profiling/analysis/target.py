@@ -22,13 +22,23 @@ SCHEMA = 1
 DEFAULT = "apple_m4"
 _DIRECTORY = Path(__file__).parents[1] / "targets"
 # What computes as what: the type of an operator's input, and the rate that counts for it.
-_DTYPES = {"fp32": "fp32", "fp16": "fp16", "qint8": "int8", "quint8": "int8", "qdint8": "int8", "qpint8": "int8"}
+_DTYPES = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "fp16 in fp32": "fp16",
+    "qint8": "int8",
+    "quint8": "int8",
+    "qdint8": "int8",
+    "qpint8": "int8",
+}
 _BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 # KleidiAI's SME2 matrix kernels are named 2vlx2vl: two vectors of rows by two of columns.
 _TILE_VECTORS = 2
 _ACCUMULATOR_BITS = 32
 # SMMLA (i8mm) multiplies twice as many int8 as SDOT (dot) does.
 I8MM_OVER_DOT = 2.0
+# A NEON vector holds twice as many fp16 as fp32.
+FP16_OVER_FP32 = 2.0
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -114,11 +124,11 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         """What NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
         floor = self._memory_ns(work)
         fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
-        return max(2 * product.multiply_accumulates / slow, floor), max(
-            self._on_sme2(product, dtype, fast, sme2), floor
-        )
+        return max(2 * product.multiply_accumulates / slow, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
 
-    def _on_sme2(self, product: Product, dtype: str, rate: float, end: int) -> float:
+    def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
+        """What SME2 takes for a product whose numbers are at hand."""
+        rate = rate or self.sme2[dtype].value
         if product.m == 1:
             # One row fills no tile: KleidiAI multiplies vectors then, as fast as they come from memory.
             return 0.0

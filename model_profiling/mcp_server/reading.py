@@ -1,6 +1,6 @@
 """The tools that read what is there: the machine, the models, runs, and what they say."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from mcp.server.mcpserver import Context
 from pydantic import Field
@@ -88,12 +88,16 @@ class Reading:
         ],
         speedups: Annotated[
             list[float] | None,
-            Field(description="Assumed speedups of the operators that SME2 runs, 1 or more (default: 3, 8 and 15)."),
+            Field(description="Assumed speedups of all operators that SME2 runs, 1 or more, instead of a target."),
+        ] = None,
+        target: Annotated[
+            Literal["apple_m4", "arm_c1"] | None,
+            Field(description="The machine with SME2 from which gains are derived (default: apple_m4)."),
         ] = None,
     ) -> answers.Forecasts:
         """Predict what SME2 would change in a run measured without it. This is no measurement."""
         sides = [str(self._workspace.run(path)) for path in (run_dir, emulated_dir)]
-        words = repeated("speedup", speedups)
+        words = repeated("speedup", speedups) + flags(target=target)
         found = (await self._commands.kit(steps_of(context), "forecast", *sides, "--json", *words)).read(list[Forecast])
         return answers.Forecasts([results.forecast(entry, _SHOWN) for entry in found])
 

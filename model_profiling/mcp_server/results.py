@@ -153,7 +153,7 @@ def compared(entry: PairComparison) -> answers.Compared:
 
 
 def forecast(entry: Forecast, most: int) -> Forecast:
-    return msgspec.structs.replace(entry, left=entry.left[:most])
+    return msgspec.structs.replace(entry, left=entry.left[:most], operators=entry.operators[:most])
 
 
 def kernels(run_dir: str, data: Kernels) -> answers.KernelUse:

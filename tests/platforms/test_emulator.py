@@ -391,6 +391,18 @@ def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
     reasons = {entry["kind"]: entry["why_not"] for entry in forecast["left"]}
     assert "KleidiAI has no SME2 kernel" in reasons["depthwise"] and reasons["transpose"] == ""
 
+    done = kit("forecast", measured_run, runs["fp16"].path, "--json")
+    assert done.returncode == 0, done.stderr
+    (derived,) = json.loads(done.stdout)
+    (expected,) = derived["predictions"]
+    assert "Apple M4" in derived["target"] and expected["low_ms"] <= expected["predicted_ms"] <= expected["high_ms"]
+    gains = {entry["times"] for entry in derived["operators"]}
+    assert len(derived["operators"]) == 6 and len(gains) > 1 and all(entry["why"] for entry in derived["operators"])
+    assert {entry["label"] for entry in derived["operators"]} == {"prediction"}
+    before = derived["without"] or derived["now"]
+    kept = expected["shares"]["Data Movement"] * expected["predicted_ms"]
+    assert kept == pytest.approx(before["shares"]["Data Movement"] * before["predicted_ms"])
+
     copy = tmp_path / "run"
     shutil.copytree(measured_run, copy)
     done = kit("report", copy, "--forecast", runs["fp16"].path, "--html")
@@ -412,6 +424,9 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     assert "is emulated and has no times" in refused(emulated, emulated)
     assert "uses SME2" in refused(measured_run, measured_run)
     assert "--speedup must be 1 or more" in refused(measured_run, emulated, "--speedup", 0)
+    assert "exclude each other" in refused(measured_run, emulated, "--speedup", 4, "--target", "apple_m4")
+    assert "there is no target nowhere" in refused(measured_run, emulated, "--target", "nowhere")
+    assert "in fp16 on Arm C1" in refused(measured_run, emulated, "--target", "arm_c1")
     other = tmp_path / "other.py"
     other.write_text(
         "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"

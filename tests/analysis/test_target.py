@@ -1,0 +1,139 @@
+"""Targets: their numbers have sources, and gains follow from them as the published rates do."""
+
+import math
+from pathlib import Path
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given
+
+from model_profiling.analysis.breakdown import InstanceTime, Spread
+from model_profiling.analysis.gains import Gain
+from model_profiling.analysis.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.target import Figure, MeasuredTarget, Target, read_target, targets
+from model_profiling.analysis.work import Product, Work
+from model_profiling.errors import InputError
+
+BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
+SIZES = st.integers(2, 4096)
+
+
+def m4() -> Target:
+    target = read_target("apple_m4")
+    assert isinstance(target, Target)
+    return target
+
+
+def work_of(product: Product, element: str = "fp32") -> Work:
+    size, count = BYTES[element], product.count
+    weights, read, written = (
+        size * count * a * b for a, b in ((product.k, product.n), (product.m, product.k), (product.m, product.n))
+    )
+    return Work(element, weights, read, written, product, product.multiply_accumulates)
+
+
+def operator(work: Work | None, kind: str = "fully connected", ms: float = 1.0) -> InstanceTime:
+    return InstanceTime("op #1", "op", "GEMM", kind, "delegated", "", "", 0, 0, ms, 0.5, Spread(ms, 0, ms), work=work)
+
+
+def gained(product: Product, element: str = "fp32", threads: int = 1) -> Gain:
+    gain = m4().gain(operator(work_of(product, element)), threads)
+    assert gain is not None
+    return gain
+
+
+@pytest.mark.parametrize("name", targets())
+def test_every_number_of_a_target_has_a_kind_and_a_source(name: str) -> None:
+    target = read_target(name)
+    assert isinstance(target, Target) and target.name == name and target.about
+    figures = [f for f in msgspec.structs.asdict(target).values() if isinstance(f, Figure)]
+    figures += [*target.sme2.values(), *target.neon.values()]
+    assert len(figures) > 3 and all(figure.source and figure.unit for figure in figures)
+    assert all(figure.least <= figure.value <= figure.most for figure in figures)
+    assert target.sme2.keys() == target.neon.keys()
+
+
+def test_the_published_rates_by_shape_come_out() -> None:
+    target = m4()
+    assert len(target.shapes) >= 7
+    prepacked = msgspec.structs.replace(target, pack_ns=None)
+    for shape in target.shapes:
+        product = Product(shape.m, shape.n, shape.k)
+        ns = prepacked.sme2_ns(product, "fp32")
+        assert 2 * product.multiply_accumulates / ns == pytest.approx(shape.gflops_prepacked, rel=0.08), shape
+
+
+def test_what_does_not_fill_its_tiles_gains_less() -> None:
+    full, tail = gained(Product(64, 64, 64)), gained(Product(65, 65, 65))
+    assert tail.times == pytest.approx(full.times / 2, rel=0.15)
+    assert "of its tiles used" in tail.why and "of its tiles used" not in full.why
+
+
+def test_the_dtype_decides_the_gain_of_a_large_convolution() -> None:
+    large = Product(16384, 128, 1152)
+    gains = {element: gained(large, element).times for element in BYTES}
+    assert gains["fp32"] > gains["fp16"] > gains["qint8"] > 1
+    # The published peaks of one core are 17.7, 8.9 and 4.4 apart; packing and reading out take their part.
+    assert 10 < gains["fp32"] < 22 and 6 < gains["fp16"] < 11 and 3 < gains["qint8"] < 5.5
+
+
+def test_one_row_gains_what_memory_allows() -> None:
+    gain = gained(Product(1, 8192, 8192))
+    assert gain.times == pytest.approx(1) and "memory bound" in gain.why
+
+
+@given(SIZES, SIZES, SIZES, st.sampled_from(sorted(BYTES)))
+def test_a_gain_lies_in_its_range_and_says_why(m: int, n: int, k: int, element: str) -> None:
+    gain = gained(Product(m, n, k), element)
+    assert 0 < gain.low <= gain.times <= gain.high < math.inf
+    assert gain.why.startswith(("fp", "int8"))
+
+
+@given(SIZES, SIZES, SIZES, st.integers(1, 16))
+def test_threads_share_the_unit(m: int, n: int, k: int, threads: int) -> None:
+    product = Product(m, n, k)
+    assert gained(product, threads=threads).times == pytest.approx(gained(product).times / threads)
+
+
+def test_what_a_target_does_not_know_is_refused_and_not_guessed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="in fp16 on Arm C1"):
+        read_target("arm_c1").refuse("fp16")
+    assert read_target("arm_c1").gain(operator(work_of(Product(64, 64, 64), "fp16"))) is None
+    assert m4().gain(operator(None)) is None
+    with pytest.raises(InputError, match="no target nowhere"):
+        read_target("nowhere")
+    (tmp_path / "broken.json").write_text('{"kind": "target", "name": 5}')
+    with pytest.raises(InputError, match="not what the kit writes"):
+        read_target(tmp_path / "broken.json")
+
+
+def measured_roofs(gain: float) -> Roofs:
+    shapes = [Product(2**size, 64, 64) for size in range(3, 9)]
+
+    def measurement(active: list[str], faster: float) -> Measurement:
+        probes = [
+            Probed("FC (NC, F32)", "GEMM", "fully connected", work_of(shape), shape.m / 100 / faster, 1.0, 0.0)
+            for shape in shapes
+        ]
+        return Measurement("fp32", 1, active, [] if "sme2" in active else ["sme2"], 10, 0.0, probes)
+
+    both = [measurement(["dot", "sme2"], gain), measurement(["dot"], 1.0)]
+    return Roofs("Some CPU", "aarch64", "linux", "2026-01-01", "1", "1.5.1", {}, both)
+
+
+@given(st.floats(1.5, 20))
+def test_the_roofs_of_a_machine_with_sme2_are_a_target(gain: float) -> None:
+    target = MeasuredTarget(measured_roofs(gain))
+    target.refuse("fp32")
+    found = target.gain(operator(work_of(Product(100, 64, 64))))
+    assert found is not None and found.times == pytest.approx(gain)
+    with pytest.raises(InputError, match="not measured in fp16"):
+        target.refuse("fp16")
+
+
+def test_a_roofs_file_is_read_as_a_target(tmp_path: Path) -> None:
+    path = tmp_path / "roofs.json"
+    path.write_bytes(msgspec.json.encode(measured_roofs(4.0)))
+    target = read_target(path)
+    assert isinstance(target, MeasuredTarget) and target.cpu == "Some CPU"

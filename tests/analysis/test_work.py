@@ -1,0 +1,100 @@
+"""The work of an operator, held against what its shapes say."""
+
+from math import prod
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from model_profiling.analysis.graph import ModelGraph
+from model_profiling.analysis.work import Product, Work, works
+from model_profiling.graph_terms import CONSTANT
+from model_profiling.pte.dataflow import DataFlow, Step, Tensor
+from model_profiling.pte.xnnpack_graph import Node, Value
+
+SIZES = st.integers(1, 40)
+BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
+
+
+class Row:
+    """What an operator of a trace tells."""
+
+    where, kind, category, instruction = "delegated", "conv2d", "CONV", 0
+    operator = "Convolution (NHWC, F32) IGEMM"
+
+
+def worked(node: Node, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
+    inputs = tuple(Tensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
+    outputs = tuple(Tensor(0, v.dtype, v.shape) for v in node.outputs)
+    flow = DataFlow((Step(0, node, node.op, inputs, outputs),), frozenset(), fixed)
+    return works([Row()], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
+
+
+def convolution(op: str, image: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...], groups: int) -> Node:
+    values = (Value("fp32", image, False), Value("fp32", weight, True), Value("fp32", (out[-1],), True))
+    return Node(0, op, 1, values, (Value("fp32", out, False),), weight[1:3], groups)
+
+
+@given(side=SIZES, window=st.integers(1, 5), cin=SIZES, cout=SIZES, groups=st.integers(1, 4))
+def test_a_convolution_is_the_product_that_its_multiply_accumulates_say(
+    side: int, window: int, cin: int, cout: int, groups: int
+) -> None:
+    node = convolution(
+        "Conv2d",
+        (1, side, side, cin * groups),
+        (cout * groups, window, window, cin),
+        (1, side, side, cout * groups),
+        groups,
+    )
+    work = worked(node)[0]
+    assert work.product == Product(side * side, cout, window * window * cin, groups)
+    assert work.multiply_accumulates == node.multiply_accumulates == work.product.multiply_accumulates
+    assert work.weight_bytes == 4 * (prod(node.inputs[1].shape) + cout * groups)
+    assert work.read_bytes == 4 * prod(node.inputs[0].shape) and work.written_bytes == 4 * prod(node.outputs[0].shape)
+    assert work.intensity == pytest.approx(2 * work.multiply_accumulates / work.bytes)
+
+
+@given(side=SIZES, window=st.integers(1, 5), channels=SIZES)
+def test_a_depthwise_convolution_is_one_small_product_per_channel(side: int, window: int, channels: int) -> None:
+    shape = (1, side, side, channels)
+    node = convolution("DepthwiseConv2d", shape, (1, window, window, channels), shape, 1)
+    work = worked(node)[0]
+    assert work.product == Product(side * side, 1, window * window, channels)
+    assert work.multiply_accumulates == node.multiply_accumulates
+
+
+@given(batch=SIZES, m=SIZES, n=SIZES, k=SIZES)
+def test_batches_and_layers_are_products(batch: int, m: int, n: int, k: int) -> None:
+    one, other, out = Value("fp16", (batch, m, k), False), Value("fp16", (batch, k, n), False), (batch, m, n)
+    multiply = Node(0, "BatchMatrixMultiply", 1, (one, other), (Value("fp16", out, False),))
+    assert worked(multiply)[0].product == Product(m, n, k, batch)
+    layer = Node(0, "FullyConnected", 1, (one, Value("fp32", (n, k), True)), (Value("fp16", out, False),))
+    work = worked(layer)[0]
+    assert work.product == Product(batch * m, n, k)
+    # XNNPACK packs weights into the type it computes in.
+    assert work.weight_bytes == 2 * n * k
+
+
+@given(shape=st.lists(SIZES, min_size=1, max_size=4), dtype=st.sampled_from(sorted(BYTES)))
+def test_what_multiplies_nothing_has_bytes_and_no_intensity(shape: list[int], dtype: str) -> None:
+    value = Value(dtype, tuple(shape), False)
+    work = worked(Node(0, "Add", 1, (value, value), (value,)))[0]
+    assert (work.read_bytes, work.written_bytes) == (2 * prod(shape) * BYTES[dtype], prod(shape) * BYTES[dtype])
+    assert work.product is None and work.intensity is None and work.elements == 3 * prod(shape)
+
+
+def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
+    value = Value("fp16", (1, 8), False)
+    layer = Node(0, "FullyConnected", 1, (value, Value("fp16", (8, 8), True)), (value,))
+    assert worked(layer, ("F16",))[0].element == "fp16"
+    wide = worked(layer, ("F32",))[0]
+    assert (wide.element, wide.read_bytes, wide.weight_bytes) == ("fp32", 32, 256)
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    value = Value("datatype 99", (4,), False)
+    assert worked(Node(0, "Add", 1, (value, value), (value,))) == {}
+    known = Value("fp32", (4,), False)
+    # Sizes that are only known when it runs are upper bounds here.
+    assert worked(Node(0, "Add", 1, (known, known), (known,)), fixed=False) == {}
+    assert works([Row()], [""], None) == {}
