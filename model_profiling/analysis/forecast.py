@@ -209,7 +209,13 @@ def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
 
 def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
     """The prediction that follows from each operator's dtype and shape on a target."""
-    gains = {key: _gain(entry, target, record.threads) for key, entry in sides.taken.items()}
+    known = {key: target.gain(entry, record.threads) for key, entry in sides.taken.items()}
+    if known and not any(known.values()):
+        raise InputError(
+            f"the shapes of {sides.name}'s operators are not known: its .pte is not there, has changed, or is dynamic",
+            "Put the .pte back where it was measured, or assume a gain with --speedup.",
+        )
+    gains = {key: gain or Gain(1.0, 1.0, 1.0, _UNKNOWN) for key, gain in known.items()}
     before = {id(x): _neon_step(x, record) for x in sides.eligible}
 
     def predicted(gain_of: Callable[[Gain], float]) -> Prediction:
@@ -243,10 +249,6 @@ def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Fore
 
 
 _TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "high"))
-
-
-def _gain(entry: InstanceTime, target: AnyTarget, threads: int) -> Gain:
-    return target.gain(entry, threads) or Gain(1.0, 1.0, 1.0, _UNKNOWN)
 
 
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
