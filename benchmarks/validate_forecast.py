@@ -175,7 +175,7 @@ def _kernels(model: str, dtype: str, work: Path, settings: dict[str, int] | None
     if (out / "kernels" / "manifest.json").is_file():
         return sme2_kit.open_run(out / "kernels")
     small = sme2_kit.export(model, dtype=dtype, out=out / "artifacts", settings=settings)
-    return sme2_kit.kernels(small, out=out / "kernels")
+    return sme2_kit.kernels(small, levels=["sme2"], out=out / "kernels")
 
 
 def replace_part(text: str, name: str, content: str) -> str:

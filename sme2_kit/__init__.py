@@ -269,16 +269,25 @@ def run(
 
 
 def kernels(
-    model: str | Path | ExportResult, *, out: str | Path | None = None, on_progress: OnProgress | None = None
+    model: str | Path | ExportResult,
+    *,
+    levels: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Run:
     """Run a .pte once under an emulated SME2 CPU and see which kernels it uses: `run.kernels`, operator by operator.
 
-    Times of such a run mean nothing and are never shown.
+    `levels` are the CPUs to emulate, of "neon", "sme1" and "sme2"; all of them unless said otherwise, so that their
+    outputs can be compared. Times of such a run mean nothing and are never shown.
     """
     from sme2_kit.measuring import Asked
     from sme2_kit.notebook import shown_progress
 
-    asked = Asked(model=_pte(model), out=_place(out, "kernels"), ladder=True)
+    for level in levels or ():
+        if level not in ("neon", "sme1", "sme2"):
+            raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
+    only = [f"emulator_{level}" for level in levels] if levels else None
+    asked = Asked(model=_pte(model), out=_place(out, "kernels"), ladder=True, only=only)
     with shown_progress(on_progress) as report:
         return _measured(asked, "emulator", report)
 

@@ -14,6 +14,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.pte", help="the model")
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator")
     parser.add_argument(
+        "--level",
+        action="append",
+        choices=("neon", "sme1", "sme2"),
+        help="emulate only a CPU of this level; may be repeated (default: all, to compare their outputs)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print kernels.json: features, coverage and the kernels of each operator"
     )
 
@@ -25,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.saying import say_json
     from sme2_kit.measuring import Asked, measure
 
-    asked = Asked(model=args.model, out=args.output_root, ladder=True, command=typed(args))
+    only = [f"emulator_{level}" for level in args.level] if args.level else None
+    asked = Asked(model=args.model, out=args.output_root, ladder=True, only=only, command=typed(args))
     with progress() as report:
         measured = measure(asked, EmulatorPlatform(), report, note)
     found = measured.run
