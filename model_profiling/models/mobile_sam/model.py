@@ -40,11 +40,15 @@ class ImageEncoder(nn.Module):  # type: ignore[misc]
         return encoded
 
 
-def spread(module: nn.Module) -> None:
-    """Give values to what timm starts at zero: a branch times zero would show no error in what it computes."""
+def as_in_mobile_sam(module: nn.Module) -> None:
+    """Spell attention out, as MobileSAM does, and give values to what timm starts at zero.
+
+    A branch times zero would show no error in what it computes.
+    """
     if isinstance(module, MBConv):
         nn.init.ones_(module.conv3.bn.weight)
     if isinstance(module, Attention):
+        module.fused_attn = False
         nn.init.normal_(module.attention_biases)
 
 
@@ -57,7 +61,7 @@ class MobileSamModel(EagerModelBase):
         self.resolution = resolution
 
     def get_eager_model(self) -> torch.nn.Module:
-        return ImageEncoder().apply(spread)
+        return ImageEncoder().apply(as_in_mobile_sam)
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
         return (torch.randn(1, 3, self.resolution, self.resolution),)

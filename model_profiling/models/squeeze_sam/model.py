@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from model_profiling.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
@@ -15,6 +16,7 @@ from model_profiling.models.squeeze_sam.unet import WayDown, WayUp
 
 CHANNELS = (64, 128, 128, 128, 128, 164, 256, 256)
 MASKS = 4
+POINT_RADIUS = 5
 
 
 def mlp(width: int, out: int) -> nn.Sequential:
@@ -66,7 +68,29 @@ class SqueezeSamModel(EagerModelBase):
         self.resolution, self.channels = resolution, CHANNELS[:levels]
 
     def get_eager_model(self) -> torch.nn.Module:
-        return SqueezeSam(self.channels)
+        network = SqueezeSam(self.channels)
+        # Random weights would have ReLU cut half of all values, and then 31 norms in a row enlarge rounding errors more
+        # than the signal: fp16 would answer noise. With these biases ReLU cuts few.
+        for layer in (*network.down.modules(), *network.up.modules()):
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                nn.init.ones_(layer.bias)
+        return network
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 5, self.resolution, self.resolution),)
+        """Return an image with a box and a point drawn into it."""
+        size = self.resolution
+        rows, columns = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
+        from_middle = torch.stack((rows, columns)).sub(size // 2)
+        box = from_middle.abs().amax(0) < size // 4
+        point = from_middle.square().sum(0) <= POINT_RADIUS**2
+        return (torch.cat((image_of_all_scales(size), box[None, None], point[None, None]), 1),)
+
+
+def image_of_all_scales(size: int) -> torch.Tensor:
+    """Random spots of every size, as photographs have them.
+
+    In white noise all large areas are alike: after seven poolings only rounding errors would tell them apart.
+    """
+    scales = [2**i for i in range(1, size.bit_length())]
+    spots = [functional.interpolate(torch.randn(1, 3, n, n), (size, size), mode="bilinear") for n in scales]
+    return torch.stack(spots).sum(0) / len(scales) ** 0.5
