@@ -6,6 +6,6 @@ register_model(
     "MobileSAM's image encoder (TinyViT and neck) at 1024 x 1024; random weights",
     requires=("timm",),
     extra="transformers",
-    parameters="?",
+    parameters="5.7 M",
     dtypes=("fp32", "fp16", "int8"),
 )
