@@ -30,7 +30,7 @@ SLOW_TO_EXPORT = (
     "deit_tiny",
     "mobilenet_v3_small",
 )
-# Blocks of timm under the convolutions of others: what is new in them is no operator, and lowering takes a minute.
+# It has no operator that others here lack, and lowering it takes more than a minute.
 ONLY_AGAIN = ("mobile_sam",)
 # What every other test exports and runs all the time.
 KNOWN = (("toy_cnn", "fp16"), ("toy_cnn", "int8"))

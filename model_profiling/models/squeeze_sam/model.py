@@ -20,9 +20,7 @@ POINT_RADIUS = 5
 
 
 def mlp(width: int, out: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, out)
-    )
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, out))
 
 
 class SqueezeSam(nn.Module):  # type: ignore[misc]

@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 
 class Attention(nn.Module):  # type: ignore[misc]

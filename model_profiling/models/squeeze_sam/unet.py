@@ -9,13 +9,11 @@ from torch.nn import functional
 
 
 class Level(nn.Sequential):  # type: ignore[misc]
-    """Twice: a 3x3 convolution, ReLU, batch norm. After the ReLU, so that no norm can be folded into its convolution."""
+    """Twice: a 3x3 convolution, ReLU, batch norm; after the ReLU, so no norm can be folded into its convolution."""
 
     def __init__(self, channels: int, out: int) -> None:
         pair = ((channels, out), (out, out))
-        super().__init__(
-            *(nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(b)) for a, b in pair)
-        )
+        super().__init__(*(nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(b)) for a, b in pair))
 
 
 class Enlarge(nn.Module):  # type: ignore[misc]
