@@ -7,5 +7,5 @@ register_model(
     requires=("timm",),
     extra="transformers",
     parameters="5.7 M",
-    dtypes=("fp32", "fp16", "int8"),
+    dtypes=("fp32", "int8"),
 )
