@@ -51,8 +51,6 @@ EMULATED = (
     ("ds_cnn", "fp16"),
     ("llm_block_decode", "int4"),
     ("edgetam_image_encoder", "fp32"),
-    ("squeeze_sam", "fp16"),
-    ("mobile_sam", "int8"),
 )
 
 
