@@ -2,6 +2,7 @@
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
 import argparse
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
+from torch.utils.flop_counter import FlopCounterMode
+
 from model_profiling.cli import models as models_command
 from model_profiling.errors import InputError
 from model_profiling.export.choices import DTYPES
@@ -19,7 +22,7 @@ from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.quantization import quantized
 from model_profiling.export.verify import verify
 from model_profiling.models import registered_models
-from model_profiling.models.loading import LoadOptions, load_model
+from model_profiling.models.loading import LoadOptions, declare_torchvision_operators, load_model
 from tests.conftest import ROOT, needs
 
 FOLDERS = sorted(path.parent for path in (ROOT / "model_profiling" / "models").glob("*/__init__.py"))
@@ -42,9 +45,20 @@ def test_the_list_says_size_extra_and_dtypes(capsys: pytest.CaptureFixture[str])
     assert "69 k parameters; fp32, fp16, int8, int8-dynamic, int4" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["toy_cnn", "resnet8", "llm_block_decode"])
+def unsettled(name: str, **settings: int) -> tuple[Any, tuple[Any, ...]]:
+    """A model and its inputs without the pass that settles its norms: nothing is computed."""
+    if importlib.util.find_spec("torchvision") is not None:
+        declare_torchvision_operators()
+    module, _, attribute = str(registered_models()[name].target).partition(":")
+    model = getattr(importlib.import_module(module), attribute)(**settings)
+    return model.get_eager_model().eval(), model.get_example_inputs()
+
+
+@pytest.mark.parametrize("name", ["toy_cnn", "resnet8", "llm_block_decode", "squeeze_sam", "mobile_sam"])
 def test_the_size_is_what_the_list_says(name: str) -> None:
-    count = sum(parameter.numel() for parameter in load_model(name).module.parameters())
+    needs(not registered_models()[name].requires or importlib.util.find_spec("timm") is not None, "timm")
+    module, _ = unsettled(name)
+    count = sum(parameter.numel() for parameter in module.parameters())
     assert registered_models()[name].parameters == (f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count / 1e3:.0f} k")
 
 
@@ -83,6 +97,63 @@ def test_a_setting_reaches_the_model_and_an_unknown_one_is_refused() -> None:
     with pytest.raises(InputError, match="has no setting called 'tokns'") as caught:
         load_model("llm_block_prefill", options=LoadOptions(settings=(("tokns", 4),)))
     assert "tokens, width" in caught.value.hint
+
+
+def work(module: Any, inputs: tuple[Any, ...]) -> tuple[int, Any]:
+    """Multiply-accumulates and outputs, of which only the shapes are true."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        outputs = module.to("meta")(*(tensor.to("meta") for tensor in inputs))
+    return counter.get_total_flops() // 2, outputs
+
+
+def test_squeeze_sam_has_the_size_that_its_authors_published() -> None:
+    """26 G multiply-accumulates, and 8 M parameters in the U-Net."""
+    module, inputs = unsettled("squeeze_sam")
+    unet = sum(p.numel() for part in (module.patches, module.down, module.up) for p in part.parameters())
+    assert 7.5e6 < unet < 8.5e6
+    count, (masks, quality) = work(module, inputs)
+    assert 25.5e9 < count < 26.5e9
+    assert inputs[0].shape == (1, 5, 512, 512) and masks.shape == (1, 3, 256, 256) and quality.shape == (1, 3)
+
+
+@pytest.mark.parametrize(("resolution", "levels"), [(16, 4), (50, 3), (94, 5), (256, 8), (700, 8)])
+def test_squeeze_sam_takes_every_even_size_that_its_levels_can_halve(resolution: int, levels: int) -> None:
+    _, (masks, _) = work(*unsettled("squeeze_sam", resolution=resolution, levels=levels))
+    assert masks.shape == (1, 3, resolution // 2, resolution // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("squeeze_sam", (("resolution", 65),)),
+        ("squeeze_sam", (("resolution", 128),)),
+        ("squeeze_sam", (("levels", 9),)),
+        ("squeeze_sam", (("levels", 1),)),
+        ("mobile_sam", (("resolution", 100),)),
+    ],
+)
+def test_a_size_that_a_network_cannot_have_is_refused(name: str, settings: tuple[tuple[str, int], ...]) -> None:
+    needs(not registered_models()[name].requires or importlib.util.find_spec("timm") is not None, "timm")
+    with pytest.raises(InputError, match=r"^(resolution|levels) \d+ is not"):
+        load_model(name, options=LoadOptions(settings=settings))
+
+
+def test_mobile_sam_keeps_a_sixteenth_of_the_size() -> None:
+    needs(importlib.util.find_spec("timm") is not None, "timm")
+    _, encoded = work(*unsettled("mobile_sam"))
+    assert encoded.shape == (1, 256, 64, 64)
+
+
+@pytest.mark.parametrize(("resolution", "levels"), [(64, 3), (64, 5)])
+def test_squeeze_sams_random_weights_answer_the_same_when_rounded_to_fp16(resolution: int, levels: int) -> None:
+    """Else no run in fp16 could show whether its kernels are right."""
+    options = LoadOptions(settings=(("resolution", resolution), ("levels", levels)))
+    loaded = load_model("squeeze_sam", options=options)
+    with torch.no_grad():
+        exact = loaded.module(*loaded.inputs)
+        rounded = loaded.module.half().float()(*loaded.inputs)
+    for one, other in zip(exact, rounded, strict=True):
+        assert float((one - other).square().sum() / one.square().sum()) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["resnet8", "mobilenet_v1_025"])
