@@ -101,7 +101,7 @@ def test_a_model_answers_alike_with_acceleration_on_and_off_and_uses_sme2(
     assert verdicts and set(verdicts.values()) == {"agrees"}, verdicts
     if (name, dtype) in EMULATED:
         pte = tmp_path / name / dtype / f"{name}_xnnpack_{dtype}.pte"
-        done = kit("kernels", pte, "--output-root", tmp_path / "emulated")
+        done = kit("kernels", pte, "--level", "sme2", "--output-root", tmp_path / "emulated")
         assert done.returncode == 0, done.stderr
         found = re.search(r"emulator_sme2: SME2 runs (\d+) of (\d+) eligible operators", done.stdout)
         assert found is not None and 0 < int(found[1]) <= int(found[2]), done.stdout
