@@ -17,10 +17,13 @@ from model_profiling.analysis.roofs import Roofs, known_roofs
 from model_profiling.analysis.run_view import RunView
 from model_profiling.errors import KitError
 from model_profiling.models import registered_models
+from model_profiling.pipeline.accelerator import accelerator
+from model_profiling.platforms.local import LocalPlatform
 from model_profiling.saying import tell
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "forecast.md"
+DTYPES = ("fp32", "fp16", "int8")
 # Milliseconds by category on one core, SME2 off and on: read off a published picture, +-2 ms (Arm, SqueezeSAM).
 PUBLISHED = {
     "fp16": {"CONV": (880, 98), "GEMM": (32, 8), "Data Movement": (139, 119), "Other": (109, 72)},
@@ -51,8 +54,9 @@ class Switched:
 def switched(roofs: Roofs, work: Path, models: list[str]) -> list[Switched]:
     """Predict "on" from "off" for every model and dtype in which this machine can switch something."""
     found = []
+    dtypes = [dtype for dtype in DTYPES if accelerator(LocalPlatform(), dtype) is not None]
     for model in models:
-        for dtype in ("fp32", "fp16", "int8"):
+        for dtype in dtypes:
             try:
                 run = sme2_kit.profile(model, dtype=dtype, out=work / f"{model}-{dtype}", budget_s=25)
             except KitError as error:
