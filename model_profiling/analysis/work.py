@@ -138,8 +138,8 @@ def _product(node: Node) -> Product | None:
     if node.op == "ConvTranspose2d":
         return Product(prod(source[:-1]), window * out[-1] // node.groups, source[-1] // node.groups, node.groups)
     if node.op == "DepthwiseConv2d":
-        # Each channel has a filter of its own, or several.
-        return Product(prod(out[:-1]), 1, window, out[-1])
+        # Each channel has filters of its own. One channel alone is an ordinary convolution, and runs as one.
+        return Product(prod(out[:-1]), out[-1] // source[-1], window, source[-1])
     if node.op == "FullyConnected":
         return Product(prod(source[:-1]), out[-1], source[-1])
     if node.op == "BatchMatrixMultiply" and len(out) >= 2:

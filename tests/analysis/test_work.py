@@ -63,6 +63,13 @@ def test_a_depthwise_convolution_is_one_small_product_per_channel(side: int, win
     assert work.multiply_accumulates == node.multiply_accumulates
 
 
+@given(side=SIZES, window=st.integers(1, 5), filters=SIZES)
+def test_many_filters_over_one_channel_are_one_product(side: int, window: int, filters: int) -> None:
+    image, out = (1, side, side, 1), (1, side, side, filters)
+    node = convolution("DepthwiseConv2d", image, (1, window, window, filters), out, 1)
+    assert worked(node)[0].product == Product(side * side, filters, window * window)
+
+
 @given(batch=SIZES, m=SIZES, n=SIZES, k=SIZES)
 def test_batches_and_layers_are_products(batch: int, m: int, n: int, k: int) -> None:
     one, other, out = Value("fp16", (batch, m, k), False), Value("fp16", (batch, k, n), False), (batch, m, n)
