@@ -54,9 +54,22 @@ class Switch:
         if entry.work is None:
             if entry.kind == "convert" and narrowed:
                 return Gain(math.inf, math.inf, math.inf, _GONE)
-            return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
+            return self._of_kind(entry, narrowed)
         gain = self.of_probes(entry.kind, entry.work)
         return gain or Gain(1.0, 1.0, 1.0, f"not known: no {entry.kind} was probed")
+
+    def _of_kind(self, entry: InstanceTime, narrowed: bool) -> Gain:
+        """What all probes of a kind gained, where the .pte does not tell an operator's shape."""
+        own = [e for e in self.off.elements(entry.kind) if not narrowed or e == "fp32"]
+        for element in own:
+            off = self.off.probes(entry.kind, element)
+            on = {
+                _shape(probed): probed for probed in self.on.probes(entry.kind, self._element(entry.kind, off[0].work))
+            }
+            pairs = [(1.0, probed, on[_shape(probed)]) for probed in off if _shape(probed) in on]
+            if pairs:
+                return msgspec.structs.replace(weighed(pairs), why="as probes of its kind gain: its shape is not known")
+        return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work) -> Gain | None:
         """What the nearest probes of a kind gained; None if there are none."""

@@ -111,6 +111,8 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         dtype = _DTYPES.get(work.element, "") if work is not None else ""
         if work is None or product is None or dtype not in self.sme2 or dtype not in self.neon:
             return None
+        if product.m == 1 and not self._memory_ns(work):
+            return None  # what one row takes is decided by memory, which nobody published of this machine
         times = [self._times(work, product, dtype, *ends) for ends in ((0, 0), (-1, 1), (1, -1))]
         shared = self.sharing(threads)
         expected, low, high = (neon / sme2 / shared for neon, sme2 in times)

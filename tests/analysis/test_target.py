@@ -101,6 +101,7 @@ def test_what_a_target_does_not_know_is_refused_and_not_guessed(tmp_path: Path) 
         read_target("arm_c1").refuse("fp16")
     assert read_target("arm_c1").gain(operator(work_of(Product(64, 64, 64), "fp16"))) is None
     assert m4().gain(operator(None)) is None
+    assert read_target("arm_c1").gain(operator(work_of(Product(1, 64, 64)))) is None
     with pytest.raises(InputError, match="no target nowhere"):
         read_target("nowhere")
     (tmp_path / "broken.json").write_text('{"kind": "target", "name": 5}')
