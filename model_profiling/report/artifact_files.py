@@ -55,6 +55,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
     """Write all that derives from a run, apart from reports and pictures."""
     directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
     run.remember_categories()
+    run.remember_roofs()
     for name in run.profiles:
         if has_times(run.manifest, name):
             _write_experiment(writer, renew, run, name)

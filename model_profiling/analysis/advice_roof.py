@@ -1,0 +1,68 @@
+"""Findings from the roofline: operators that do their work slower than this CPU was seen to do such work."""
+
+from collections.abc import Callable, Iterator
+
+from model_profiling.analysis.finding import Evidence, Finding, Kind
+from model_profiling.analysis.group_work import of_roof
+from model_profiling.analysis.profile import Part
+from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof
+from model_profiling.analysis.work import Work
+from model_profiling.counting import counted
+from model_profiling.durations import shown_ms
+
+# Kernels compute tiles: 4 to 8 rows by 8 to 16 columns with NEON and up to 32 x 32 with SME2. Below these sizes a good
+# part of a tile is empty, or is loaded and stored for few steps along k.
+_FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
+
+Reason = Callable[[Work, OperatorRoof], bool]
+_REASONS: tuple[tuple[str, Reason], ...] = (
+    ("memory bound", lambda work, roof: work.product is not None and roof.bound == "memory"),
+    ("few output channels (n)", lambda work, roof: work.product is not None and 1 < work.product.n < _FEW_COLUMNS),
+    ("few rows (m)", lambda work, roof: work.product is not None and work.product.m < _FEW_ROWS),
+    ("a short sum (k)", lambda work, roof: work.product is not None and _summed(work) < _SHORT),
+)
+_STEPS = {
+    "CONV": "Look at their shapes: fewer but wider layers come nearer to the roof.",
+    "GEMM": "Look at their shapes: fewer but larger products come nearer to the roof.",
+    "Data Movement": "Look whether the graph needs them: what is not moved costs nothing.",
+}
+_OTHERWISE = (
+    "Look whether a cheaper operator would do: an activation without exponentials, a fused one, a smaller tensor."
+)
+
+
+def below_roof(e: Evidence) -> Iterator[Finding]:
+    """Operators below their roof, category by category, with what their shapes have in common."""
+    roofs = e.roofs
+    rows: dict[Part, list[int]] = {}
+    for row in e.free(lambda entry: True):
+        if row in roofs and roofs[row].of_roof < AT_THE_ROOF:
+            rows.setdefault(e.breakdown.instances[row].category, []).append(row)
+    for category, members in rows.items():
+        reached = of_roof(e.breakdown, members, roofs) or 0.0
+        saved = sum(roofs[row].headroom_ms for row in members)
+        which = counted(len(members), f"{category} operator")
+        verb = "runs" if len(members) == 1 else "run"
+        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and could save {shown_ms(saved)}"
+        remarks = [*_reasons(e, members, roofs), "the gain assumes the best rate that was measured on this CPU"]
+        step = _STEPS.get(category, _OTHERWISE)
+        yield e.finding(Kind.BELOW_ROOF, title, members, step, remarks, saved_ms=saved)
+
+
+def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:
+    """What the shapes of these operators show, and of how many of them it is true."""
+    found = []
+    for words, holds in _REASONS:
+        alike = [
+            row for row in rows if (work := e.breakdown.instances[row].work) is not None and holds(work, roofs[row])
+        ]
+        if alike:
+            which = "all of them" if len(alike) == len(rows) > 1 else f"{len(alike)} of {len(rows)}"
+            found.append(f"{which}: {words}")
+    return found
+
+
+def _summed(work: Work) -> int:
+    """How long the sums are; a depthwise convolution's are short by nature, and its roof knows that."""
+    product = work.product
+    return _SHORT if product is None or product.n == 1 else product.k
