@@ -22,9 +22,9 @@ _REASONS: tuple[tuple[str, Reason], ...] = (
     ("a short sum (k)", lambda work, roof: work.product is not None and _summed(work) < _SHORT),
 )
 _STEPS = {
-    "CONV": "Look at their shapes: fewer but wider layers come nearer to the roof.",
-    "GEMM": "Look at their shapes: fewer but larger products come nearer to the roof.",
-    "Data Movement": "Look whether the graph needs them: what is not moved costs nothing.",
+    "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
+    "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
+    "Data Movement": "Look whether the graph needs it: what is not moved costs nothing.",
 }
 _OTHERWISE = (
     "Look whether a cheaper operator would do: an activation without exponentials, a fused one, a smaller tensor."

@@ -21,7 +21,7 @@ from model_profiling.run_directory import RunDirectory
 _RESULTS = (
     *(artifacts.METRICS, artifacts.ANALYSIS_SUMMARY, artifacts.KERNELS, artifacts.KERNEL_VIEW),
     *("*_pipeline_summary.json", "*_pipeline_summary.md"),
-    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_robust_stats.json"),
+    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_operators.csv", "*/*_robust_stats.json"),
 )
 _ANALYZE = "sme2-kit analyze {dir}"
 _REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")

@@ -17,8 +17,8 @@ _CAPTION = (
     "the multipliers, sloped the best rate of near and far memory. Operators that multiply no matrices are left out."
 )
 _ABOVE = "above the roof: what it read was in a nearer cache"
-# What can still make an operator faster that is at its roof.
-_SMALLER = {"fp32": "only less work or a smaller dtype makes", "fp16": "only less work or a smaller dtype makes"}
+# In these a smaller dtype is left to try.
+_LARGE_DTYPES = ("fp32", "fp16")
 
 
 def roof_line(run: RunView) -> str:
@@ -130,6 +130,8 @@ def at_the_roof(run: RunView, name: str) -> str:
     share = sum(experiment.breakdown.category(category).share for category in full)
     if not full or share < 0.5:
         return ""
-    named = " and ".join(f"{category} runs at {min(value, 1):.0%}" for category, value in full.items())
-    lever = _SMALLER.get(run.summary.dtype, "only less work makes")
-    return f"At the roof: {named} of the best this CPU reaches; {lever} it faster."
+    named = " and ".join(f"{category} ({min(value, 1.0):.0%})" for category, value in full.items())
+    verb, them = ("run", "them") if len(full) > 1 else ("runs", "it")
+    lever = "less work or a smaller dtype" if run.summary.dtype in _LARGE_DTYPES else "less work"
+    best = "at the best rate that this CPU reaches"
+    return f"At the roof: {named} {verb} {best}; only {lever} makes {them} faster."
