@@ -44,6 +44,9 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
             run = measure(Asked(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note).run
+            for name, entry in run.metrics.experiments.items():
+                for warning in entry.latency.warnings if entry.latency else ():
+                    on_note(f"{dtype}, {run.label(name)}: {warning}")
             new = roofs_of(run)
             found = new if found is None else found.merged(new)
     if found is None or not found.cpu:

@@ -10,7 +10,6 @@ from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
 SMALL, MIDDLE = 32 << 10, 512 << 10
-_BUSY = 1.0
 
 
 class Best(msgspec.Struct, frozen=True):
@@ -37,18 +36,6 @@ class RoofRow(msgspec.Struct, frozen=True):
 
 def roof_rows(roofs: Roofs) -> list[RoofRow]:
     return [_row(entry) for entry in roofs.measurements]
-
-
-def busy(roofs: Roofs) -> list[str]:
-    """The measurements during which other processes wanted the processors."""
-    cores = roofs.environment.get("cores")
-    if not isinstance(cores, int):
-        return []
-    return [
-        series_name(entry, roofs.measurements)
-        for entry in roofs.measurements
-        if entry.load is not None and entry.load + entry.threads > cores * _BUSY + 0.5
-    ]
 
 
 def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
