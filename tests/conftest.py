@@ -31,7 +31,7 @@ LONGEST_FIRST = (
     *("test_in_process", "test_conversation", "test_report", "test_wheel", "test_pipeline"),
 )
 # Commands that import torch.
-EXPORTING = ("check", "export", "profile", "tune")
+EXPORTING = ("check", "export", "profile", "roofs", "tune")
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "1"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -106,7 +106,7 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]])
 def _that_ran(nodes: list[Node], every: Sequence[Node], ran: int) -> list[Node]:
     """Nodes of a family without those that XNNPACK made a part of another operator, if that explains how many ran.
 
-    A transpose of which a batch matrix multiplication alone takes the result, as its second input, becomes a flag of it.
+    A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
     """
     if len(nodes) <= ran:
         return nodes

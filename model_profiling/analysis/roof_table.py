@@ -10,10 +10,15 @@ from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
 SMALL, MIDDLE = 32 << 10, 512 << 10
+# XNNPACK reads its clock in whole microseconds.
+_HALF_A_TICK_MS = 0.0005
 
 
 class Best(msgspec.Struct, frozen=True):
-    """The best rate of some probes (G(FL)OP/s or GB/s), the MAD of its executions, and what the probe did."""
+    """The best rate of some probes (G(FL)OP/s or GB/s), how sure it is, and what the probe did.
+
+    `spread_percent` is the MAD of its executions, or what the clock leaves open if that is more.
+    """
 
     rate: float
     spread_percent: float
@@ -83,8 +88,8 @@ def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | N
     found = max(probes, key=rate, default=None)
     if found is None:
         return None
-    spread = 100 * found.mad_ms / found.median_ms if found.median_ms else 0.0
-    return Best(rate(found), spread, _named(found))
+    spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
+    return Best(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
 
 
 def _named(probed: Probed) -> str:
