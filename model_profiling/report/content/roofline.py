@@ -16,7 +16,6 @@ _CAPTION = (
     "Operators by operations per byte and rate, both logarithmic. Lines are measured roofs: flat the best rate of "
     "the multipliers, sloped the best rate of near and far memory. Operators that multiply no matrices are left out."
 )
-_ABOVE = "above the roof: what it read was in a nearer cache"
 # In these a smaller dtype is left to try.
 _LARGE_DTYPES = ("fp32", "fp16")
 
@@ -34,9 +33,7 @@ def headroom_line(run: RunView, name: str) -> str:
     if roofline is None or not roofline.operators:
         return ""
     part = roofline.headroom_ms / (run.summary.experiments[name].breakdown.execute_ms or 1.0)
-    return (
-        f"headroom: at their roofs, all operators together would save {numbers.ms(roofline.headroom_ms)} ({part:.0%})"
-    )
+    return f"headroom: at their roofs, all operators together would save {numbers.ms(roofline.headroom_ms)} ({part * 100:.0f} %)"
 
 
 def section(run: RunView) -> Section | None:
@@ -59,7 +56,9 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
     above = [entry for entry in roofline.operators if entry.of_roof > numbers.ABOVE_ROOF]
     if above:
         names = some(breakdown.instances[entry.row].name for entry in above)
-        blocks.append(Paragraph(f"{counted(len(above), 'operator')} {_ABOVE} ({names})."))
+        are, they = ("is", "it") if len(above) == 1 else ("are", "they")
+        why = f"what {they} read was in a nearer cache, or no probe has such a shape"
+        blocks.append(Paragraph(f"{counted(len(above), 'operator')} {are} above the roof: {why} ({names})."))
     measured = (
         f"Roofs of {roofline.cpu} were measured on {roofline.measured[:10]} with `sme2-kit roofs`: the best rates"
     )
@@ -82,7 +81,6 @@ def _table(breakdown: Breakdown, roofline: Roofline) -> Table:
         "time",
         "rate",
         "roof",
-        "unit",
         "bound",
         OF_ROOF,
         "headroom",
@@ -102,9 +100,8 @@ def _row(breakdown: Breakdown, label: str, entry: OperatorRoof) -> Row:
     return (
         Name(label),
         Number(numbers.ms(instance.ms), instance.ms),
-        Number(numbers.rate(entry.rate), entry.rate),
+        Number(f"{numbers.rate(entry.rate)} {entry.unit}", entry.rate),
         Number(numbers.rate(entry.roof), entry.roof),
-        entry.unit,
         entry.bound,
         Number(numbers.of_roof(entry.of_roof), entry.of_roof),
         Number(numbers.ms(entry.headroom_ms), entry.headroom_ms),
@@ -130,7 +127,7 @@ def at_the_roof(run: RunView, name: str) -> str:
     share = sum(experiment.breakdown.category(category).share for category in full)
     if not full or share < 0.5:
         return ""
-    named = " and ".join(f"{category} ({min(value, 1.0):.0%})" for category, value in full.items())
+    named = " and ".join(f"{category} ({min(value, 1.0) * 100:.0f} %)" for category, value in full.items())
     verb, them = ("run", "them") if len(full) > 1 else ("runs", "it")
     lever = "less work or a smaller dtype" if run.summary.dtype in _LARGE_DTYPES else "less work"
     best = "at the best rate that this CPU reaches"
