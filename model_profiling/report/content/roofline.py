@@ -32,8 +32,9 @@ def headroom_line(run: RunView, name: str) -> str:
     roofline = run.rooflines.get(name)
     if roofline is None or not roofline.operators:
         return ""
-    part = roofline.headroom_ms / (run.summary.experiments[name].breakdown.execute_ms or 1.0)
-    return f"headroom: at their roofs, all operators together would save {numbers.ms(roofline.headroom_ms)} ({part * 100:.0f} %)"
+    whole = run.summary.experiments[name].breakdown.execute_ms or 1.0
+    saved = f"{numbers.ms(roofline.headroom_ms)} ({100 * roofline.headroom_ms / whole:.0f} %)"
+    return f"headroom: at their roofs, all operators together would save {saved}"
 
 
 def section(run: RunView) -> Section | None:
