@@ -103,7 +103,9 @@ def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoo
     measurement = roofs.fitting(manifest, name)
     if measurement is None or roofs.used is None or not breakdown.execute_ms:
         return None
-    return roofline(breakdown, Rates(measurement), roofs.used.cpu, roofs.used.created)
+    found = roofline(breakdown, Rates(measurement), roofs.used.cpu, roofs.used.created)
+    # Without the .pte nobody knows what operators had to do.
+    return found if found.operators else None
 
 
 def has_times(manifest: Manifest, name: str) -> bool:

@@ -234,6 +234,14 @@ def test_an_emulated_run_has_no_roofline_whatever_lies_in_it(held: Path) -> None
     assert "of roof" not in columns(run) and all(SENTENCE not in text for text in shown(run))
 
 
+def test_without_the_program_nothing_is_said_of_roofs(held: Path) -> None:
+    """Nobody knows what operators had to do, and measuring the CPU would not tell."""
+    run = edited(held, lambda manifest: manifest["model"].update(path="gone.pte"))
+    assert not run.rooflines and "of roof" not in columns(run)
+    (held / ROOFS).unlink()
+    assert all(SENTENCE not in text and "roof" not in text for text in shown(Run.open(held))[:2])
+
+
 def test_a_dtype_that_no_probe_has_is_not_sent_to_measure(bare: Path) -> None:
     run = edited(bare, lambda manifest: manifest["model"].update(dtype="int4"))
     assert run.roofs.command == "" and all(SENTENCE not in text for text in shown(run))

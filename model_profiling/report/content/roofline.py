@@ -22,7 +22,8 @@ _LARGE_DTYPES = ("fp32", "fp16")
 
 def roof_line(run: RunView) -> str:
     """Where nobody has measured how fast this CPU can be: the command that does."""
-    if not run.measured or not run.shown or not run.roofs.command:
+    shown = [run.summary.experiments[name].breakdown for name in run.shown] if run.measured else []
+    if not run.roofs.command or not any(entry.work for breakdown in shown for entry in breakdown.instances):
         return ""
     return f"`{run.roofs.command}` measures how fast this CPU can be."
 
@@ -30,7 +31,7 @@ def roof_line(run: RunView) -> str:
 def headroom_line(run: RunView, name: str) -> str:
     """What all operators of an experiment could save together."""
     roofline = run.rooflines.get(name)
-    if roofline is None or not roofline.operators:
+    if roofline is None:
         return ""
     whole = run.summary.experiments[name].breakdown.execute_ms or 1.0
     saved = f"{numbers.ms(roofline.headroom_ms)} ({100 * roofline.headroom_ms / whole:.0f} %)"
@@ -42,7 +43,7 @@ def section(run: RunView) -> Section | None:
     blocks: list[Block] = []
     for name in run.of_interest:
         roofline = run.rooflines.get(name)
-        if roofline is not None and roofline.operators:
+        if roofline is not None:
             label = f"{run.label(name)}, " if len(run.of_interest) > 1 else ""
             blocks += _of(run, name, label, roofline)
     if not blocks:
