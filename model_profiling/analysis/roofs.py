@@ -16,7 +16,7 @@ from model_profiling import files
 from model_profiling.analysis.profile import Part
 from model_profiling.analysis.work import Work
 from model_profiling.errors import InputError
-from model_profiling.places import cache_directory
+from model_profiling.places import roofs_directory
 
 SCHEMA = 1
 # What the probe program is exported in.
@@ -156,7 +156,7 @@ def nearest(probes: Sequence[Probed], work: Work) -> list[tuple[float, Probed]]:
 
 def roofs_path(cpu: str) -> Path:
     """Where the roofs of a CPU are kept on this machine."""
-    return cache_directory() / "roofs" / f"{slug(cpu)}.json"
+    return roofs_directory() / f"{slug(cpu)}.json"
 
 
 def slug(cpu: str) -> str:

@@ -41,7 +41,7 @@ def test_roofs_are_measured_with_a_real_program_and_kept(
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("SME2_KIT_ROOFS", str(tmp_path))
     return tmp_path
 
 
