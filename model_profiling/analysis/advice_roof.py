@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
+from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.group_work import of_roof
 from model_profiling.analysis.profile import Part
 from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof
-from model_profiling.analysis.work import Work
+from model_profiling.analysis.work import Product
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
 
@@ -14,12 +15,12 @@ from model_profiling.durations import shown_ms
 # part of a tile is empty, or is loaded and stored for few steps along k.
 _FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
 
-Reason = Callable[[Work, OperatorRoof], bool]
+Reason = Callable[[Product, OperatorRoof], bool]
 _REASONS: tuple[tuple[str, Reason], ...] = (
-    ("memory bound", lambda work, roof: work.product is not None and roof.bound == "memory"),
-    ("few output channels (n)", lambda work, roof: work.product is not None and 1 < work.product.n < _FEW_COLUMNS),
-    ("few rows (m)", lambda work, roof: work.product is not None and work.product.m < _FEW_ROWS),
-    ("a short sum (k)", lambda work, roof: work.product is not None and _summed(work) < _SHORT),
+    ("memory bound", lambda product, roof: roof.bound == "memory"),
+    ("few output channels (n)", lambda product, roof: product.n < _FEW_COLUMNS),
+    ("few rows (m)", lambda product, roof: product.m < _FEW_ROWS),
+    ("a short sum (k)", lambda product, roof: product.k < _SHORT),
 )
 _STEPS = {
     "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
@@ -52,17 +53,15 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
 def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:
     """What the shapes of these operators show, and of how many of them it is true."""
     found = []
+    products = [(_product(e.breakdown.instances[row]), roofs[row]) for row in rows]
     for words, holds in _REASONS:
-        alike = [
-            row for row in rows if (work := e.breakdown.instances[row].work) is not None and holds(work, roofs[row])
-        ]
+        alike = sum(product is not None and holds(product, roof) for product, roof in products)
         if alike:
-            which = "all of them" if len(alike) == len(rows) > 1 else f"{len(alike)} of {len(rows)}"
+            which = "all of them" if alike == len(rows) > 1 else f"{alike} of {len(rows)}"
             found.append(f"{which}: {words}")
     return found
 
 
-def _summed(work: Work) -> int:
-    """How long the sums are; a depthwise convolution's are short by nature, and its roof knows that."""
-    product = work.product
-    return _SHORT if product is None or product.n == 1 else product.k
+def _product(entry: InstanceTime) -> Product | None:
+    """The matrix product of an operator; a depthwise convolution's is narrow and short by nature, as its roof knows."""
+    return entry.work.product if entry.work is not None and entry.kind != "depthwise" else None

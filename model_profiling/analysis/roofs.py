@@ -23,8 +23,6 @@ SCHEMA = 1
 DTYPES = ("fp32", "fp16", "int8")
 # So many of the nearest probes tell a rate.
 _NEAREST = 4
-# More than this no program has of anything.
-_MOST = 1 << 60
 # Where an operator has no probe of its own kind, one that does the same with other words stands for it.
 _STANDS_FOR = {
     **{"pointwise": "fully connected", "batch matmul": "fully connected", "deconvolution": "conv2d"},
@@ -161,6 +159,10 @@ def roofs_path(cpu: str) -> Path:
 
 def slug(cpu: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", cpu.lower()).strip("_") or "unknown"
+
+
+# More than this no program has of anything.
+_MOST = 1 << 60
 
 
 def read_roofs(path: Path) -> Roofs:
