@@ -27,9 +27,7 @@ _STEPS = {
     "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
     "Data Movement": "Look whether the graph needs it: what is not moved costs nothing.",
 }
-_OTHERWISE = (
-    "Look whether a cheaper operator would do: an activation without exponentials, a fused one, a smaller tensor."
-)
+_OTHERWISE = "Look whether a cheaper operator, a fused one or a smaller tensor would do."
 
 
 def below_roof(e: Evidence) -> Iterator[Finding]:
