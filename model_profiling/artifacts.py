@@ -13,6 +13,8 @@ ANALYSIS_SUMMARY = "analysis_summary.json"
 DERIVED = "derived.json"
 # The user's category table, as the run was last analysed with.
 CATEGORIES = "categories.json"
+# The roofs of the CPU that the run was last held against.
+ROOFS = "roofs.json"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"

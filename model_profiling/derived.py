@@ -41,7 +41,8 @@ class DerivedFile(msgspec.Struct, frozen=True):
 
 
 class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind"):
-    """derived.json. `kit` and `categories` (a hash of the user's table, if any) are part of every fingerprint.
+    """derived.json. `kit`, `categories` (a hash of the user's table, if any) and `roofs` (one of those that the run was
+    held against, if any) are part of every fingerprint.
 
     They are those of the last analysis: a newer kit alone makes nothing stale, but one that analyses makes all else so.
     """
@@ -50,6 +51,7 @@ class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind")
     categories: str
     files: dict[str, DerivedFile]
     schema: int = 1
+    roofs: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,16 +85,21 @@ def analysis_version() -> str:
     return f"{__version__}+{hashlib.sha256(b''.join(code)).hexdigest()[:8]}"
 
 
-def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "") -> str:
+def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> str:
+    """The fingerprint that derived files should have: for the kit, categories and roofs of the last analysis."""
+    return fingerprint(directory, index.kit, index.categories, index.roofs) if index else fingerprint(directory)
+
+
+def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "", roofs: str = "") -> str:
     """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
-    return hashlib.sha256(
-        msgspec.json.encode([kit or analysis_version(), categories, parts], order="sorted")
-    ).hexdigest()[:16]
+    # Without roofs it is what it was before there were any.
+    known = [kit or analysis_version(), categories, parts, *([roofs] if roofs else [])]
+    return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:16]
 
 
 def read_index(directory: RunDirectory) -> DerivedIndex | None:
@@ -117,7 +124,7 @@ def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
     return data
 
 
-class _Table(Protocol):
+class _Identified(Protocol):
     @property
     def identity(self) -> str: ...
 
@@ -130,7 +137,9 @@ class OpenRun(Protocol):
     @property
     def sources(self) -> str: ...
     @property
-    def table(self) -> _Table: ...
+    def table(self) -> _Identified: ...
+    @property
+    def roofs(self) -> _Identified: ...
     @property
     def emulated(self) -> "OpenRun | None": ...
 
@@ -140,7 +149,7 @@ class DerivedWriter:
 
     def __init__(self, run: OpenRun) -> None:
         self._directory = RunDirectory(run.path)
-        self._categories = run.table.identity
+        self._categories, self._roofs = run.table.identity, run.roofs.identity
         self._written: dict[str, DerivedFile] = {}
         self.sources = run.sources
         self._others: dict[str, str] = {}
@@ -186,7 +195,8 @@ class DerivedWriter:
                 _remove(path)
             else:
                 kept[name] = entry
-        index = DerivedIndex(analysis_version(), self._categories, dict(sorted({**kept, **self._written}.items())))
+        listed = dict(sorted({**kept, **self._written}.items()))
+        index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
         files.write_json(self._directory.path / DERIVED, index)
         return outdated
 
@@ -197,7 +207,7 @@ def adopt(path: Path, again: str) -> None:
     index = _readable_index(homes[0]) if homes else None
     if index is None:
         return
-    sources = fingerprint(homes[0], index.kit, index.categories)
+    sources = current_fingerprint(homes[0], index)
     index.files[path.resolve().relative_to(homes[0].path).as_posix()] = DerivedFile(files.sha256(path), sources, again)
     files.write_json(homes[0].path / DERIVED, index)
 

@@ -14,6 +14,12 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sme2-kit"
 
 
+def roofs_directory() -> Path:
+    """`$SME2_KIT_ROOFS`, which machines may share, else in the cache."""
+    chosen = os.environ.get("SME2_KIT_ROOFS")
+    return Path(chosen).expanduser() if chosen else cache_directory() / "roofs"
+
+
 def working_directory() -> str:
     """Where relative paths were meant from; '' if that directory is gone."""
     try:

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import DERIVED, EARLIER, FAILED, MANIFEST, PARTIAL
-from model_profiling.derived import DerivedIndex, read_index
+from model_profiling.artifacts import DERIVED, EARLIER, FAILED, MANIFEST, PARTIAL, ROOFS
+from model_profiling.derived import read_index
 from model_profiling.errors import KitError
 from model_profiling.run_directory import Manifest, RunDirectory
 
@@ -62,6 +62,8 @@ def pending(root: Path) -> list[Path]:
 def _carry_out(root: Path, place: Path, publication: Publication) -> None:
     if publication.archive:
         _archive(root, publication.archive)
+        # They stay with the run that was held against them.
+        (root / ROOFS).unlink(missing_ok=True)
     for name in publication.experiments:
         ready, home = place / READY / name, files.inside(root, root / name)
         if ready.is_dir():
@@ -106,4 +108,4 @@ def _move_references(staged: Path) -> None:
             )
             for name, entry in index.files.items()
         }
-        files.write_json(staged / DERIVED, DerivedIndex(index.kit, index.categories, moved))
+        files.write_json(staged / DERIVED, msgspec.structs.replace(index, files=moved))

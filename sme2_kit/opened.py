@@ -4,7 +4,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from model_profiling.analysis.breakdown import OperatorTime
 from model_profiling.analysis.dumps import ExperimentAnalysis
+from model_profiling.analysis.group_work import GroupWork, group_work, roofs_by_row
+from model_profiling.analysis.grouping import instance_groups
 from model_profiling.analysis.latency import Comparison, Latency
 from model_profiling.analysis.run_view import RunView
 from model_profiling.derived import Outdated
@@ -32,12 +37,10 @@ class Run(RunView):
     def operators(self) -> Records[OperatorRow]:
         """Operators of every experiment, costliest first."""
         return Records(
-            OperatorRow(
-                *(name, o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances),
-                *_if(timed, o.ms, o.share, o.spread.median_ms, o.spread.mad_ms, o.spread.p95_ms),
-            )
+            _operator(name, o, group_work(experiment.breakdown, places, roofs), timed)
             for name, experiment, timed in self._experiments()
-            for o in experiment.breakdown.operators
+            for roofs in [roofs_by_row(experiment.roofline)]
+            for o, places in instance_groups(experiment.breakdown)
         )
 
     @functools.cached_property
@@ -172,6 +175,12 @@ class Run(RunView):
         from sme2_kit.shown import run_html
 
         return run_html(self, self._picture)
+
+
+def _operator(name: str, o: OperatorTime, work: GroupWork, timed: bool) -> OperatorRow:
+    ms, share, median, mad, p95 = _if(timed, o.ms, o.share, o.spread.median_ms, o.spread.mad_ms, o.spread.p95_ms)
+    words = (name, o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm)
+    return OperatorRow(*words, o.instances, ms, share, median, mad, p95, **msgspec.structs.asdict(work))
 
 
 def _if(timed: bool, *values: float) -> list[float | None]:

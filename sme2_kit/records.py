@@ -13,7 +13,12 @@ _MOST_ROWS = 20
 
 
 class OperatorRow(msgspec.Struct, frozen=True):
-    """One operator of one experiment, all its places in the graph together. Times are None where none were measured."""
+    """One operator of one experiment, all its places in the graph together. Times are None where none were measured.
+
+    The work is that of all places: `m`, `n`, `k` and `count` of the matrix product where they are the same everywhere,
+    sums of bytes and multiply-accumulates, `intensity` in operations per byte, `rate` in `rate_unit`. `of_roof` is the
+    part of the best rate of its CPU that it reaches, as `sme2_kit.roofs` measured that. None is not known.
+    """
 
     experiment: str
     operator: str
@@ -28,6 +33,19 @@ class OperatorRow(msgspec.Struct, frozen=True):
     median_ms: float | None
     mad_ms: float | None
     p95_ms: float | None
+    m: int | None = None
+    n: int | None = None
+    k: int | None = None
+    count: int | None = None
+    multiply_accumulates: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    weight_bytes: int | None = None
+    intensity: float | None = None
+    rate: float | None = None
+    rate_unit: str = ""
+    of_roof: float | None = None
+    headroom_ms: float | None = None
 
 
 class CategoryRow(msgspec.Struct, frozen=True):

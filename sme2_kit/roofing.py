@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.probe_run import roofs_of
-from model_profiling.analysis.roofs import Roofs, known_roofs, roofs_path
+from model_profiling.analysis.roofs import DTYPES, Roofs, known_roofs, roofs_path
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
@@ -17,7 +17,6 @@ from sme2_kit.exporting import from_target
 from sme2_kit.measuring import Asked, measure
 from sme2_kit.temporary import temporary_directory
 
-DTYPES = ("fp32", "fp16", "int8")
 # A launch shares where its memory lies; more than one, so that the best of them counts.
 COUNTS = Counts(runs=30, launches=3)
 
@@ -45,6 +44,9 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
             run = measure(Asked(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note).run
+            for name, entry in run.metrics.experiments.items():
+                for warning in entry.latency.warnings if entry.latency else ():
+                    on_note(f"{dtype}, {run.label(name)}: {warning}")
             new = roofs_of(run)
             found = new if found is None else found.merged(new)
     if found is None or not found.cpu:

@@ -12,7 +12,7 @@ from typing import Protocol
 from model_profiling import pte
 from model_profiling.errors import KitError
 from model_profiling.pte import xnnpack_graph
-from model_profiling.pte.xnnpack_graph import Node
+from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
@@ -95,12 +95,33 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]])
     found: dict[int, Node] = {}
     for instruction, every in graphs.items():
         for family in dict.fromkeys(_FAMILIES.values()):
-            nodes = [node for node in every if _FAMILIES.get(node.op) == family]
             positions = places.get((instruction, family), [])
+            nodes = _that_ran([node for node in every if _FAMILIES.get(node.op) == family], every, len(positions))
             for some, their_nodes in _parts(operators, positions, nodes):
                 if len(their_nodes) == len(some):
                     found |= dict(zip(some, their_nodes, strict=True))
     return found
+
+
+def _that_ran(nodes: list[Node], every: Sequence[Node], ran: int) -> list[Node]:
+    """Nodes of a family without those that XNNPACK made a part of another operator, if that explains how many ran.
+
+    A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
+    """
+    if len(nodes) <= ran:
+        return nodes
+    readers: dict[int, list[tuple[str, int]]] = {}
+    for node in every:
+        for place, value in enumerate(node.inputs):
+            readers.setdefault(value.number, []).append((node.op, place))
+    kept = [node for node in nodes if not (node.op == TRANSPOSE and _becomes_flag(node, readers))]
+    return kept if len(kept) == ran else nodes
+
+
+def _becomes_flag(node: Node, readers: Mapping[int, Sequence[tuple[str, int]]]) -> bool:
+    out, axes = node.outputs[0], len(node.permutation)
+    swaps_last = axes >= 2 and node.permutation == (*range(axes - 2), axes - 1, axes - 2)
+    return swaps_last and out.external is None and readers.get(out.number) == [("BatchMatrixMultiply", 1)]
 
 
 def _parts(

@@ -32,6 +32,8 @@ ALGORITHMS = (
 
 # Types of which XNNPACK says "packed": operands laid out for KleidiAI's matrix kernels.
 PACKED_TYPES = ("PF32", "PF16", "PQS8", "QP8")
+# What XNNPACK calls an operator that it runs in fp32, arithmetic or not.
+RUN_IN_FP32 = ("F32", "X32", "PF32")
 
 
 def is_packed(dtype: str) -> bool:

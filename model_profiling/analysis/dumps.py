@@ -15,6 +15,7 @@ from model_profiling.analysis.kernels import KernelEvidence
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.analysis.roofline import Roofline
 from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
 from model_profiling.run_directory import Timing
 
@@ -35,6 +36,8 @@ class ExperimentAnalysis(msgspec.Struct, frozen=True):
     notes: list[str]
     kernels: KernelEvidence | None = None
     coverage: Coverage | None = None
+    # None: no roofs of this CPU are known for it.
+    roofline: Roofline | None = None
 
 
 class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_field="kind"):
@@ -99,10 +102,12 @@ def describe(
     export: ExportRecord | None,
     notes: list[str],
     graph: "ModelGraph | None" = None,
+    roofline: Roofline | None = None,
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown, graph)
-    advice = advise(Evidence(breakdown, movement, comparison, export, graph))
-    return ExperimentAnalysis(str(path), breakdown, movement, advice, [*notes, *_unknown_operators(breakdown)])
+    advice = advise(Evidence(breakdown, movement, comparison, export, graph, roofline))
+    notes = [*notes, *_unknown_operators(breakdown)]
+    return ExperimentAnalysis(str(path), breakdown, movement, advice, notes, roofline=roofline)
 
 
 def _unknown_operators(breakdown: Breakdown) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.movement import DataMovement, place_of
+from model_profiling.analysis.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.whatif import saving
 from model_profiling.artifacts import ExportRecord
 from model_profiling.durations import shown_ms
@@ -33,6 +34,7 @@ class Kind(str, enum.Enum):
     NOT_ACCELERATED = "not accelerated"
     COMPUTE_IN_FP32 = "compute in fp32"
     RUNTIME_OVERHEAD = "runtime overhead"
+    BELOW_ROOF = "below the roof"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ class Evidence(msgspec.Struct, frozen=True):
     comparison: "ProfileComparison | None"
     export: ExportRecord | None
     graph: "ModelGraph | None" = None
+    roofline: Roofline | None = None
     claimed: set[int] = set()
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
@@ -79,6 +82,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def share(self, rows: Iterable[int]) -> float:
         return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
+
+    @property
+    def roofs(self) -> dict[int, OperatorRoof]:
+        """The roofs of operators, by row; none where nobody has measured this CPU."""
+        return {} if self.roofline is None else self.roofline.by_row
 
     def lines(self, rows: Iterable[int]) -> list[str]:
         """The costliest of these operators, each with its time and its line of PyTorch."""

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime, OperatorTime
+from model_profiling.analysis.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.comparison import XNNPACK_CLOCK_NS, Change, OperatorChange, ProfileComparison, intervals
 from model_profiling.analysis.intervals import Interval
 from model_profiling.analysis.profile import Part, Profile, Where
@@ -69,9 +69,9 @@ def _bounds(
     return intervals(times, shown, before, after, comparison.paired, clock)
 
 
-def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[InstanceTime]]]:
-    """Each operator of one experiment with its places in the graph, costliest first."""
-    members: dict[tuple[str, Where], list[InstanceTime]] = {}
-    for entry in sorted(breakdown.instances, key=lambda entry: -entry.ms):
-        members.setdefault((entry.operator, entry.where), []).append(entry)
+def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:
+    """Each operator of one experiment with the rows of its places in the graph, costliest first."""
+    members: dict[tuple[str, Where], list[int]] = {}
+    for row, entry in sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms):
+        members.setdefault((entry.operator, entry.where), []).append(row)
     return [(operator, members[operator.operator, operator.where]) for operator in breakdown.operators]

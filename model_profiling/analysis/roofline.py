@@ -54,8 +54,9 @@ class Roofline(msgspec.Struct, frozen=True):
     peaks: dict[str, float]
     bandwidth: list[float]
 
-    def of(self, row: int) -> OperatorRoof | None:
-        return next((entry for entry in self.operators if entry.row == row), None)
+    @property
+    def by_row(self) -> dict[int, OperatorRoof]:
+        return {entry.row: entry for entry in self.operators}
 
 
 def roofline(breakdown: Breakdown, rates: Rates, cpu: str, measured: str) -> Roofline:

@@ -15,9 +15,12 @@ import msgspec
 from model_profiling import files
 from model_profiling.analysis.profile import Part
 from model_profiling.analysis.work import Work
-from model_profiling.places import cache_directory
+from model_profiling.errors import InputError
+from model_profiling.places import roofs_directory
 
 SCHEMA = 1
+# What the probe program is exported in.
+DTYPES = ("fp32", "fp16", "int8")
 # So many of the nearest probes tell a rate.
 _NEAREST = 4
 # Columns that kernels compute at once, at the least.
@@ -155,15 +158,34 @@ def nearest(probes: Sequence[Probed], work: Work) -> list[tuple[float, Probed]]:
 
 def roofs_path(cpu: str) -> Path:
     """Where the roofs of a CPU are kept on this machine."""
-    return cache_directory() / "roofs" / f"{slug(cpu)}.json"
+    return roofs_directory() / f"{slug(cpu)}.json"
 
 
 def slug(cpu: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", cpu.lower()).strip("_") or "unknown"
 
 
+# More than this no program has of anything.
+_MOST = 1 << 60
+
+
 def read_roofs(path: Path) -> Roofs:
-    return files.read_json(path, Roofs, "roofs")
+    roofs = files.read_json(path, Roofs, "roofs")
+    for probed in (probed for entry in roofs.measurements for probed in entry.probes):
+        if not _sound(probed):
+            raise InputError(
+                f"roofs {path}: {probed.operator} cannot have been measured", "Run `sme2-kit roofs` again."
+            )
+    return roofs
+
+
+def _sound(probed: Probed) -> bool:
+    """Whether numbers can be reckoned with: files come from elsewhere, too."""
+    work = probed.work
+    sizes = [work.weight_bytes, work.read_bytes, work.written_bytes, work.multiply_accumulates]
+    sizes += [] if work.product is None else [work.product.m, work.product.n, work.product.k, work.product.count]
+    times = (probed.best_ms, probed.median_ms, probed.mad_ms)
+    return all(0 <= size <= _MOST for size in sizes) and all(0 <= ms <= _MOST for ms in times)
 
 
 def known_roofs(cpu: str) -> Roofs | None:

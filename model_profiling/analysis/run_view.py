@@ -15,6 +15,8 @@ from model_profiling.analysis.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.sources import UNLINKED
 from model_profiling.analysis.spans import Span, typical_execution, typical_spans
 from model_profiling.analysis.summary import analyse_run, has_times
@@ -46,8 +48,11 @@ class RunView:
         self.path = path
         self.table = table
         self.emulated = emulated
-        # What it is made from, as it is now: taken before anything is read, so that a change in between is noticed.
-        self.sources = "" if path.is_file() else fingerprint(self.run_directory, categories=table.identity)
+        self.roofs, self.sources = RunRoofs(), ""
+        if not path.is_file():
+            self.roofs = run_roofs(path, self.manifest)
+            # What it is made from, as it is now: taken before times are read, so that a change in between is noticed.
+            self.sources = fingerprint(self.run_directory, categories=table.identity, roofs=self.roofs.identity)
 
     @classmethod
     def open(
@@ -86,7 +91,7 @@ class RunView:
     def analysed(self) -> Analysed:
         if self.path.is_file():
             return analyse_dumps([self.path], self.table)
-        return analyse_run(self.run_directory, self.manifest, self.table)
+        return analyse_run(self.run_directory, self.manifest, self.table, self.roofs)
 
     @property
     def summary(self) -> AnalysisSummary:
@@ -141,6 +146,12 @@ class RunView:
         """Whether times mean anything: an emulator's do not, and are never shown."""
         return self.summary.timing == "measured"
 
+    @property
+    def rooflines(self) -> dict[str, Roofline]:
+        """The experiments that were held against roofs."""
+        found = {name: experiment.roofline for name, experiment in self.summary.experiments.items()}
+        return {name: roofline for name, roofline in found.items() if roofline is not None}
+
     def sides(self, before: str, after: str) -> tuple[str, str]:
         """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
         switched = switched_features(self.manifest, before, after)
@@ -189,6 +200,11 @@ class RunView:
             files.write_bytes(files.inside(self.path, kept), self.table.text)
         elif kept.is_file():
             kept.unlink()
+
+    def remember_roofs(self) -> None:
+        """Keep the roofs that the run was held against with it: it says the same elsewhere, and after new ones."""
+        if self.roofs.used is not None:
+            files.write_json(files.inside(self.path, self.path / artifacts.ROOFS), self.roofs.used)
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:

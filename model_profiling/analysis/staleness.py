@@ -5,14 +5,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling import artifacts, files
-from model_profiling.derived import DerivedFile, DerivedIndex, command, fingerprint, inside, read_index, stamps
+from model_profiling.derived import (
+    DerivedFile,
+    DerivedIndex,
+    command,
+    current_fingerprint,
+    fingerprint,
+    inside,
+    read_index,
+    stamps,
+)
 from model_profiling.errors import KitError
 from model_profiling.run_directory import RunDirectory
 
 _RESULTS = (
     *(artifacts.METRICS, artifacts.ANALYSIS_SUMMARY, artifacts.KERNELS, artifacts.KERNEL_VIEW),
     *("*_pipeline_summary.json", "*_pipeline_summary.md"),
-    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_robust_stats.json"),
+    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_operators.csv", "*/*_robust_stats.json"),
 )
 _ANALYZE = "sme2-kit analyze {dir}"
 _REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")
@@ -30,7 +39,7 @@ def ages(directory: RunDirectory) -> Ages:
     """Look at every derived file of a run directory."""
     try:
         index = read_index(directory)
-        current = _current(directory, index)
+        current = current_fingerprint(directory, index)
     except KitError as error:
         return Ages([f"{error.message}; `{command(_ANALYZE, directory)}` writes it again"])
     found = Ages()
@@ -60,17 +69,12 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
     if not found:
         return f"{path} has no known origin: it contains no fingerprint of a run"
     try:
-        current = _current(directory, read_index(directory))
+        current = current_fingerprint(directory, read_index(directory))
     except KitError as error:
         return f"{path} cannot be checked: {error.message}"
     if current not in found:
         return f"{path} was made from another run, or from an earlier state of this one"
     return ""
-
-
-def _current(directory: RunDirectory, index: DerivedIndex | None) -> str:
-    """The fingerprint derived files should have, for the kit and the categories of the last analysis."""
-    return fingerprint(directory, index.kit, index.categories) if index else fingerprint(directory)
 
 
 def _problem(

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import etdump
-from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.coverage import coverage
@@ -14,16 +14,22 @@ from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.roofline import Roofline, roofline
+from model_profiling.analysis.roofs import Rates
+from model_profiling.analysis.run_roofs import RunRoofs
 from model_profiling.analysis.sources import read_sources
 from model_profiling.analysis.work import Work, works
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
 
+_NO_ROOFS = RunRoofs()
 _EMULATED = "run under an emulator: times are not valid and are left out; operators, kernels and outputs are real"
 
 
-def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTable) -> Analysed:
+def analyse_run(
+    directory: RunDirectory, manifest: Manifest, table: CategoryTable, roofs: RunRoofs = _NO_ROOFS
+) -> Analysed:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
     sources = read_sources(Path(manifest.model.path))
     model = manifest.model.file()
@@ -58,6 +64,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
                 manifest.model.export,
                 notes,
                 graphs[name],
+                _roofline(sides[name][2], manifest, name, roofs),
             ),
             manifest,
             name,
@@ -77,6 +84,7 @@ def analyse_run(directory: RunDirectory, manifest: Manifest, table: CategoryTabl
             *([] if manifest.timing == "measured" else [_EMULATED]),
             *(f"{name}: {partial_note(r)}" for name, r in manifest.experiments.items() if r.partial),
             *failed,
+            *roofs.notes,
         ],
         timing=manifest.timing,
     )
@@ -89,6 +97,15 @@ def _graph(profile: Profile, model: Path | None) -> ModelGraph | None:
 
 def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
     return works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graph)
+
+
+def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoofs) -> Roofline | None:
+    measurement = roofs.fitting(manifest, name)
+    if measurement is None or roofs.used is None or not breakdown.execute_ms:
+        return None
+    found = roofline(breakdown, Rates(measurement), roofs.used.cpu, roofs.used.created)
+    # Without the .pte nobody knows what operators had to do.
+    return found if found.operators else None
 
 
 def has_times(manifest: Manifest, name: str) -> bool:

@@ -4,15 +4,21 @@ A convolution is counted as the product that its kernel computes: as many rows a
 as long as one position's window. All numbers are of one execution, as the .pte has them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from model_profiling.analysis.graph import ModelGraph, NamedOperator
+from model_profiling.analysis.category_table import RUN_IN_FP32
 from model_profiling.graph_terms import CONSTANT
-from model_profiling.pte.dataflow import Step, Tensor
-from model_profiling.pte.xnnpack_graph import Node
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph import ModelGraph, NamedOperator
+    from model_profiling.pte.dataflow import Step, Tensor
+    from model_profiling.pte.xnnpack_graph import Node
 
 _BITS = {
     **{"fp32": 32, "fp16": 16, "bf16": 16, "pfp32": 32, "float64": 64, "bool": 8},
@@ -21,8 +27,6 @@ _BITS = {
     **{"qcint4": 4, "qbint4": 4},
 }
 _FLOATS = ("fp32", "fp16")
-# What XNNPACK calls an operator that it runs in fp32, arithmetic or not.
-_RUN_IN_FP32 = ("F32", "X32", "PF32")
 
 
 class Product(msgspec.Struct, frozen=True):
@@ -77,7 +81,7 @@ def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: Mode
         step = graph.step(row)
         inside = step is not None and step.node is not None and operators[row].instruction in widened
         # What XNNPACK says of the operator itself counts first: inputs are moved before they are widened.
-        wide = dtypes[row] in _RUN_IN_FP32 or (inside and not dtypes[row])
+        wide = dtypes[row] in RUN_IN_FP32 or (inside and not dtypes[row])
         work = _work(step, wide) if step is not None else None
         if work is not None:
             found[row] = work
@@ -89,7 +93,7 @@ def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: M
     found = set()
     for row in graph.steps:
         step = graph.step(row)
-        if step is not None and step.node is not None and dtypes[row] in _RUN_IN_FP32 and _element(step) == "fp16":
+        if step is not None and step.node is not None and dtypes[row] in RUN_IN_FP32 and _element(step) == "fp16":
             found.add(operators[row].instruction)
     return found
 

@@ -27,6 +27,7 @@ COMMANDS = (
     "analyze",
     "compare",
     "forecast",
+    "roofs",
     "tune",
     "report",
     "validate",

@@ -96,7 +96,7 @@ def _medians(entry: "Listed") -> dict[str, float] | None:
     from typing import Any
 
     from model_profiling import files
-    from model_profiling.derived import fingerprint, read_index
+    from model_profiling.derived import current_fingerprint, read_index
     from model_profiling.errors import KitError
     from model_profiling.run_directory import RunDirectory
 
@@ -106,8 +106,7 @@ def _medians(entry: "Listed") -> dict[str, float] | None:
     try:
         metrics = files.read_json(directory.metrics_path, dict[str, Any], "metrics")
         index = read_index(directory)
-        current = fingerprint(directory, index.kit, index.categories) if index else fingerprint(directory)
-        if metrics.get("sources") != current:
+        if metrics.get("sources") != current_fingerprint(directory, index):
             return None
         medians = {n: e["latency"]["median_ms"] for n, e in metrics["experiments"].items() if e["latency"]}
         return {str(name): float(ms) for name, ms in medians.items()}

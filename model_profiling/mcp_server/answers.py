@@ -12,6 +12,7 @@ from model_profiling.analysis.finding import Kind
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.roof_table import RoofRow
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
 from model_profiling.platforms.doctor import Check
@@ -125,8 +126,21 @@ class Advice(msgspec.Struct, frozen=True):
     label: Literal["prediction"] = "prediction"
 
 
+class KnownRoofs(msgspec.Struct, frozen=True):
+    """What a CPU reaches at its best, each dtype and feature set: rates in G(FL)OP/s, bandwidths in GB/s."""
+
+    cpu: str
+    measured: str
+    executorch: str
+    rows: list[RoofRow]
+
+
 class AnalysedExperiment(msgspec.Struct, frozen=True):
-    """Where one experiment's time goes; categories add up to `execute_ms`. `advice` is sorted, largest gain first."""
+    """Where one experiment's time goes; categories add up to `execute_ms`. `advice` is sorted, largest gain first.
+
+    `headroom_ms` is what all operators could save if each reached the best rate of this CPU, and `of_roof` how near to
+    that categories are; None and empty where nobody has measured it (`sme2-kit roofs`).
+    """
 
     execute_ms: float
     categories: list[CategoryTime]
@@ -136,6 +150,8 @@ class AnalysedExperiment(msgspec.Struct, frozen=True):
     lines_left_out: int
     advice: list[Advice]
     notes: list[str]
+    headroom_ms: float | None = None
+    of_roof: dict[str, float] = {}
 
 
 class NamedShift(Shift, frozen=True, kw_only=True):

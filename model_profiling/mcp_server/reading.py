@@ -8,6 +8,8 @@ from pydantic import Field
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.forecast import Forecast
+from model_profiling.analysis.roof_table import roof_rows
+from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import ANALYSIS_SUMMARY
 from model_profiling.mcp_server import answers, results
@@ -100,6 +102,19 @@ class Reading:
         words = repeated("speedup", speedups) + flags(target=target)
         found = (await self._commands.kit(steps_of(context), "forecast", *sides, "--json", *words)).read(list[Forecast])
         return answers.Forecasts([results.forecast(entry, _SHOWN) for entry in found])
+
+    async def roofs(
+        self,
+        context: Context,
+        file: Annotated[
+            str | None, Field(description="A roofs.json in the workspace, such as that of a run (default: this CPU's).")
+        ] = None,
+    ) -> answers.KnownRoofs:
+        """What a CPU reaches at its best with this backend, as `sme2-kit roofs` measured it: best rates and bandwidths
+        by dtype, features and threads. Analyses hold every operator against it."""
+        words = [] if file is None else [str(self._workspace.inside(file))]
+        found = (await self._commands.kit(steps_of(context), "roofs", "show", *words, "--json")).read(Roofs)
+        return answers.KnownRoofs(found.cpu, found.created, found.executorch, roof_rows(found))
 
     async def compare(
         self,

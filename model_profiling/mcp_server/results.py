@@ -8,6 +8,7 @@ from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.forecast import Forecast
+from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
 from model_profiling.artifacts import Delegation, ExportRecord
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
@@ -123,6 +124,8 @@ def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> a
         lines_left_out=max(0, len(lines) - most),
         advice=msgspec.convert(entry.advice, list[answers.Advice], from_attributes=True),
         notes=entry.notes,
+        headroom_ms=entry.roofline.headroom_ms if entry.roofline else None,
+        of_roof={str(name): value for name, value in compute_of_roof(breakdown, roofs_by_row(entry.roofline)).items()},
     )
 
 

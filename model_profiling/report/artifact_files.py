@@ -55,6 +55,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
     """Write all that derives from a run, apart from reports and pictures."""
     directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
     run.remember_categories()
+    run.remember_roofs()
     for name in run.profiles:
         if has_times(run.manifest, name):
             _write_experiment(writer, renew, run, name)
@@ -75,10 +76,12 @@ def _write_experiment(writer: DerivedWriter, renew: str, run: RunView, name: str
     def place(suffix: str) -> str:
         return experiment_file(stem, name, record.threads, suffix)
 
-    every, breakdown = range(profile.executions), run.summary.experiments[name].breakdown
+    every, experiment = range(profile.executions), run.summary.experiments[name]
+    held = (experiment.breakdown, experiment.roofline)
     writer.write_text(home / place("_all_runs_timeline.csv"), tables.timeline_csv(profile, every), renew)
     writer.write_text(home / place("_run0_timeline.csv"), tables.timeline_csv(profile, every[:1]), renew)
-    writer.write_text(home / place("_ops_stats.csv"), tables.operators_csv(breakdown), renew)
+    writer.write_text(home / place("_ops_stats.csv"), tables.operators_csv(*held), renew)
+    writer.write_text(home / place("_operators.csv"), tables.instances_csv(*held), renew)
     measured = run.metrics.experiments[name]
     if measured.latency is not None:
         stats = RobustStats(stem, name, measured.latency_source, measured.latency, measured.tracer_overhead_percent)

@@ -7,6 +7,8 @@ from model_profiling.durations import shown_ms
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
 _MOST_GAIN = 10
+# An operator this far above its roof is above it for a reason, not by chance.
+ABOVE_ROOF = 1.05
 
 
 def ms(value: float) -> str:
@@ -20,6 +22,18 @@ def count(value: float) -> str:
 def share(value: float) -> str:
     """A part of the whole, as percent with one digit."""
     return f"{value * 100:.1f} %"
+
+
+def of_roof(value: float | None) -> str:
+    """Which part of the best rate of a CPU an operator reaches; a dash where that is not known."""
+    if value is None:
+        return "-"
+    return "above" if value > ABOVE_ROOF else f"{value * 100:.0f} %"
+
+
+def rate(value: float) -> str:
+    """G(FL)OP/s or GB/s, with as many digits as mean something."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def percent(value: float) -> str:

@@ -5,9 +5,14 @@ import io
 import re
 from collections.abc import Iterable
 
-from model_profiling.analysis.breakdown import Breakdown, OperatorTime
+import msgspec
+
+from model_profiling.analysis.breakdown import Breakdown, InstanceTime, OperatorTime
 from model_profiling.analysis.comparison import Change, ProfileComparison
+from model_profiling.analysis.group_work import GroupWork, group_work, roofs_by_row
+from model_profiling.analysis.grouping import instance_groups
 from model_profiling.analysis.profile import Instance, Profile
+from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.xnntrace import TracedKernel
 
 KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
@@ -23,6 +28,11 @@ OPERATOR_COLUMNS = (
     "operator", "category", "kind", "where", "dtype", "algorithm", "instances",
     "ms", "share", "median_ms", "mad_ms", "p95_ms",
 )  # fmt: skip
+INSTANCE_COLUMNS = (
+    "index", "name", "operator", "category", "kind", "where", "dtype", "algorithm", "chain", "instruction",
+    "ms", "share", "median_ms", "mad_ms", "p95_ms",
+)  # fmt: skip
+WORK_COLUMNS = GroupWork.__struct_fields__
 
 
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
@@ -44,16 +54,38 @@ def _described(index: int, instance: Instance) -> str:
     return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
-def operators_csv(breakdown: Breakdown) -> str:
-    """One line per operator, costliest first."""
+def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
+    """One line per operator, all its places in the graph together, costliest first; with the work of all of them."""
+    roofs = roofs_by_row(roofline)
     rows = (
-        (o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances, *map(_number, _values(o)))
-        for o in breakdown.operators
+        (
+            *(o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances, *map(_number, _values(o))),
+            *_work(group_work(breakdown, places, roofs)),
+        )
+        for o, places in instance_groups(breakdown)
     )
-    return csv_text(OPERATOR_COLUMNS, rows)
+    return csv_text((*OPERATOR_COLUMNS, *WORK_COLUMNS), rows)
 
 
-def _values(entry: OperatorTime) -> tuple[float, ...]:
+def instances_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
+    """One line per place in the graph, in order: its time, its work, and how near to its roof it is."""
+    roofs = roofs_by_row(roofline)
+    rows = (
+        (
+            *(row, x.name, x.operator, x.category, x.kind, x.where, x.dtype, x.algorithm, x.chain, x.instruction),
+            *(*map(_number, _values(x)), *_work(group_work(breakdown, [row], roofs))),
+        )
+        for row, x in enumerate(breakdown.instances)
+    )
+    return csv_text((*INSTANCE_COLUMNS, *WORK_COLUMNS), rows)
+
+
+def _work(work: GroupWork) -> list[object]:
+    """Whole numbers as they are, others with six digits, nothing for what is not known."""
+    return [_maybe(value) if isinstance(value, float | None) else value for value in msgspec.structs.astuple(work)]
+
+
+def _values(entry: OperatorTime | InstanceTime) -> tuple[float, ...]:
     return entry.ms, entry.share, entry.spread.median_ms, entry.spread.mad_ms, entry.spread.p95_ms
 
 

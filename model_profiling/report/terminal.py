@@ -3,6 +3,7 @@
 import os
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ import msgspec
 
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.group_work import of_roof
+from model_profiling.analysis.grouping import instance_groups
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.counting import counted
@@ -89,13 +92,17 @@ def render_run(run: "RunView", style: Style) -> str:
 
 def _time(run: "RunView", style: Style) -> list[str]:
     """Compared experiments side by side, others one by one."""
+    from model_profiling.report.terminal_screen import roofs
+
     lines: list[str] = []
     for number, comparison in enumerate(run.summary.comparisons):
         sides = run.sides(comparison.before, comparison.after)
         lines += [*_categories(comparison, sides, style), ""]
-        lines += [*_top_groups(run.operator_groups[number], MOST_OPERATORS), ""]
+        after = run.summary.experiments[comparison.after]
+        lines += [*_top_groups(run.operator_groups[number], after, MOST_OPERATORS), *roofs(run, comparison.after), ""]
     for name in run.alone:
-        lines += [*_breakdown(run.label(name), run.summary.experiments[name], style, MOST_OPERATORS), ""]
+        lines += [*_breakdown(run.label(name), run.summary.experiments[name], style, MOST_OPERATORS)]
+        lines += [*roofs(run, name), ""]
     return lines
 
 
@@ -198,19 +205,30 @@ def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: St
     return [*table(rows, words=1, left={2, 4}, optional={2, 4}), f"  {legend}"]
 
 
-def _top_groups(groups: "list[OperatorGroup]", most: int) -> list[str]:
+def _top_groups(groups: "list[OperatorGroup]", after: ExperimentAnalysis, most: int) -> list[str]:
     """The costliest operators, those of one name together."""
-    rows = [("top operators", "before", "now", "faster")]
+    reach = _reach(after)
+    rows = [("top operators", "before", "now", "faster", *(["of roof"] if reach else []))]
     for group in [group for group in groups if group.where != "runtime"][:most]:
         times = (numbers.ms(group.change.before_ms), numbers.ms(group.change.after_ms))
-        rows.append((named(repeated(len(group.members), group.name), group.where), *times, _ratio(group.change)))
+        name = named(repeated(len(group.members), group.name), group.where)
+        places = [member.after_row for member in group.members if member.after_row is not None]
+        rows.append((name, *times, _ratio(group.change), *([reach(places)] if reach else [])))
     return table(rows, words=1)
+
+
+def _reach(experiment: ExperimentAnalysis) -> Callable[[list[int]], str] | None:
+    """What to write of how near to their roofs some operators are; None where no roofs are known."""
+    if experiment.roofline is None:
+        return None
+    roofs = experiment.roofline.by_row
+    return lambda rows: numbers.of_roof(of_roof(experiment.breakdown, rows, roofs))
 
 
 def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[str]:
     lines = _categories(comparison, (comparison.before, comparison.after), style)
     lines += ["", f"  {style.bold(comparison.shift.sentence)}", ""]
-    rows = [("top operators", "before", "now", "faster")]
+    rows: list[tuple[str, ...]] = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
     names = unique_labels((x.after or x.before, x.instruction) for x in operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
@@ -243,10 +261,11 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
         optional={3},
         header=False,
     )
-    rows = [("top operators", "time", "share")]
-    for entry in [x for x in breakdown.operators if x.where != "runtime"][:most]:
+    reach = _reach(experiment)
+    rows = [("top operators", "time", "share", *(["of roof"] if reach else []))]
+    for entry, places in [x for x in instance_groups(breakdown) if x[0].where != "runtime"][:most]:
         name = named(repeated(entry.instances, entry.operator), entry.where)
-        rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}"))
+        rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}", *([reach(places)] if reach else [])))
     return [*lines, "", *table(rows, words=1)]
 
 

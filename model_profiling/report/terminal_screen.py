@@ -6,6 +6,7 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content.modules import short
+from model_profiling.report.content.roofline import headroom_line, roof_line
 from model_profiling.report.terminal import Style, wrapped
 from model_profiling.report.terminal_table import table
 
@@ -57,6 +58,12 @@ def modules(run: RunView) -> list[str]:
             rows.append((_cut("  " * depth + part), numbers.ms(node.ms), f"{node.share:.1%}"))
         lines += [*table(rows, words=1), ""] if len(rows) > 1 else []
     return lines
+
+
+def roofs(run: RunView, name: str) -> list[str]:
+    """Under a table of operators: what all of them could save, or how to find that out."""
+    line = headroom_line(run, name) or ("" if name in run.rooflines else roof_line(run).replace("`", ""))
+    return [f"  {wrapped(line)}"] if line else []
 
 
 def _cut(text: str) -> str:

@@ -14,6 +14,7 @@ from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.finding import Kind as Rule
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.roofs import Roofs
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
@@ -57,6 +58,7 @@ CONTRACTS = (
     Contract(DerivedIndex, (artifacts.DERIVED,)),
     Contract(ExportMeta, (artifacts.EXPORT_META,)),
     Contract(TuneResult, (RESULT,)),
+    Contract(Roofs, (artifacts.ROOFS,)),
     Contract(PairComparison, ()),
 )
 # JSON files that are no contract: formats of others (Perfetto, the user's own category table), a debugging aid, and

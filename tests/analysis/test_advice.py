@@ -42,6 +42,7 @@ NETS = {
     "TinyClamp": "fp32",
     "Means": "fp32",
     "Many": "fp16",
+    "Attending": "fp32",
 }
 DUMPS = Path(__file__).parents[1] / "data" / "etdump"
 
@@ -135,6 +136,15 @@ def check(findings: list[Finding], breakdown: Breakdown) -> None:
             assert {entry.kind for entry in entries} <= set(LAYOUT_KINDS)
     gains = [finding.gain or float("inf") for finding in findings]
     assert gains == sorted(gains, reverse=True)
+
+
+def test_attention_hides_no_transpose(cases: dict[str, Case]) -> None:
+    """One transpose less runs than the graph has; the others keep their nodes, and so their lines and their work."""
+    case = cases["Attending"]
+    assert case.graph is not None
+    rows = [row for row, entry in enumerate(case.breakdown.instances) if entry.kind == "transpose"]
+    nodes = [step for step in case.graph.flow.steps if step.op == "StaticTranspose"]
+    assert len(nodes) == len(rows) + 1 and all(case.graph.step(row) is not None for row in rows)
 
 
 def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None:

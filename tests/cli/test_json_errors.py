@@ -28,7 +28,9 @@ FAILING: dict[str, list[str]] = {
     "doctor": ["--no-such-flag"],
     "build": ["--target", "vax"],
     "validate-skill": ["no_such_skill"],
+    "roofs": ["show", "Unheard Of"],
 }
+COUNTING = ("--runs", "--threads", "--launches", "--budget")
 
 
 def having(flag: str) -> list[str]:
@@ -114,8 +116,9 @@ def test_all_of_them_are_covered() -> None:
     assert set(having("--json")) < set(COMMANDS)
 
 
-@pytest.mark.parametrize("command", having("--runs"))
-@pytest.mark.parametrize("flag", ["--runs", "--threads", "--launches", "--budget"])
+@pytest.mark.parametrize(
+    ("command", "flag"), [(c, flag) for flag in COUNTING for c in having(flag) if c in having("--runs")]
+)
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_every_command_that_counts_refuses_less_than_one(
     command: str,
@@ -128,7 +131,7 @@ def test_every_command_that_counts_refuses_less_than_one(
     monkeypatch.chdir(tmp_path)
     for name in ("a.pte", "b.pte"):
         (tmp_path / name).write_bytes(b"\0\0\0\0ET12")
-    given = {"compare": ["a.pte", "b.pte"], "run": ["a.pte"]}.get(command, ["toy_cnn"])
+    given = {"compare": ["a.pte", "b.pte"], "run": ["a.pte"], "roofs": []}.get(command, ["toy_cnn"])
     assert main([command, *given, f"{flag}={value}"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {flag} must be "), said

@@ -115,3 +115,14 @@ class Many(Net):
         x = functional.gelu(self.second(x)).float()
         x = functional.softmax(x.permute(0, 2, 3, 1), 1).permute(0, 3, 1, 2)
         return self.second(x.to(image.dtype)).mean((2, 3))
+
+
+class Attending(Net):
+    """Attention over pixels: of its transposes, those of the keys become a flag of the product that takes them."""
+
+    def forward(self, image: Any) -> Any:
+        x = self.first(image)[:, :, ::2, ::2].flatten(2)
+        tokens = x.transpose(1, 2) * 2.0
+        keys, values = tokens + 1.0, tokens - 1.0
+        weights = functional.softmax(torch.bmm(tokens, keys.transpose(1, 2)), 2)
+        return torch.bmm(weights, values).transpose(1, 2).relu().transpose(0, 1)

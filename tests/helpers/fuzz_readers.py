@@ -21,13 +21,17 @@ from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.profile import profiles
+from model_profiling.analysis.roof_table import roof_rows
+from model_profiling.analysis.roofline import roofline
+from model_profiling.analysis.roofs import Rates, read_roofs
+from model_profiling.analysis.run_roofs import run_roofs
 from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import ages
 from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.validation import problems
 from model_profiling.analysis.xnntrace import read_log
-from model_profiling.artifacts import ExportMeta, ExportPaths
+from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths
 from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
 from model_profiling.gates.baseline import refuse_wrong_baseline
@@ -37,12 +41,15 @@ from model_profiling.platforms.adb import Device, Output
 from model_profiling.platforms.android_probe import affinity_mask, examine
 from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.xnnpack_graph import graphs
+from model_profiling.report.charts.roofs import roofs as roofs_chart
+from model_profiling.report.theme import LIGHT
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from tests.helpers import fuzz_mutations as mutations
 from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds
+from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
 
 DATA = Path(__file__).parents[1] / "data"
 SEEDS = DATA / "fuzz_seeds"
@@ -167,6 +174,32 @@ def _derived_seeds() -> list[bytes]:
     entry = {"sha256": "0" * 64, "sources": "0" * 16, "renew": "sme2-kit analyze {dir}", "others": {"../x": "0" * 16}}
     index = {"kit": "1+0", "categories": "", "files": {"metrics.json": entry, "report.md": entry}, "schema": 1}
     return [msgspec.json.encode(index)]
+
+
+def _roofs_seeds() -> list[bytes]:
+    manifest = RunDirectory(RUN).manifest()
+    record = manifest.experiments[_ON]
+    active = record.features.active if record.features else []
+    cpu = str(manifest.environment.get("cpu"))
+    return [msgspec.json.encode(forged_roofs(cpu, manifest.model.dtype, active, record.threads))]
+
+
+def _read_roofs(data: bytes, folder: Path) -> None:
+    """Alone it is refused if it is damaged; in a run it is left out, and what is kept can be reckoned with."""
+    path = _at(folder / "run", ROOFS, data)
+    directory = RunDirectory(folder / "run")
+    manifest = directory.manifest()
+    used = run_roofs(directory.path, manifest)
+    for entry in used.used.measurements if used.used else []:
+        roofline(_BREAKDOWN, Rates(entry), "", "")
+    roofs = read_roofs(path)
+    roof_rows(roofs)
+    roofs_chart(roofs.measurements, 340, LIGHT, "")
+
+
+_BREAKDOWN = forged_breakdown(
+    [("conv2d", product_work(64, 64, 64), 0.1), ("transpose", moving_work(4096), 0.1), ("copy", moving_work(1), 0.1)]
+)
 
 
 def _prepare_export(folder: Path) -> None:
@@ -320,6 +353,7 @@ READERS = {
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
         Reader("config", _config_seeds, mutations.json_values, _read_config),
+        Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
         Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),
         Reader(

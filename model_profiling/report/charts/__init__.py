@@ -8,6 +8,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.report.charts.latency import latency
 from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.operators import operators, single_operators
+from model_profiling.report.charts.roofline import Side, roofline
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
@@ -25,6 +26,7 @@ __all__ = [
     "modules",
     "of_run",
     "operators",
+    "roofline",
     "shift",
     "single_operators",
     "speedups",
@@ -32,8 +34,8 @@ __all__ = [
 
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
-    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `forecast`; a second comparison's end
-    in `_2`. In a report headings and captions say what they show, so there they have no titles."""
+    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `roofline`, `forecast`; a second
+    comparison's end in `_2`. In a report headings and captions say what they show, so there they have no titles."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}" if titled else ""
@@ -67,9 +69,22 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
         root = run.cost_tree(name)
         if any(child.kind != "unknown" for child in root.children):
             found["modules"] = modules(root, width, theme, title("cost by module and line"))
+    drawn = roofline(_roofline_sides(run), width, theme, title("how far from the roof"))
+    if drawn is not None:
+        found["roofline"] = drawn
     for forecast in run.forecasts[:1]:
         names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
         predictions = zip(names, forecast.stages, strict=True)
         bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
         found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
     return found
+
+
+def _roofline_sides(run: RunView) -> list[Side]:
+    """The first comparison's two sides, else the first experiment that is shown, as far as they have roofs."""
+    labels: dict[str, str] = {name: run.label(name) for name in run.of_interest[:1]}
+    for comparison in run.summary.comparisons[:1]:
+        names = (comparison.before, comparison.after)
+        labels = dict(zip(names, run.sides(*names), strict=True))
+    held = run.rooflines
+    return [Side(label, run.summary.experiments[n].breakdown, held[n]) for n, label in labels.items() if n in held]

@@ -13,6 +13,7 @@ from model_profiling.report.content import (
     modules,
     operators,
     reproduce,
+    roofline,
     structure,
     time,
 )
@@ -24,6 +25,7 @@ def report(run: RunView, title: str = "") -> Report:
         time.categories(run),
         modules.section(run),
         operators.operators(run),
+        roofline.section(run),
         findings.section(run),
         forecast.section(run),
         latency.section(run),

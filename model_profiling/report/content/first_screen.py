@@ -8,6 +8,7 @@ from model_profiling.counting import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content.places import file_line, source
+from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.words import factor, forecast_sentence
 from model_profiling.runner.features import meaning, spoken
 
@@ -110,7 +111,12 @@ def no_actions(run: RunView) -> str:
         return ""
     if not run.measured:
         return "Run on real hardware: without times nobody can say what is worth changing."
-    return f"No known change would save 1 % of the time or more. {_costliest(run, _first(run)[0])}".rstrip()
+    name = _first(run)[0]
+    return " ".join(
+        filter(
+            None, ("No known change would save 1 % of the time or more.", at_the_roof(run, name), _costliest(run, name))
+        )
+    )
 
 
 def _costliest(run: RunView, name: str) -> str:
@@ -146,4 +152,6 @@ def shifts(run: RunView) -> list[str]:
         before, after = run.sides(compared.before, compared.after)
         value, note = factor(compared)
         found.append(f"{after} against {before}: {value} ({note}).")
+    # Where nothing is to be done, that is said there.
+    found += [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
     return found + [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]

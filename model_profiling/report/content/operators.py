@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime, OperatorTime
 from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison
+from model_profiling.analysis.group_work import of_roof, roofs_by_row
 from model_profiling.analysis.grouping import OperatorGroup, instance_groups
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.folding import Foldable, Rest, folded
 from model_profiling.report.content.places import some, source, sources
+from model_profiling.report.content.roofline import OF_ROOF, roof_line
 from model_profiling.report.content.time import FASTER, faster, numbered
 from model_profiling.report.words import named, repeated, unique_labels
 
@@ -35,6 +37,8 @@ def operators(run: RunView) -> Section | None:
         if len(run.alone) > 1 or run.summary.comparisons:
             blocks.append(Paragraph(f"{run.label(name)}:"))
         blocks.append(_alone(run, name))
+    if unknown := roof_line(run):
+        blocks.append(Paragraph(unknown))
     return Section("operators", "Operators", blocks)
 
 
@@ -45,31 +49,56 @@ def kernel(entry: InstanceTime | None) -> str:
 
 def _changes(run: RunView, comparison: ProfileComparison, groups: Sequence[OperatorGroup]) -> Table:
     old, new = (run.summary.experiments[n].breakdown for n in (comparison.before, comparison.after))
-    rows = [_group(group, old, new) for group in groups]
     before, after = run.sides(comparison.before, comparison.after)
-    columns = ("operator", before, after, FASTER, "share now", "category", "kernel", "source")
+    roof = _Roofs(run, comparison.after)
+    rows = [_group(group, old, new, roof) for group in groups]
+    columns = ("operator", before, after, FASTER, "share now", *roof.columns, "category", "kernel", "source")
 
     def rest(name: str, places: list[int]) -> Row:
         changes = [groups[place].change for place in places]
         was, now, part = (sum(getattr(c, x) for c in changes) for x in ("before_ms", "after_ms", "after_share"))
         times = (Number(numbers.ms(was), was), Number(numbers.ms(now), now), Number("-", None))
-        return (name, *times, Number(numbers.share(part), part), "", "", "")
+        return (name, *times, Number(numbers.share(part), part), *roof.unknown, "", "", "")
 
     return _with_sources(columns, rows, rest)
 
 
-def _group(group: OperatorGroup, old: Breakdown, new: Breakdown) -> Foldable:
+class _Roofs:
+    """The column that says which part of its best rate each operator of an experiment reaches; none without roofs."""
+
+    def __init__(self, run: RunView, experiment: str) -> None:
+        analysis = run.summary.experiments[experiment]
+        self._breakdown, self._known = analysis.breakdown, analysis.roofline is not None
+        self._roofs = roofs_by_row(analysis.roofline)
+        self.columns = (OF_ROOF,) if self._known else ()
+        self.unknown = (Number("-", None),) if self._known else ()
+
+    def cells(self, rows: Iterable[int | None]) -> tuple[Number, ...]:
+        if not self._known:
+            return ()
+        value = of_roof(self._breakdown, [row for row in rows if row is not None], self._roofs)
+        return (Number(numbers.of_roof(value), value),)
+
+
+def _group(group: OperatorGroup, old: Breakdown, new: Breakdown, roof: _Roofs) -> Foldable:
     pairs = [(_at(old, member.before_row), _at(new, member.after_row)) for member in group.members]
     labels = unique_labels((member.after or member.before, member.instruction) for member in group.members)
     singles: list[Row] = [
-        _change(named(label, group.where) + _gone(member), member.change, group.category, [pair])
+        _change(
+            named(label, group.where) + _gone(member),
+            member.change,
+            roof.cells([member.after_row]),
+            group.category,
+            [pair],
+        )
         for label, member, pair in zip(labels, group.members, pairs, strict=True)
     ]
     share = max(group.change.before_share, group.change.after_share)
     if len(singles) == 1:
         return Foldable(singles[0], share)
     name = named(repeated(len(singles), group.name), group.where) + _gone(group.members[0])
-    return Foldable(_change(name, group.change, group.category, pairs), share, singles)
+    reached = roof.cells(member.after_row for member in group.members)
+    return Foldable(_change(name, group.change, reached, group.category, pairs), share, singles)
 
 
 def _at(breakdown: Breakdown, row: int | None) -> InstanceTime | None:
@@ -81,7 +110,11 @@ def _gone(entry: OperatorChange) -> str:
 
 
 def _change(
-    name: str, change: Change, category: str, pairs: Sequence[tuple[InstanceTime | None, InstanceTime | None]]
+    name: str,
+    change: Change,
+    roof: tuple[Number, ...],
+    category: str,
+    pairs: Sequence[tuple[InstanceTime | None, InstanceTime | None]],
 ) -> Row:
     kernels = some(_kernels(was, now) for was, now in pairs)
     return (
@@ -90,6 +123,7 @@ def _change(
         Number(numbers.ms(change.after_ms), change.after_ms),
         faster(change),
         Number(numbers.share(change.after_share), change.after_share),
+        *roof,
         category,
         kernels,
         Name(sources(now or was for was, now in pairs)),
@@ -102,27 +136,33 @@ def _kernels(was: InstanceTime | None, now: InstanceTime | None) -> str:
 
 
 def _alone(run: RunView, name: str) -> Table:
-    groups = instance_groups(run.summary.experiments[name].breakdown)
-    rows = [_operator(operator, members, run.measured) for operator, members in groups]
+    breakdown, roof = run.summary.experiments[name].breakdown, _Roofs(run, name)
+    groups = instance_groups(breakdown)
+    rows = [_operator(operator, members, breakdown, roof, run.measured) for operator, members in groups]
     timed = (run.label(name), "median", "p95", "share") if run.measured else ()
 
     def rest(label: str, places: list[int]) -> Row:
         ms, part = (sum(getattr(groups[place][0], x) for place in places) for x in ("ms", "share"))
         unknown = Number("-", None)
-        return (label, Number(numbers.ms(ms), ms), unknown, unknown, Number(numbers.share(part), part), "", "", "")
+        times = (Number(numbers.ms(ms), ms), unknown, unknown, Number(numbers.share(part), part))
+        return (label, *times, *roof.unknown, "", "", "")
 
-    return _with_sources(("operator", *timed, "category", "kernel", "source"), rows, rest)
+    return _with_sources(("operator", *timed, *roof.columns, "category", "kernel", "source"), rows, rest)
 
 
-def _operator(operator: OperatorTime, members: list[InstanceTime], measured: bool) -> Foldable:
+def _operator(
+    operator: OperatorTime, places: list[int], breakdown: Breakdown, roof: _Roofs, measured: bool
+) -> Foldable:
+    members = [breakdown.instances[row] for row in places]
     labels = unique_labels((entry.name, entry.instruction) for entry in members)
     singles: list[Row] = [
         (
             Name(named(label, entry.where)),
             *(_times(entry) if measured else ()),
+            *roof.cells([row]),
             *(entry.category, kernel(entry), Name(source(entry))),
         )
-        for label, entry in zip(labels, members, strict=True)
+        for label, row, entry in zip(labels, places, members, strict=True)
     ]
     # Without times nothing is small.
     share = operator.share if measured else 1.0
@@ -130,7 +170,8 @@ def _operator(operator: OperatorTime, members: list[InstanceTime], measured: boo
         return Foldable(singles[0], share)
     name = Name(named(repeated(len(members), operator.operator), operator.where))
     labelled = (operator.category, some(map(kernel, members)), Name(sources(members)))
-    return Foldable((name, *(_times(operator) if measured else ()), *labelled), share, singles)
+    times = _times(operator) if measured else ()
+    return Foldable((name, *times, *roof.cells(places), *labelled), share, singles)
 
 
 def _times(entry: InstanceTime | OperatorTime) -> tuple[Number, ...]:

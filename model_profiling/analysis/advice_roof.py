@@ -1,0 +1,65 @@
+"""Findings from the roofline: operators that do their work slower than this CPU was seen to do such work."""
+
+from collections.abc import Callable, Iterator
+
+from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.analysis.finding import Evidence, Finding, Kind
+from model_profiling.analysis.group_work import of_roof
+from model_profiling.analysis.profile import Part
+from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof
+from model_profiling.analysis.work import Product
+from model_profiling.counting import counted
+from model_profiling.durations import shown_ms
+
+# Kernels compute tiles: 4 to 8 rows by 8 to 16 columns with NEON and up to 32 x 32 with SME2. Below these sizes a good
+# part of a tile is empty, or is loaded and stored for few steps along k.
+_FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
+
+Reason = Callable[[Product, OperatorRoof], bool]
+_REASONS: tuple[tuple[str, Reason], ...] = (
+    ("memory bound", lambda product, roof: roof.bound == "memory"),
+    ("few output channels (n)", lambda product, roof: product.n < _FEW_COLUMNS),
+    ("few rows (m)", lambda product, roof: product.m < _FEW_ROWS),
+    ("a short sum (k)", lambda product, roof: product.k < _SHORT),
+)
+_STEPS = {
+    "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
+    "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
+    "Data Movement": "Look whether the graph needs it: what is not moved costs nothing.",
+}
+_OTHERWISE = "Look whether a cheaper operator, a fused one or a smaller tensor would do."
+
+
+def below_roof(e: Evidence) -> Iterator[Finding]:
+    """Operators below their roof, category by category, with what their shapes have in common."""
+    roofs = e.roofs
+    rows: dict[Part, list[int]] = {}
+    for row in e.free(lambda entry: True):
+        if row in roofs and roofs[row].of_roof < AT_THE_ROOF:
+            rows.setdefault(e.breakdown.instances[row].category, []).append(row)
+    for category, members in rows.items():
+        reached = of_roof(e.breakdown, members, roofs) or 0.0
+        saved = sum(roofs[row].headroom_ms for row in members)
+        which = counted(len(members), f"{category} operator")
+        verb = "runs" if len(members) == 1 else "run"
+        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and could save {shown_ms(saved)}"
+        remarks = [*_reasons(e, members, roofs), "the gain assumes the best rate that was measured on this CPU"]
+        step = _STEPS.get(category, _OTHERWISE)
+        yield e.finding(Kind.BELOW_ROOF, title, members, step, remarks, saved_ms=saved)
+
+
+def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:
+    """What the shapes of these operators show, and of how many of them it is true."""
+    found = []
+    products = [(_product(e.breakdown.instances[row]), roofs[row]) for row in rows]
+    for words, holds in _REASONS:
+        alike = sum(product is not None and holds(product, roof) for product, roof in products)
+        if alike:
+            which = "all of them" if alike == len(rows) > 1 else f"{alike} of {len(rows)}"
+            found.append(f"{which}: {words}")
+    return found
+
+
+def _product(entry: InstanceTime) -> Product | None:
+    """The matrix product of an operator; a depthwise convolution's is narrow and short by nature, as its roof knows."""
+    return entry.work.product if entry.work is not None and entry.kind != "depthwise" else None

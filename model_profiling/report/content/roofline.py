@@ -1,0 +1,136 @@
+"""How far operators are from what their CPU reaches at its best, and what reaching it would save."""
+
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
+from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof, Roofline
+from model_profiling.analysis.run_view import RunView
+from model_profiling.counting import counted
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.report.content.places import some, source
+from model_profiling.report.words import unique_labels
+
+OF_ROOF = "of roof"
+_SHOWN = 10
+_CAPTION = (
+    "Operators by operations per byte and rate, both logarithmic. Lines are measured roofs: flat the best rate of "
+    "the multipliers, sloped the best rate of near and far memory. Operators that multiply no matrices are left out."
+)
+# In these a smaller dtype is left to try.
+_LARGE_DTYPES = ("fp32", "fp16")
+
+
+def roof_line(run: RunView) -> str:
+    """Where nobody has measured how fast this CPU can be: the command that does."""
+    shown = [run.summary.experiments[name].breakdown for name in run.shown] if run.measured else []
+    if not run.roofs.command or not any(entry.work for breakdown in shown for entry in breakdown.instances):
+        return ""
+    return f"`{run.roofs.command}` measures how fast this CPU can be."
+
+
+def headroom_line(run: RunView, name: str) -> str:
+    """What all operators of an experiment could save together."""
+    roofline = run.rooflines.get(name)
+    if roofline is None:
+        return ""
+    whole = run.summary.experiments[name].breakdown.execute_ms or 1.0
+    saved = f"{numbers.ms(roofline.headroom_ms)} ({100 * roofline.headroom_ms / whole:.0f} %)"
+    return f"headroom: at their roofs, all operators together would save {saved}"
+
+
+def section(run: RunView) -> Section | None:
+    """The operators with most headroom of each experiment that a reader wants faster, and the picture."""
+    blocks: list[Block] = []
+    for name in run.of_interest:
+        roofline = run.rooflines.get(name)
+        if roofline is not None:
+            label = f"{run.label(name)}, " if len(run.of_interest) > 1 else ""
+            blocks += _of(run, name, label, roofline)
+    if not blocks:
+        return None
+    return Section("roofline", "How far from the roof", [Picture("roofline", _CAPTION), *blocks])
+
+
+def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
+    breakdown = run.summary.experiments[name].breakdown
+    covered = f"{label}{headroom_line(run, name)}. {numbers.share(roofline.covered)} of the time has a known roof."
+    blocks: list[Block] = [Paragraph(covered[0].upper() + covered[1:]), _table(breakdown, roofline)]
+    above = [entry for entry in roofline.operators if entry.of_roof > numbers.ABOVE_ROOF]
+    if above:
+        names = some(breakdown.instances[entry.row].name for entry in above)
+        are, they = ("is", "it") if len(above) == 1 else ("are", "they")
+        why = f"what {they} read was in a nearer cache, or no probe has such a shape"
+        blocks.append(Paragraph(f"{counted(len(above), 'operator')} {are} above the roof: {why} ({names})."))
+    measured = (
+        f"Roofs of {roofline.cpu} were measured on {roofline.measured[:10]} with `sme2-kit roofs`: the best rates"
+    )
+    blocks.append(
+        Paragraph(
+            f"{measured} of this backend with the same dtype, features and threads. Headroom is a prediction: small "
+            "operators do not reach the rates of large ones."
+        )
+    )
+    return blocks
+
+
+def _table(breakdown: Breakdown, roofline: Roofline) -> Table:
+    """The operators with most headroom first; those above their roof have none and come last."""
+    chosen = sorted(roofline.operators, key=lambda entry: (-entry.headroom_ms, -breakdown.instances[entry.row].ms))
+    labels = unique_labels(_place(breakdown, entry) for entry in chosen)
+    rows = [_row(breakdown, label, entry) for label, entry in zip(labels, chosen, strict=True)]
+    columns = (
+        "operator",
+        "time",
+        "rate",
+        "roof",
+        "bound",
+        OF_ROOF,
+        "headroom",
+        "product (m x k by k x n)",
+        "source",
+    )
+    return Table("roofline", columns, rows, _SHOWN)
+
+
+def _place(breakdown: Breakdown, entry: OperatorRoof) -> tuple[str, int]:
+    instance = breakdown.instances[entry.row]
+    return instance.name, instance.instruction
+
+
+def _row(breakdown: Breakdown, label: str, entry: OperatorRoof) -> Row:
+    instance = breakdown.instances[entry.row]
+    return (
+        Name(label),
+        Number(numbers.ms(instance.ms), instance.ms),
+        Number(f"{numbers.rate(entry.rate)} {entry.unit}", entry.rate),
+        Number(numbers.rate(entry.roof), entry.roof),
+        entry.bound,
+        Number(numbers.of_roof(entry.of_roof), entry.of_roof),
+        Number(numbers.ms(entry.headroom_ms), entry.headroom_ms),
+        _shape(breakdown, entry),
+        Name(source(instance)),
+    )
+
+
+def _shape(breakdown: Breakdown, entry: OperatorRoof) -> str:
+    work = breakdown.instances[entry.row].work
+    if work is None or work.product is None:
+        return ""
+    product = work.product
+    times = f"{product.count} x " if product.count > 1 else ""
+    return f"{times}{product.m} x {product.k} by {product.k} x {product.n}"
+
+
+def at_the_roof(run: RunView, name: str) -> str:
+    """Say where nothing is to be gained: the categories that take most of the time are as fast as this CPU is."""
+    experiment = run.summary.experiments[name]
+    roofs = roofs_by_row(experiment.roofline)
+    full = {c: v for c, v in compute_of_roof(experiment.breakdown, roofs).items() if v >= AT_THE_ROOF}
+    share = sum(experiment.breakdown.category(category).share for category in full)
+    if not full or share < 0.5:
+        return ""
+    named = " and ".join(f"{category} ({min(value, 1.0) * 100:.0f} %)" for category, value in full.items())
+    verb, them = ("run", "them") if len(full) > 1 else ("runs", "it")
+    lever = "less work or a smaller dtype" if run.summary.dtype in _LARGE_DTYPES else "less work"
+    best = "at the best rate that this CPU reaches"
+    return f"At the roof: {named} {verb} {best}; only {lever} makes {them} faster."

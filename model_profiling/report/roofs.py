@@ -1,0 +1,26 @@
+"""The roofs of a CPU for people: one table of rates, one of bandwidths."""
+
+from model_profiling.analysis.roof_table import Best, roof_rows, series_name
+from model_profiling.analysis.roofs import Roofs
+from model_profiling.report import numbers
+from model_profiling.report.terminal_table import table
+
+_SIZES = ("to 32 KiB", "to 512 KiB", "above")
+
+
+def table_lines(roofs: Roofs) -> list[str]:
+    """The best of each kind of work, and how sure it is."""
+    rates: list[tuple[str, ...]] = [("best rate (GOP/s)", "matrix product", "3x3 convolution", "depthwise", "runs")]
+    moved: list[tuple[str, ...]] = [
+        ("bandwidth (GB/s)", *(f"{kind} {size}" for kind in ("copy", "transpose") for size in _SIZES))
+    ]
+    for entry, row in zip(roofs.measurements, roof_rows(roofs), strict=True):
+        name = series_name(entry, roofs.measurements)
+        rates.append((name, *map(_shown, (row.matrix, row.convolution, row.depthwise)), str(row.executions)))
+        moved.append((name, *map(_shown, (*row.copy, *row.transpose))))
+    note = "  in parentheses: MAD of the executions, or half a tick of XNNPACK's clock (1 us) if that is more;"
+    return [*table(rates, words=1), "", *table(moved, words=1), note, "  sizes are bytes read and written"]
+
+
+def _shown(best: Best | None) -> str:
+    return "-" if best is None else f"{numbers.rate(best.rate)} ({numbers.spread(best.spread_percent)})"

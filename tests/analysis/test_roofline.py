@@ -1,0 +1,222 @@
+"""Operators held against roofs: the numbers fit each other, whatever operators and CPU are; and advice uses them."""
+
+import math
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from model_profiling.analysis.advice import Evidence, advise
+from model_profiling.analysis.alignment import aligned
+from model_profiling.analysis.breakdown import Breakdown
+from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison, Shift
+from model_profiling.analysis.finding import Finding, Kind
+from model_profiling.analysis.group_work import GroupWork, compute_of_roof, group_work, of_roof
+from model_profiling.analysis.movement import data_movement
+from model_profiling.analysis.roof_table import roof_rows
+from model_profiling.analysis.roofline import SHORTEST_MS, Roofline, roofline
+from model_profiling.analysis.roofs import Rates, Roofs
+from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node, Value
+from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
+
+SIZES = st.integers(1, 4000)
+PRODUCTS = st.builds(product_work, SIZES, SIZES, SIZES, st.integers(1, 16))
+TIMES = st.floats(0, 50, allow_nan=False)
+OPERATORS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["conv2d", "fully connected", "depthwise"]), st.none() | PRODUCTS, TIMES),
+        st.tuples(st.sampled_from(["transpose", "copy", "binary"]), SIZES.map(lambda n: moving_work(64 * n)), TIMES),
+    ),
+    min_size=1,
+    max_size=12,
+)
+ROOFS = st.builds(forged_roofs, gops=st.floats(1, 5000), gbps=st.floats(1, 500))
+
+
+def held(breakdown: Breakdown, roofs: Roofs) -> Roofline:
+    return roofline(breakdown, Rates(roofs.measurements[0]), roofs.cpu, roofs.created)
+
+
+@given(OPERATORS, ROOFS)
+@settings(max_examples=150, deadline=None)
+def test_rate_roof_and_headroom_fit_each_other(operators: list[tuple[str, object, float]], roofs: Roofs) -> None:
+    breakdown = forged_breakdown(operators)  # type: ignore[arg-type]
+    found = held(breakdown, roofs)
+    for entry in found.operators:
+        instance = breakdown.instances[entry.row]
+        assert instance.ms >= SHORTEST_MS and instance.work is not None
+        assert math.isclose(entry.of_roof * entry.roof, entry.rate, rel_tol=1e-9)
+        assert math.isclose(entry.roof_ms, entry.of_roof * instance.ms, rel_tol=1e-9)
+        assert entry.headroom_ms >= 0 and math.isclose(entry.headroom_ms, max(0, instance.ms - entry.roof_ms))
+        assert (entry.headroom_ms == 0) == (entry.of_roof >= 1)
+        assert (entry.unit == "GOP/s") == (instance.work.product is not None)
+        alone = of_roof(breakdown, [entry.row], found.by_row)
+        assert alone is not None and math.isclose(alone, entry.of_roof, rel_tol=1e-9)
+    assert math.isclose(found.headroom_ms, sum(entry.headroom_ms for entry in found.operators), abs_tol=1e-9)
+    assert found.headroom_ms <= breakdown.execute_ms + 1e-9
+    assert -1e-9 <= found.covered <= 1 + 1e-9
+
+
+@given(OPERATORS, ROOFS, st.data())
+@settings(max_examples=100, deadline=None)
+def test_work_of_several_operators_is_the_sum_or_not_known(
+    operators: list[tuple[str, object, float]], roofs: Roofs, data: st.DataObject
+) -> None:
+    breakdown = forged_breakdown(operators)  # type: ignore[arg-type]
+    by_row = held(breakdown, roofs).by_row
+    rows = data.draw(st.lists(st.integers(0, len(operators) - 1), min_size=1, unique=True))
+    found = group_work(breakdown, rows, by_row)
+    works = [breakdown.instances[row].work for row in rows]
+    if None in works:
+        assert found.multiply_accumulates is found.bytes_read is found.rate is None
+    else:
+        assert found.multiply_accumulates == sum(work.multiply_accumulates for work in works if work)
+        assert found.weight_bytes == sum(work.weight_bytes for work in works if work)
+    if not any(row in by_row for row in rows):
+        assert found.of_roof is found.headroom_ms is None
+    if len({work.product if work else None for work in works}) > 1:
+        assert found.m is found.n is found.k is found.count is None
+
+
+def test_a_group_of_which_too_little_is_known_has_no_part_of_its_roof() -> None:
+    breakdown = forged_breakdown([("conv2d", product_work(512, 64, 64), 1.0), ("conv2d", None, 1.0)])
+    by_row = held(breakdown, forged_roofs()).by_row
+    assert of_roof(breakdown, [0], by_row) is not None and of_roof(breakdown, [0, 1], by_row) is None
+    assert group_work(breakdown, [1], by_row) == GroupWork()
+
+
+def evidence(breakdown: Breakdown, roofs: Roofs | None, comparison: ProfileComparison | None = None) -> Evidence:
+    found = None if roofs is None else held(breakdown, roofs)
+    return Evidence(breakdown, data_movement(breakdown, None), comparison, None, roofline=found)
+
+
+def at(part: float, gops: float = 100.0, m: int = 1024, n: int = 64, k: int = 64) -> tuple[str, object, float]:
+    """A convolution that runs at this part of the best rate."""
+    work = product_work(m, n, k)
+    return "conv2d", work, 2 * work.multiply_accumulates / (part * gops) / 1e6
+
+
+def test_operators_below_their_roof_are_a_finding_that_saves_their_headroom() -> None:
+    breakdown = forged_breakdown([at(0.4), at(0.4, n=8), at(0.97, m=40000)])  # type: ignore[list-item]
+    (finding,) = [f for f in advise(evidence(breakdown, forged_roofs(gbps=1e4))) if f.rule is Kind.BELOW_ROOF]
+    slow = breakdown.instances[0].ms + breakdown.instances[1].ms
+    assert finding.instances == [0, 1] and math.isclose(finding.saved_ms, 0.6 * slow, rel_tol=1e-6)
+    assert "2 CONV operators run at 40% of what this CPU reaches" in finding.title
+    assert any("1 of 2: few output channels" in line for line in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [({"n": 8}, "few output channels"), ({"k": 16}, "a short sum"), ({"m": 4, "k": 5000}, "few rows"), ({}, "")],
+)
+def test_a_finding_names_only_reasons_that_the_shapes_show(sizes: dict[str, int], words: str) -> None:
+    breakdown = forged_breakdown([at(0.3, **sizes)])  # type: ignore[list-item]
+    (finding,) = advise(evidence(breakdown, forged_roofs(gbps=1e6)))
+    named = [line for line in finding.evidence if ": few" in line or ": a short" in line or "memory bound" in line]
+    assert [words in line for line in named] == ([True] if words else [])
+
+
+def test_a_memory_bound_product_is_said_to_be_one() -> None:
+    work = product_work(1, 1024, 1024)
+    breakdown = forged_breakdown([("fully connected", work, 5 * work.bytes / 10 / 1e6)])
+    (finding,) = advise(evidence(breakdown, forged_roofs(gbps=10)))
+    assert "1 of 1: memory bound" in finding.evidence
+
+
+def untouched(breakdown: Breakdown) -> ProfileComparison:
+    changes = []
+    for row, entry in enumerate(breakdown.instances):
+        change = Change(entry.name, entry.ms, entry.ms, entry.share, entry.share, 1.0, 0.99, 1.01)
+        changes.append(
+            OperatorChange(entry.name, entry.name, entry.category, entry.kind, "delegated", 0, change, row, row)
+        )
+    whole = Change("", 1, 1, 1, 1, 1, 1, 1)
+    return ProfileComparison("off", "on", True, whole, [], changes, Shift("CONV", "CONV", 1, 1, False, ""), changes)
+
+
+@pytest.mark.parametrize(("part", "saved"), [(0.95, 0.05), (0.7, 0.3), (0.3, 0.5)])
+def test_what_was_not_accelerated_can_gain_no_more_than_its_headroom(part: float, saved: float) -> None:
+    """Without roofs the rule assumes twice the speed, which an operator near its roof never reaches."""
+    breakdown = forged_breakdown([at(part)])  # type: ignore[list-item]
+    with_roofs = advise(evidence(breakdown, forged_roofs(gbps=1e4), untouched(breakdown)))
+    without = advise(evidence(breakdown, None, untouched(breakdown)))
+    (finding,), (assumed,) = with_roofs, without
+    assert finding.rule is assumed.rule is Kind.NOT_ACCELERATED
+    assert math.isclose(finding.saved_ms, saved * breakdown.execute_ms, rel_tol=1e-6)
+    assert math.isclose(assumed.saved_ms, 0.5 * breakdown.execute_ms)
+
+
+@given(OPERATORS, ROOFS)
+@settings(max_examples=100, deadline=None)
+def test_findings_are_ranked_by_gain_and_claim_each_operator_once(
+    operators: list[tuple[str, object, float]], roofs: Roofs
+) -> None:
+    breakdown = forged_breakdown(operators)  # type: ignore[arg-type]
+    findings = advise(evidence(breakdown, roofs))
+    gains = [finding.gain or math.inf for finding in findings]
+    assert gains == sorted(gains, reverse=True)
+    claimed = [row for finding in findings for row in finding.instances]
+    assert len(claimed) == len(set(claimed))
+    assert all(finding.saved_ms <= finding.ms + 1e-9 for finding in findings)
+
+
+def test_nothing_is_below_its_roof_where_none_is_known() -> None:
+    breakdown = forged_breakdown([at(0.1), at(0.2)])  # type: ignore[list-item]
+    found: list[Finding] = advise(evidence(breakdown, None))
+    assert not any(finding.rule is Kind.BELOW_ROOF for finding in found)
+
+
+def test_compute_is_at_the_roof_only_if_nearly_all_of_it_is_known() -> None:
+    known = forged_breakdown([at(0.96), ("transpose", moving_work(1 << 20), 0.5)])  # type: ignore[list-item]
+    assert compute_of_roof(known, held(known, forged_roofs(gbps=1e4)).by_row) == {"CONV": pytest.approx(0.96)}
+    partly = forged_breakdown([at(0.96), ("conv2d", None, 1.0)])  # type: ignore[list-item]
+    assert compute_of_roof(partly, held(partly, forged_roofs(gbps=1e4)).by_row) == {}
+
+
+def test_a_table_of_roofs_has_the_best_of_each_kind_and_says_what_the_clock_leaves_open() -> None:
+    (row,) = roof_rows(forged_roofs(gops=80, gbps=5))
+    rates = [best.rate for best in (row.matrix, row.convolution, row.depthwise, row.copy[2]) if best is not None]
+    assert rates == pytest.approx([80, 80, 40, 5])
+    assert row.copy[:2] == [None, None] and row.transpose[:2] == [None, None]
+    assert row.matrix is not None and row.depthwise is not None
+    assert row.matrix.spread_percent == pytest.approx(100 * 0.001 / 1.01)
+    assert row.depthwise.spread_percent == pytest.approx(100 * 0.0005 / (4 * 3136 * 9 * 64 / 80 / 1e6)), "the clock"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A transpose in a trace."""
+
+    operator: str = "Transpose (ND, X32)"
+    where: str = "delegated"
+    category: str = "Data Movement"
+    kind: str = "transpose"
+    instruction: int = 0
+
+
+@given(st.lists(st.sampled_from(["fused", "kept", "read twice", "first input", "other axes", "output"]), max_size=12))
+@settings(max_examples=150, deadline=None)
+def test_a_transpose_that_became_a_flag_hides_no_other(cases: list[str]) -> None:
+    """XNNPACK runs one transpose less for each that a batch matrix multiplication takes as its second input."""
+    nodes: list[Node] = []
+    expected = []
+    for number, case in enumerate(cases):
+        source, out, product = (Value("fp32", (2, 4, 4), False, 10 * number + place) for place in (1, 2, 3))
+        if case == "output":
+            out = Value("fp32", (2, 4, 4), False, 10 * number + 2, external=number)
+        permutation = (1, 0, 2) if case == "other axes" else (0, 2, 1)
+        node = Node(len(nodes), TRANSPOSE, 0, (source,), (out,), permutation=permutation)
+        nodes.append(node)
+        if case != "fused":
+            expected.append(node)
+        inputs = (out, source) if case == "first input" else (source, out)
+        if case != "kept":
+            nodes.append(Node(len(nodes), "BatchMatrixMultiply", 0, inputs, (product,)))
+        if case == "read twice":
+            nodes.append(Node(len(nodes), "Abs", 0, (out,), (product,)))
+    found = aligned([Ran() for _ in expected], {0: nodes})
+    assert [found.get(place) for place in range(len(expected))] == expected
+    if expected:
+        # One more ran than the graph explains: which is which is not known, and nothing is guessed.
+        assert aligned([Ran() for _ in range(len(cases) + 1)], {0: nodes}) == {}

@@ -1,0 +1,96 @@
+"""`sme2-kit roofs`: what this CPU reaches is measured, kept, shown and drawn; mistakes are said in two lines."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import files
+from model_profiling.analysis.roofs import read_roofs, roofs_path
+from model_profiling.cli.main import main
+from model_profiling.platforms.emulator import EmulatorPlatform
+from model_profiling.platforms.environment import describe_host
+from sme2_kit import roofing
+from tests.conftest import needs_emulator, needs_hardware
+from tests.helpers.contract_check import check_printed
+from tests.helpers.roof_forge import forged_roofs
+
+
+def test_roofs_are_measured_with_a_real_program_and_kept(
+    toy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Any program can be the probe; toy_cnn is exported already, and has products, convolutions and transposes."""
+    monkeypatch.setattr(roofing, "_probe", lambda dtype, home, on_progress: toy(dtype))
+    output, picture = tmp_path / "roofs.json", tmp_path / "roofs.svg"
+    words = ["--dtype", "fp32", "--dtype", "fp32", "--runs", "2", "--launches", "1"]
+    assert main(["roofs", *words, "--output", str(output), "--picture", str(picture), "--json"]) == 0
+    said = capsys.readouterr()
+    check_printed("roofs", json.loads(said.out))
+    assert "only 2 executions" in said.err, "what makes a measurement hard to believe is said"
+    roofs = read_roofs(output)
+    assert roofs.cpu == describe_host()["cpu"] and {entry.dtype for entry in roofs.measurements} == {"fp32"}
+    kinds = {probed.kind for probed in roofs.measurements[0].probes}
+    assert {"conv2d", "fully connected", "depthwise", "transpose"} <= kinds
+    assert b"<svg" in picture.read_bytes()
+    assert main(["roofs", "show", str(output)]) == 0
+    shown = capsys.readouterr().out
+    assert roofs.cpu in shown and "fp32" in shown and str(output) in shown
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SME2_KIT_ROOFS", str(tmp_path))
+    return tmp_path
+
+
+def test_roofs_are_shown_by_cpu_by_file_and_of_this_machine(
+    cache: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for cpu in ("Forged Core", str(describe_host()["cpu"])):
+        path = roofs_path(cpu)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, forged_roofs(cpu, gops=77.7))
+    for words in ([], ["Forged Core"], ["forged core"], [str(roofs_path("Forged Core"))]):
+        assert main(["roofs", "show", *words]) == 0
+        assert "77.7" in capsys.readouterr().out
+    assert main(["roofs", "show", "Forged Core", "--json"]) == 0
+    check_printed("roofs", json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (["show"], "no roofs are known of this machine's CPU", "sme2-kit roofs"),
+        (["show", "Unheard Of"], "no roofs are known of Unheard Of", "sme2-kit roofs"),
+        (["show", "--dtype", "fp16"], "--dtype is for measuring", "leave out show"),
+        (["measure", "file.json"], "only with show", "sme2-kit roofs show FILE"),
+        (["--threads", "0"], "--threads", ""),
+        (["show", "--picture", "x.gif"], "neither .png nor .svg", "FILE.png"),
+    ],
+)
+def test_what_cannot_be_is_said_in_two_lines(
+    cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str, fix: str
+) -> None:
+    assert main(["roofs", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and fix in error and error.count("\n") == 2
+
+
+def test_an_emulator_has_no_roofs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is exported for it; where the machine itself has SME2, what is called the emulator is this machine."""
+    needs_emulator()
+    with contextlib.closing(EmulatorPlatform()) as platform:
+        needs_hardware(platform.timing == "emulated", "a machine without SME2")
+    assert main(["roofs", "--platform", "emulator"]) == 2
+    assert "cannot be measured under an emulator" in capsys.readouterr().err
+
+
+def test_new_measurements_replace_their_like_and_keep_the_rest() -> None:
+    older = forged_roofs(gops=10).merged(forged_roofs(dtype="int8", gops=10))
+    newer = forged_roofs(gops=20)
+    merged = older.merged(newer)
+    assert {entry.dtype for entry in merged.measurements} == {"fp16", "int8"} and len(merged.measurements) == 2
+    (fp16,) = [entry for entry in merged.measurements if entry.dtype == "fp16"]
+    assert fp16 == newer.measurements[0]

@@ -1,0 +1,81 @@
+"""Roofs and breakdowns of known numbers: a CPU that multiplies and moves as fast as it is told to."""
+
+from collections.abc import Iterable, Sequence
+
+from model_profiling.analysis.breakdown import Breakdown, CategoryTime, InstanceTime, OperatorTime, Spread
+from model_profiling.analysis.profile import Part
+from model_profiling.analysis.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.work import Product, Work
+
+CPU = "Forged Core"
+_CATEGORIES: dict[str, Part] = {
+    "conv2d": "CONV",
+    "depthwise": "CONV",
+    "fully connected": "GEMM",
+    "transpose": "Data Movement",
+    "copy": "Data Movement",
+    "binary": "Elementwise",
+}
+
+
+def product_work(m: int, n: int, k: int, count: int = 1, element: str = "fp16") -> Work:
+    """The work of a matrix product of fp16 numbers."""
+    sizes = (2 * n * k * count, 2 * m * k * count, 2 * m * n * count)
+    return Work(element, *sizes, Product(m, n, k, count), m * n * k * count)
+
+
+def moving_work(size: int, element: str = "fp16") -> Work:
+    return Work(element, 0, size // 2, size - size // 2)
+
+
+def probed(kind: str, work: Work, ms: float, operator: str = "") -> Probed:
+    return Probed(operator or kind, _CATEGORIES[kind], kind, work, ms, ms * 1.01, ms * 0.001)
+
+
+def forged_roofs(
+    cpu: str = CPU,
+    dtype: str = "fp16",
+    active: Sequence[str] = (),
+    threads: int = 1,
+    gops: float = 100.0,
+    gbps: float = 10.0,
+    disabled: Sequence[str] = (),
+) -> Roofs:
+    """Roofs in which the best product and convolution run at `gops`, a depthwise one at half, and copies at `gbps`."""
+    large, deep, size = product_work(1024, 256, 256), product_work(3136, 1, 9, 64), 1 << 22
+    probes = [
+        probed("fully connected", large, 2 * large.multiply_accumulates / gops / 1e6),
+        probed("fully connected", product_work(16, 16, 16), 0.004),
+        probed("conv2d", large, 2 * large.multiply_accumulates / gops / 1e6),
+        probed("depthwise", deep, 4 * deep.multiply_accumulates / gops / 1e6),
+        probed("copy", moving_work(size), size / gbps / 1e6),
+        probed("transpose", moving_work(size), 2 * size / gbps / 1e6, "Transpose (ND, X16)"),
+    ]
+    entry = Measurement(dtype, threads, list(active), list(disabled), 30, 0.1, probes)
+    return Roofs(cpu, "aarch64", "linux", "2026-01-02T03:04:05+00:00", "0", "1.5.1", {"cpu": cpu}, [entry])
+
+
+def forged_breakdown(operators: Iterable[tuple[str, Work | None, float]]) -> Breakdown:
+    """Delegated operators, each with its kind, its work and its milliseconds."""
+    every = list(operators)
+    whole = sum(ms for *_, ms in every)
+    instances = [
+        InstanceTime(
+            *(f"{kind} #{number}", kind, _CATEGORIES[kind], kind, "delegated", "F16", "", 0, 0),
+            *(ms, ms / whole if whole else 0.0, Spread(ms, 0.0, ms)),
+            work=work,
+        )
+        for number, (kind, work, ms) in enumerate(every, 1)
+    ]
+    categories = []
+    for name in dict.fromkeys(_CATEGORIES.values()):
+        ms = [entry.ms for entry in instances if entry.category == name]
+        categories.append(CategoryTime(name, sum(ms), sum(ms) / whole if whole else 0.0, len(ms)))
+    added = []
+    for kind in dict.fromkeys(kind for kind, *_ in every):
+        ms = [time for name, _, time in every if name == kind]
+        part = sum(ms) / whole if whole else 0.0
+        spread = Spread(sum(ms), 0.0, sum(ms))
+        where = (kind, _CATEGORIES[kind], kind, "delegated", "F16", "")
+        added.append(OperatorTime(*where, len(ms), sum(ms), part, spread))  # type: ignore[arg-type]
+    return Breakdown(10, whole, categories, {"delegated": 1.0}, added, instances)
