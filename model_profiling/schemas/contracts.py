@@ -15,6 +15,7 @@ from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.finding import Kind as Rule
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.roofs import Roofs
+from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
@@ -59,6 +60,7 @@ CONTRACTS = (
     Contract(ExportMeta, (artifacts.EXPORT_META,)),
     Contract(TuneResult, (RESULT,)),
     Contract(Roofs, (artifacts.ROOFS,)),
+    Contract(Target, ()),
     Contract(PairComparison, ()),
 )
 # JSON files that are no contract: formats of others (Perfetto, the user's own category table), a debugging aid, and
