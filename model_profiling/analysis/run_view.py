@@ -20,6 +20,7 @@ from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.sources import UNLINKED
 from model_profiling.analysis.spans import Span, typical_execution, typical_spans
 from model_profiling.analysis.summary import analyse_run, has_times
+from model_profiling.analysis.target import DEFAULT
 from model_profiling.derived import fingerprint
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
@@ -41,13 +42,17 @@ class Timeline:
 class RunView:
     """One run directory, or one bare ETDump, of which less is known: it has no manifest, no latency and no turns.
 
-    `path` is as the user wrote it. With `emulated`, a run of the same model under an emulator, there are forecasts.
+    `path` is as the user wrote it. With `emulated`, a run of the same model under an emulator, there are forecasts, for
+    `target` or the one that is usual.
     """
 
-    def __init__(self, path: Path, table: CategoryTable, emulated: "RunView | None" = None) -> None:
+    def __init__(
+        self, path: Path, table: CategoryTable, emulated: "RunView | None" = None, target: str | Path | None = None
+    ) -> None:
         self.path = path
         self.table = table
         self.emulated = emulated
+        self.target = target
         self.roofs, self.sources = RunRoofs(), ""
         if not path.is_file():
             self.roofs = run_roofs(path, self.manifest)
@@ -56,7 +61,11 @@ class RunView:
 
     @classmethod
     def open(
-        cls: type[_View], path: str | Path, categories: str | Path | None = None, emulated: str | Path | None = None
+        cls: type[_View],
+        path: str | Path,
+        categories: str | Path | None = None,
+        emulated: str | Path | None = None,
+        target: str | Path | None = None,
     ) -> _View:
         """Open a run directory or an ETDump; `categories` extends the category table, now and in later commands."""
         path = Path(path)
@@ -65,7 +74,7 @@ class RunView:
         if not path.is_file():
             RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
         other = cls.open(emulated, categories) if emulated is not None else None
-        return cls(path, _table(path, categories), other)
+        return cls(path, _table(path, categories), other, target)
 
     @property
     def directory(self) -> str:
@@ -139,7 +148,9 @@ class RunView:
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:
         """What SME2 would change, if an emulated run is there to tell."""
-        return forecasts(self, self.emulated) if self.emulated is not None else []
+        if self.emulated is None:
+            return []
+        return forecasts(self, self.emulated, target=self.target or DEFAULT)
 
     @property
     def measured(self) -> bool:

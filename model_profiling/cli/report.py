@@ -34,6 +34,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="EMULATED",
         help="also predict what SME2 would change, from the kernels of an emulated run of the same model",
     )
+    parser.add_argument(
+        "--target", metavar="NAME", help="with --forecast: the machine with SME2, as of sme2-kit forecast"
+    )
     parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at print resolution")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (default: light)")
     parser.add_argument(
@@ -61,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "--html, --open, --png and --forecast take one run directory", "Leave them out, or give one directory."
         )
+    if args.target and not args.forecast:
+        raise InputError("--target is the machine of a forecast", "Add --forecast EMULATED, or leave it out.")
     for path in paths:
         if not (path / MANIFEST).is_file():
             raise InputError(f"{path} contains no run", "Give the directory a pipeline wrote to.")
@@ -68,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     # The artist starts up while everything else is imported and read.
     with Artist() as artist:
         outdated: list[Outdated] = []
-        runs = [Run.open(path, emulated=emulated) for path in paths]
+        runs = [Run.open(path, emulated=emulated, target=args.target) for path in paths]
         if len(runs) > 1:
             from model_profiling.report import combined
 

@@ -62,6 +62,8 @@ def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
         words.append(f"--title {shlex.quote(title)}")
     if run.emulated is not None:
         words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
+    if run.target is not None:
+        words.append(f"--target {shlex.quote(str(run.target))}")
     return " ".join(words)
 
 

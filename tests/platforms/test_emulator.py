@@ -405,7 +405,7 @@ def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
 
     copy = tmp_path / "run"
     shutil.copytree(measured_run, copy)
-    done = kit("report", copy, "--forecast", runs["fp16"].path, "--html")
+    done = kit("report", copy, "--forecast", runs["fp16"].path, "--target", "apple_m4", "--html")
     assert done.returncode == 0, done.stderr
     for name in ("report.md", "report.html"):
         assert "With SME2 (predicted)" in (copy / name).read_text()
