@@ -5,7 +5,7 @@ has to move at the best rate of the memory they are in. What only moves bytes ha
 of the same operator were measured, those set it. A roof is measured, not calculated: operators can come out above it.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -75,11 +75,14 @@ def roofline(breakdown: Breakdown, rates: Rates, cpu: str, measured: str) -> Roo
         covered=sum(breakdown.instances[entry.row].share for entry in found),
         headroom_ms=sum(entry.headroom_ms for entry in found),
         peaks={element: probed.rate for element, probed in rates.peaks.items()},
-        bandwidth=[f(map(_bandwidth, moved)) for f in _BOTH] if moved else [],
+        bandwidth=[max(map(_bandwidth, moved)), _farthest(moved)] if moved else [],
     )
 
 
-_BOTH: tuple[Callable[..., float], ...] = (max, min)
+def _farthest(moved: Sequence[Probed]) -> float:
+    """The best rate of what fits no cache: of the probes that move most."""
+    most = max(probed.work.bytes for probed in moved)
+    return max(_bandwidth(probed) for probed in moved if probed.work.bytes == most)
 
 
 def _held(row: int, entry: InstanceTime, work: Work, rates: Rates) -> OperatorRoof | None:
