@@ -1,6 +1,7 @@
 """Hold the forecast against what is published and against what this machine can switch; writes docs/forecast.md.
 
     python -m benchmarks.validate_forecast [--work DIR] [--only published|switched]
+    python -m benchmarks.validate_forecast --models NAME path/net.py:Net     # these alone, printed and not written
 
 Nothing is fitted: roofs are measured by the probe program, targets are published numbers, shapes are the model's own.
 What was exported or measured already, in DIR, is not measured again.
@@ -18,6 +19,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.errors import KitError
 from model_profiling.models import registered_models
+from model_profiling.models.lookup import model_name
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.saying import tell
@@ -57,13 +59,14 @@ def switched(roofs: Roofs, work: Path, models: list[str]) -> list[Switched]:
     found = []
     dtypes = [dtype for dtype in DTYPES if accelerator(LocalPlatform(), dtype) is not None]
     for model in models:
-        for dtype in (listed for listed in registered_models()[model].dtypes if listed in dtypes):
+        known, name = registered_models().get(model), model_name(model)
+        for dtype in (dtype for dtype in dtypes if known is None or dtype in known.dtypes):
             try:
-                run = sme2_kit.profile(model, dtype=dtype, out=work / f"{model}-{dtype}", budget_s=25)
+                run = sme2_kit.profile(model, dtype=dtype, out=work / f"{name}-{dtype}", budget_s=25)
             except KitError as error:
                 tell(f"{model} {dtype}: {error}\n")
                 continue
-            row = judged(run, roofs, model)
+            row = judged(run, roofs, name)
             if row is not None:
                 found.append(row)
                 tell(f"{model} {dtype}: {row.error:+.1%}\n")
@@ -210,14 +213,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--work", type=Path, default=Path("out_forecast"), metavar="DIR")
     parser.add_argument("--only", choices=("published", "switched"))
-    parser.add_argument("--models", nargs="*", default=sorted(registered_models()), help="default: the whole zoo")
+    parser.add_argument("--models", nargs="*", help="predict these from what this machine can switch, and print it")
     args = parser.parse_args()
     text = PAGE.read_text()
     if args.only != "published":
         first = sme2_kit.profile("toy_cnn", dtype="fp16", out=args.work / "toy_cnn-fp16", budget_s=25)
         roofs = known_roofs(str(first.manifest.environment.get("cpu"))) or sme2_kit.roofs()
-        rows = switched(roofs, args.work, args.models)
-        text = replace_part(text, "switched", switched_table(rows, roofs))
+        table = switched_table(switched(roofs, args.work, args.models or sorted(registered_models())), roofs)
+        text = replace_part(text, "switched", table)
+        if args.models:
+            tell(table + "\n")
+            return
     if args.only != "switched":
         text = replace_part(text, "squeeze_sam", published_table(args.work))
         text = replace_part(text, "phone", phone_table(args.work))
