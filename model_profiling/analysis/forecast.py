@@ -5,7 +5,7 @@ from its dtype and shape on a target; or the user assumes it, and every assumpti
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,13 +17,13 @@ from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.gains import Gain
 from model_profiling.analysis.target import DEFAULT, FP16_OVER_FP32, I8MM_OVER_DOT, AnyTarget, read_target
 from model_profiling.analysis.whatif import Prediction, sped_up
+from model_profiling.counting import counted
+from model_profiling.durations import shown_ms
 from model_profiling.errors import InputError
 from model_profiling.run_directory import ExperimentRecord, Manifest
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
-
-_UNKNOWN = "not known: the .pte does not tell its shape; taken as unchanged"
 
 
 class RemainingOperator(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class _Sides:
         self.taken = {id(entry): entry for entry, other in both if other.level == "SME2"}
         self.why_not = {id(entry): other.why_not for entry, other in both}
 
-    def forecast(self, predictions: list[Prediction], **more: Any) -> Forecast:
+    def forecast(self, predictions: list[Prediction], notes: Sequence[str] = (), **more: Any) -> Forecast:
         left = [
             RemainingOperator(x.name, x.category, x.kind, x.instruction, x.ms, self.why_not.get(id(x), ""))
             for x in self.breakdown.instances
@@ -192,7 +192,7 @@ class _Sides:
             now=sped_up(self.breakdown, {}, lambda _: 1.0),
             predictions=predictions,
             left=sorted(left, key=lambda entry: -entry.ms),
-            notes=self.notes,
+            notes=[*self.notes, *notes],
             **more,
         )
 
@@ -210,12 +210,16 @@ def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
 def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
     """The prediction that follows from each operator's dtype and shape on a target."""
     known = {key: target.gain(entry, record.threads) for key, entry in sides.taken.items()}
-    if known and not any(known.values()):
+    unknown = [sides.taken[key] for key, gain in known.items() if gain is None]
+    if unknown and len(unknown) == len(known):
         raise InputError(
-            f"the shapes of {sides.name}'s operators are not known: its .pte is not there, has changed, or is dynamic",
-            "Put the .pte back where it was measured, or assume a gain with --speedup.",
+            f"{_why_unknown(unknown[0], target)}: nothing can be predicted of {sides.name}",
+            "Put the .pte back where it was measured, use another --target, or assume a gain with --speedup.",
         )
-    gains = {key: gain or Gain(1.0, 1.0, 1.0, _UNKNOWN) for key, gain in known.items()}
+    gains = {
+        key: gain or Gain(1.0, 1.0, 1.0, f"{_why_unknown(sides.taken[key], target)}; taken as unchanged")
+        for key, gain in known.items()
+    }
     before = {id(x): _neon_step(x, record) for x in sides.eligible}
 
     def predicted(gain_of: Callable[[Gain], float]) -> Prediction:
@@ -240,12 +244,26 @@ def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Fore
                 high_ms=slow.predicted_ms,
             )
         ],
+        _unknown_note(unknown),
         target=target.cpu,
         without=msgspec.structs.replace(without, name="a CPU like it, without SME2") if steps else None,
         operators=sorted(
             (_operator(x, gains[key], before[key]) for key, x in sides.taken.items()), key=lambda entry: -entry.ms
         ),
     )
+
+
+def _unknown_note(unknown: list[InstanceTime]) -> list[str]:
+    if not unknown:
+        return []
+    time = shown_ms(sum(entry.ms for entry in unknown))
+    return [f"the gain of {counted(len(unknown), 'operator')} that SME2 runs ({time}) is not known: taken as unchanged"]
+
+
+def _why_unknown(entry: InstanceTime, target: AnyTarget) -> str:
+    if entry.work is None:
+        return f"the shape of {entry.name} is not known (its .pte is not there, has changed, or is dynamic)"
+    return f"what {target.cpu} gains on {entry.name} is not known"
 
 
 _TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "high"))

@@ -63,20 +63,20 @@ class Switch:
         own = [e for e in self.off.elements(entry.kind) if not narrowed or e == "fp32"]
         for element in own:
             off = self.off.probes(entry.kind, element)
-            on = {
-                _shape(probed): probed for probed in self.on.probes(entry.kind, self._element(entry.kind, off[0].work))
-            }
-            pairs = [(1.0, probed, on[_shape(probed)]) for probed in off if _shape(probed) in on]
+            pairs = self._paired(entry.kind, off[0].work, [(1.0, probed) for probed in off])
             if pairs:
                 return msgspec.structs.replace(weighed(pairs), why="as probes of its kind gain: its shape is not known")
         return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work) -> Gain | None:
         """What the nearest probes of a kind gained; None if there are none."""
-        off = self.off.probes(kind, work.element)
-        on = {_shape(probed): probed for probed in self.on.probes(kind, self._element(kind, work))}
-        pairs = [(share, probed, on[_shape(probed)]) for share, probed in nearest(off, work) if _shape(probed) in on]
+        pairs = self._paired(kind, work, nearest(self.off.probes(kind, work.element), work))
         return weighed(pairs) if pairs else None
+
+    def _paired(self, kind: str, work: Work, off: Sequence[tuple[float, Probed]]) -> list[tuple[float, Probed, Probed]]:
+        """Probes with the features off, each with what it counts, and the same probes with them on."""
+        on = {_shape(probed): probed for probed in self.on.probes(kind, self._element(kind, work))}
+        return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 
 
 def _shape(probed: Probed) -> tuple[str, tuple[float, ...]]:

@@ -66,8 +66,8 @@ class Measurement(msgspec.Struct, frozen=True):
         return self.dtype, self.threads, tuple(sorted(self.disabled))
 
 
-class Roofs(msgspec.Struct, frozen=True, dict=True, tag="roofs", tag_field="kind"):
-    """roofs.json: one CPU. `sources` says where the numbers are from; each measurement says under which conditions."""
+class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
+    """roofs.json: one CPU and one ExecuTorch. `created` is when the last of its measurements was made."""
 
     cpu: str
     arch: str
@@ -88,9 +88,10 @@ class Roofs(msgspec.Struct, frozen=True, dict=True, tag="roofs", tag_field="kind
         )
 
     def merged(self, newer: "Roofs") -> "Roofs":
-        """The newer roofs, and of the older what the newer do not tell."""
+        """The newer roofs, and of the older what the newer do not tell; of another ExecuTorch nothing is kept."""
         told = {entry.key for entry in newer.measurements}
-        kept = [entry for entry in self.measurements if entry.key not in told]
+        alike = (self.cpu, self.executorch) == (newer.cpu, newer.executorch)
+        kept = [entry for entry in self.measurements if alike and entry.key not in told]
         return msgspec.structs.replace(newer, measurements=[*kept, *newer.measurements])
 
 

@@ -113,7 +113,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             return None
         if product.m == 1 and not self._memory_ns(work):
             return None  # what one row takes is decided by memory, which nobody published of this machine
-        times = [self._times(work, product, dtype, *ends) for ends in ((0, 0), (-1, 1), (1, -1))]
+        times = [self.times(work, product, dtype, *ends) for ends in ((0, 0), (-1, 1), (1, -1))]
         shared = self.sharing(threads)
         expected, low, high = (neon / sme2 / shared for neon, sme2 in times)
         return Gain(expected, min(low, expected), max(high, expected), self._why(work, product, dtype, threads))
@@ -122,11 +122,14 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         """How many threads share a unit: NEON has one pair of units to each core, SME2 one to each cluster."""
         return max(1.0, threads / max(1.0, self.units.value))
 
-    def _times(self, work: Work, product: Product, dtype: str, sme2: int, neon: int) -> tuple[float, float]:
+    def times(self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
         """What NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
         floor = self._memory_ns(work)
         fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
-        return max(2 * product.multiply_accumulates / slow, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
+        # NEON writes every result once, too: where k is short, that is most of it.
+        written = product.m * product.n * product.count * (self.readout_ns.value if self.readout_ns else 0.0)
+        on_neon = 2 * product.multiply_accumulates / slow + written
+        return max(on_neon, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
 
     def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
         """What SME2 takes for a product whose numbers are at hand."""
@@ -154,7 +157,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     def _why(self, work: Work, product: Product, dtype: str, threads: int) -> str:
         rate = self.sme2[dtype].value / self.neon[dtype].value
         reasons = [f"{dtype}: {rate:.1f} times NEON's rate"]
-        _, sme2 = self._times(work, product, dtype, 0, 0)
+        _, sme2 = self.times(work, product, dtype)
         if product.m == 1:
             reasons.append("one row fills no tile: vectors are multiplied")
         elif self.filled(product) < 0.9:

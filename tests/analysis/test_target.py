@@ -78,6 +78,16 @@ def test_the_dtype_decides_the_gain_of_a_large_convolution() -> None:
     assert 10 < gains["fp32"] < 22 and 6 < gains["fp16"] < 11 and 3 < gains["qint8"] < 5.5
 
 
+def test_a_short_product_is_held_back_by_its_results_on_both_sides() -> None:
+    # Published: NEON's rate at 16 cubed is what it is elsewhere, within its range.
+    product, target = Product(16, 16, 16), m4()
+    neon, _ = target.times(work_of(product), product, "fp32")
+    assert 0.95 * 84 <= 2 * product.multiply_accumulates / neon <= 100
+    # With next to nothing to multiply, only the unused part of the tiles is lost.
+    narrow = Product(744, 9, 7)
+    assert gained(narrow, "qint8").times > 0.9 * target.filled(narrow)
+
+
 def test_one_row_gains_what_memory_allows() -> None:
     gain = gained(Product(1, 8192, 8192))
     assert gain.times == pytest.approx(1) and "memory bound" in gain.why
@@ -138,3 +148,11 @@ def test_a_roofs_file_is_read_as_a_target(tmp_path: Path) -> None:
     path.write_bytes(msgspec.json.encode(measured_roofs(4.0)))
     target = read_target(path)
     assert isinstance(target, MeasuredTarget) and target.cpu == "Some CPU"
+
+
+def test_roofs_of_two_versions_of_executorch_are_not_mixed() -> None:
+    older, newer = measured_roofs(4.0), measured_roofs(8.0)
+    newer = msgspec.structs.replace(newer, measurements=newer.measurements[:1])
+    assert len(older.merged(newer).measurements) == 2
+    upgraded = msgspec.structs.replace(newer, executorch="9.9")
+    assert older.merged(upgraded) == upgraded
