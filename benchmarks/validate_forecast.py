@@ -155,6 +155,8 @@ def published_table(work: Path) -> str:
             f"| whole | {totals[0]} ms | | {totals[1]} ms | | {totals[0] / totals[1]:.2f}x | "
             f"**{forecast.speedups[-1]:.2f}x** ({bounds[0]:.2f} to {bounds[1]:.2f}) |",
             "",
+            f"With conversions between dtypes, Data Movement is {after.shares['Data Movement']:.0%} of the predicted time on.",
+            "",
         ]
     return "\n".join(lines)
 
