@@ -137,7 +137,7 @@ def published_table(work: Path) -> str:
         forecast = sme2_kit.forecast(run, _kernels("squeeze_sam", dtype, work, {"resolution": 256}))[-1]
         before, after = forecast.without or forecast.now, forecast.predictions[-1]
         totals = [sum(pair[side] for pair in published.values()) for side in (0, 1)]
-        bounds = forecast.speedup_range or (0.0, 0.0)
+        bounds, moving = forecast.speedup_range or (0.0, 0.0), after.shares["Data Movement"]
         lines += [
             f"### {dtype}",
             "",
@@ -155,7 +155,7 @@ def published_table(work: Path) -> str:
             f"| whole | {totals[0]} ms | | {totals[1]} ms | | {totals[0] / totals[1]:.2f}x | "
             f"**{forecast.speedups[-1]:.2f}x** ({bounds[0]:.2f} to {bounds[1]:.2f}) |",
             "",
-            f"With conversions between dtypes, Data Movement is {after.shares['Data Movement']:.0%} of the predicted time on.",
+            f"With conversions between dtypes, Data Movement is {moving:.0%} of the predicted time on.",
             "",
         ]
     return "\n".join(lines)
