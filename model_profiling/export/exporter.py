@@ -172,7 +172,7 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
         if prepared.rewrites is None:
             prepared = replace(prepared, rewrites=_rewrite(captured, request))
     with stages.stage("lower to the backend"):
-        lowered = lower(captured, request.backend, request.delegation)
+        lowered = lower(captured, request.backend, request.delegation, "layout" in request.rewrites)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
     return lowered, program, prepared

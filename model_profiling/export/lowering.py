@@ -26,15 +26,23 @@ def capture(
         return torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
 
 
-def lower(program: torch.export.ExportedProgram, backend: str, delegation: str = "whole") -> LoweredProgram:
-    """Hand to the backend what it takes, and note what it does not take and why."""
+def lower(
+    program: torch.export.ExportedProgram, backend: str, delegation: str = "whole", keep_layout: bool = False
+) -> LoweredProgram:
+    """Hand to the backend what it takes, and note what it does not take and why.
+
+    `keep_layout` says that permutes which move nothing cost nothing, and that images pass between delegates as they are.
+    """
     # Registers the out variants of quantize and dequantize, for those that no delegate takes.
     import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
-    chosen = [xnnpack_partitioner(delegation == "per-op")] if backend == "xnnpack" else None
     with rejections() as rejected:
-        edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
+        if keep_layout and backend == "xnnpack":
+            edge = _lower_in_place(program, delegation == "per-op")
+        else:
+            chosen = [xnnpack_partitioner(delegation == "per-op")] if backend == "xnnpack" else None
+            edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons))
 
@@ -43,3 +51,18 @@ def xnnpack_partitioner(per_op: bool = False) -> Any:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return XnnpackPartitioner(per_op_mode=per_op)
+
+
+def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> Any:
+    from executorch.exir import to_edge_transform_and_lower
+
+    from model_profiling.export.free_permutes import ImagePartitioner, ImagesBetweenDelegates, free_permutes
+
+    partitioner = ImagePartitioner(per_op_mode=per_op)
+    with free_permutes():
+        return to_edge_transform_and_lower(
+            program,
+            transform_passes=[ImagesBetweenDelegates(partitioner)],
+            partitioner=[partitioner],
+            generate_etrecord=True,
+        )

@@ -1,0 +1,244 @@
+"""The program again, operator by operator, with views and permutes put off until somebody needs their result.
+
+Each value of the model is held as memory in some order (`order.Layout`). Its views and permutes only rename that order.
+An operator's rule asks for its inputs in an order it can compute in (`contiguous`, `image`, `rows`, ...); only where no
+free one exists are values moved, once, and whoever wants the same later gets it too.
+
+Images are held as XNNPACK holds them: a 4-D tensor, NCHW by name, with channels last in memory. From such a tensor to
+the plain one of the same memory leads `permute(0, 2, 3, 1)`, and back `permute(0, 3, 1, 2)`. The lowering knows that
+neither moves anything (see export/free_permutes.py).
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
+from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+
+aten = torch.ops.aten
+# XNNPACK transposes tensors of up to six dimensions.
+MOST_DIMS = 6
+IMAGE_DIMS = (0, 2, 3, 1)
+
+
+class Declined(Exception):
+    """This program is left as it is: something about it cannot be proven."""
+
+
+@dataclass
+class Memory:
+    """A tensor of the new graph: `flat` has its values in the order of memory, `image` is the same memory as NCHW."""
+
+    flat: Any = None
+    image: Any = None
+    views: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    images: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a node of the model gives. `moves` is the model's own permute that is still to be done, if there is one."""
+
+    layout: Layout
+    memory: Memory
+    moves: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def is_image(self) -> bool:
+        """Whether memory is in the order of an image, and this is the image by name too."""
+        image = self.memory.image
+        return image is not None and self.in_image_order and tuple(image.meta["val"].shape) == self.shape
+
+    @property
+    def in_image_order(self) -> bool:
+        return len(self.layout.dims) == 4 and self.layout.order == self.layout.among(IMAGE_DIMS)
+
+    @property
+    def like_image(self) -> bool:
+        """Whether this is an image, or costs nothing to be one and is not in its usual order."""
+        return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
+
+
+Rule = Callable[["Rebuild", Any], Any]
+
+
+class Rebuild:
+    """Walks the graph once; `values` are what the nodes of the model are held as."""
+
+    def __init__(self, program: torch.export.ExportedProgram, rules: dict[Any, Rule]) -> None:
+        self.program = program
+        self.graph = program.graph
+        self.rules = rules
+        self.values: dict[Any, Any] = {}
+        self.order = {node: number for number, node in enumerate(self.graph.nodes)}
+        self.at: Any = None
+        # Layout changes of the model that are done by moving values, and of which kind.
+        self.moves: list[Any] = []
+
+    def run(self) -> None:
+        for node in list(self.order):
+            if node.op == "output":
+                self._outputs(node)
+            elif node.op == "call_function":
+                self.at = node
+                with self.graph.inserting_before(node):
+                    made = self._made(node)
+                self.values[node] = made
+            else:
+                self.values[node] = self.own(node)
+
+    def _made(self, node: Any) -> Any:
+        rule = self.rules.get(node.target)
+        made = rule(self, node) if rule is not None else None
+        return made if made is not None else self.plainly(node)
+
+    def _outputs(self, node: Any) -> None:
+        self.at = node
+        with self.graph.inserting_before(node):
+            names = {}
+
+            def handed_out(old: Any) -> Any:
+                new = self.contiguous(self.values[old]) if isinstance(self.values[old], Value) else self.values[old]
+                if new is not old:
+                    names[old.name] = new.name
+                return new
+
+            node.args = torch.fx.map_arg(node.args, handed_out)
+        for spec in self.program.graph_signature.output_specs:
+            spec.arg.name = names.get(getattr(spec.arg, "name", None), getattr(spec.arg, "name", None))
+
+    def own(self, node: Any) -> Any:
+        """A node of the model as it is: contiguous, if it is a tensor of a fixed size."""
+        value = node.meta.get("val")
+        return Value(Layout.contiguous(value.shape), Memory(flat=node)) if fixed(value) else node
+
+    def plainly(self, node: Any) -> Any:
+        """The operator as it stands in the model, on contiguous inputs."""
+        return self.own(self.again(node, torch.fx.map_arg(node.args, self._plain)))
+
+    def _plain(self, node: Any) -> Any:
+        held = self.values[node]
+        return self.contiguous(held) if isinstance(held, Value) else held
+
+    def held(self, node: Any) -> Value | None:
+        """What a node of the model is held as; None if it is not a tensor of a fixed size."""
+        value = self.values.get(node) if isinstance(node, torch.fx.Node) else None
+        return value if isinstance(value, Value) else None
+
+    # Orders that operators ask for.
+
+    def contiguous(self, value: Value) -> Any:
+        """The tensor in its usual order. An image is that by name; whoever reads it otherwise has it turned."""
+        if value.is_image:
+            return value.memory.image
+        return self.seen(self.moved(value, value.layout.among(range(len(value.layout.dims)))), value.shape)
+
+    def image(self, value: Value) -> Any:
+        """A 4-D tensor as an image: channels last in memory where that is free, else as it is.
+
+        A tensor in its usual order stays so: whoever wants it otherwise, turns it once, in its own delegate.
+        """
+        if value.layout.is_contiguous and not value.is_image:
+            return self._small_image(value) or self.seen(value, value.shape)
+        value = self.moved(value, value.layout.among(IMAGE_DIMS))
+        if value.is_image:
+            return value.memory.image
+        return self._closed(value)
+
+    def _small_image(self, value: Value) -> Any:
+        """Where both orders are one, because at most one dimension counts, the image is free."""
+        return self._closed(value) if value.in_image_order else None
+
+    def _closed(self, value: Value) -> Any:
+        images = value.memory.images
+        if value.shape not in images:
+            n, c, h, w = value.shape
+            images[value.shape] = self.step(aten.permute_copy.default, self.seen(value, (n, h, w, c)), list(TO_NCHW))
+        return images[value.shape]
+
+    def rows(self, value: Value, dim: int) -> tuple[Any, Value]:
+        """All of one dimension in its order, innermost, as the columns of a matrix: the matrix, and how it is held."""
+        layout = value.layout
+        rest = tuple(axis for axis in layout.order if axis[0] != dim)
+        value = self.moved(value, rest + layout.of(dim))
+        width = value.shape[dim]
+        if value.layout.is_contiguous and dim == len(value.shape) - 1:
+            return self.seen(value, value.shape), value
+        return self.seen(value, (math.prod(value.shape) // width, width)), value
+
+    def moved(self, value: Value, order: tuple[Axis, ...]) -> Value:
+        """The same values in another order of memory."""
+        if value.layout.order == order:
+            return value
+        memory = value.memory.moved.get((value.layout, order))
+        if memory is None:
+            sizes, permutation = transposition(value.layout, order)
+            if len(sizes) > MOST_DIMS:
+                raise Declined(f"a transpose of {len(sizes)} dimensions")
+            seen = self.seen(value, tuple(sizes))
+            made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
+            memory = value.memory.moved[value.layout, order] = Memory(flat=made)
+            self.moves.append(made)
+        return Value(value.layout.reordered(order), memory, value.moves)
+
+    def seen(self, value: Value, shape: Iterable[int]) -> Any:
+        """Memory as a tensor of this shape."""
+        shape, memory = tuple(shape), value.memory
+        if memory.flat is None:
+            memory.flat = self.step(aten.permute_copy.default, memory.image, list(TO_NHWC), like=value.moves)
+        if tuple(memory.flat.meta["val"].shape) == shape:
+            return memory.flat
+        if shape not in memory.views:
+            memory.views[shape] = self.view(memory.flat, shape, like=value.moves)
+        return memory.views[shape]
+
+    def view(self, node: Any, shape: Iterable[int], like: Any = None) -> Any:
+        """A new view; of a tensor that the model itself took out of another one, a copy may be needed first."""
+        target = aten.view.default if node.meta["val"].is_contiguous() else aten.reshape.default
+        return self.step(target, node, list(shape), like=like)
+
+    # New nodes.
+
+    def step(self, target: Any, *args: Any, like: Any = None, **kwargs: Any) -> Any:
+        """A new operator, at the line of the model where `like` stands, or else of the operator that is being built."""
+        made = self.graph.call_function(target, args, kwargs)
+        values, keywords = torch.fx.map_arg((args, kwargs), lambda node: node.meta["val"])
+        meta = (like if like is not None else self.at).meta
+        made.meta = {**meta, "val": target(*values, **keywords)}
+        return made
+
+    def again(self, node: Any, args: Any, kwargs: Any = None) -> Any:
+        """The operator itself on other inputs; the very same node where nothing changes."""
+        kwargs = torch.fx.map_arg(node.kwargs, self._plain) if kwargs is None else kwargs
+        if same(args, node.args) and same(kwargs, node.kwargs):
+            return node
+        return self.step(node.target, *args, like=node, **kwargs)
+
+
+def same(new: Any, old: Any) -> bool:
+    if isinstance(new, (tuple, list)) and isinstance(old, (tuple, list)):
+        return len(new) == len(old) and all(same(a, b) for a, b in zip(new, old, strict=True))
+    if isinstance(new, dict) and isinstance(old, dict):
+        return new.keys() == old.keys() and all(same(new[key], old[key]) for key in new)
+    if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node):
+        return new is old
+    return bool(new == old)
+
+
+def fixed(value: Any) -> bool:
+    """Whether this is one tensor, of a size known now."""
+    return (
+        isinstance(value, torch.Tensor)
+        and all(isinstance(size, int) for size in value.shape)
+        and 0 < value.numel()
+        and not value.is_sparse
+    )
