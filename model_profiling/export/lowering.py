@@ -31,7 +31,7 @@ def lower(
 ) -> LoweredProgram:
     """Hand to the backend what it takes, and note what it does not take and why.
 
-    `keep_layout` says that permutes which move nothing cost nothing, and that images pass between delegates as they are.
+    `keep_layout`: permutes that move nothing cost nothing, and images are turned only where their order must change.
     """
     # Registers the out variants of quantize and dequantize, for those that no delegate takes.
     import executorch.kernels.quantized  # noqa: F401
@@ -56,13 +56,14 @@ def xnnpack_partitioner(per_op: bool = False) -> Any:
 def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> Any:
     from executorch.exir import to_edge_transform_and_lower
 
-    from model_profiling.export.free_permutes import ImagePartitioner, ImagesBetweenDelegates, free_permutes
+    from model_profiling.export.free_permutes import ImagePartitioner, free_permutes
+    from model_profiling.export.image_borders import ImagesStay
 
     partitioner = ImagePartitioner(per_op_mode=per_op)
     with free_permutes():
         return to_edge_transform_and_lower(
             program,
-            transform_passes=[ImagesBetweenDelegates(partitioner)],
+            transform_passes=[ImagesStay(partitioner)],
             partitioner=[partitioner],
             generate_etrecord=True,
         )

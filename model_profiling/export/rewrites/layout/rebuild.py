@@ -239,6 +239,6 @@ def fixed(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and all(isinstance(size, int) for size in value.shape)
-        and 0 < value.numel()
+        and value.numel() > 0
         and not value.is_sparse
     )

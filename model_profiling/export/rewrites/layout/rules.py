@@ -300,13 +300,20 @@ def mean(rb: Rebuild, node: Any) -> Value | None:
         return of_images(rb, node)
     order = value.layout.order
     inside = [number for number, axis in enumerate(order) if axis[0] in over]
-    if value.layout.is_contiguous or not inside or inside[-1] - inside[0] + 1 != len(inside) or inside[-1] + 1 == len(order):
+    if (
+        value.layout.is_contiguous
+        or not inside
+        or inside[-1] - inside[0] + 1 != len(inside)
+        or inside[-1] + 1 == len(order)
+    ):
         return None
     parts = order[: inside[0]], order[inside[0] : inside[-1] + 1], order[inside[-1] + 1 :]
     outer, inner, channels = (math.prod(value.layout.sizes(part)) for part in parts)
     image = rb.step(aten.permute_copy.default, rb.seen(value, (outer, inner, 1, channels)), list(TO_NCHW))
     made = rb.step(aten.mean.dim, image, [2, 3], True)
-    kept = Layout(tuple(() if dim in over else sizes for dim, sizes in enumerate(value.layout.dims)), parts[0] + parts[2])
+    kept = Layout(
+        tuple(() if dim in over else sizes for dim, sizes in enumerate(value.layout.dims)), parts[0] + parts[2]
+    )
     layout = kept if keeps else kept.reshaped(tuple(result.shape))
     return layout and Value(layout, Memory(image=made))
 
@@ -489,7 +496,9 @@ def multiplying(rb: Rebuild, node: Any) -> Value | None:
         # Both lie the other way round: so does their product, computed with the two exchanged.
         made = _product(rb, (right, (columns, rows)), (left, (rows, columns)), outer, False)
         return held_as(_of_product(node, left, outer, (columns, rows)), made)
-    made = _product(rb, (left, (rows, columns)), (right, (columns, rows) if by_columns else (rows, columns)), outer, by_columns)
+    made = _product(
+        rb, (left, (rows, columns)), (right, (columns, rows) if by_columns else (rows, columns)), outer, by_columns
+    )
     return held_as(_of_product(node, left, outer, (rows, columns)), made)
 
 
