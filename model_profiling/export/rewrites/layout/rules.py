@@ -30,6 +30,7 @@ PERMUTING = {
 KEEPING = {
     aten.contiguous.default, aten.clone.default, aten.detach.default, aten.alias.default, aten.expand.default,
     aten.dropout.default, aten.feature_dropout.default, aten.lift_fresh_copy.default, aten.expand_as.default,
+    aten.to.dtype, aten.to.dtype_layout, aten.to.device, aten.to.other, aten.type_as.default, aten._to_copy.default,
 }  # fmt: skip
 OF_IMAGES = {
     aten.conv2d.default, aten.conv2d.padding, aten.conv_transpose2d.input, aten.max_pool2d.default,
@@ -272,7 +273,7 @@ def layer_norm(rb: Rebuild, node: Any) -> Value | None:
 def group_norm(rb: Rebuild, node: Any) -> Value | None:
     """One group is all values of an image, in any order; what is done to each channel follows."""
     value = rb.held(node.args[0])
-    if value is None or not value.is_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
+    if value is None or not value.like_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
         return None
     batch, channels = value.shape[:2]
     weight, bias, eps = (*node.args[2:5], *(None, None, 1e-5)[len(node.args[2:5]) :])
@@ -529,7 +530,7 @@ def _of_product(node: Any, left: Value, outer: Any, inner: tuple[int, int]) -> L
 def nearest(rb: Rebuild, node: Any) -> Value | None:
     """Each pixel becomes several: rows and columns of pixels are written more than once, in the order they lie in."""
     value = rb.held(node.args[0])
-    if value is None or len(value.shape) != 4 or not value.is_image:
+    if value is None or not value.like_image:
         return None
     n, c, h, w = value.shape
     height, width = node.meta["val"].shape[2:]
