@@ -17,7 +17,7 @@ from model_profiling import files
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError
-from model_profiling.export import samples
+from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.dtype_cost import dtype_cost, remark
@@ -31,6 +31,7 @@ from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import REWRITES, matches
 from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.pte import program as pte
 
 
 @dataclass
@@ -175,7 +176,28 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
         lowered = lower(captured, request.backend, request.delegation)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
+    if request.io_layout == "channels_last":
+        with stages.stage("lower with channels-last inputs and outputs"):
+            lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
     return lowered, program, prepared
+
+
+def _with_channels_last_border(
+    captured: torch.export.ExportedProgram,
+    lowered: LoweredProgram,
+    program: Any,
+    prepared: Prepared,
+    request: ExportRequest,
+) -> tuple[LoweredProgram, Any, Prepared]:
+    def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
+        again = lower(moved, request.backend, request.delegation)
+        return again, again.edge.to_executorch()
+
+    built = io_layout.with_channels_last_border(captured, (lowered, program), build)
+    if isinstance(built, str):
+        unchanged = f"--io-layout channels_last changed nothing: {built}"
+        return lowered, program, replace(prepared, warnings=[*prepared.warnings, unchanged])
+    return *built, prepared
 
 
 def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
@@ -212,6 +234,7 @@ def _record(
 ) -> ExportRecord:
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
+    method = pte.parse(staged.pte).methods[0]
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
@@ -220,8 +243,8 @@ def _record(
         memory_format=request.memory_format,
         seed=request.seed,
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
-        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input"),
-        outputs=samples.describe(prepared.outputs, staged.expected.name, "output"),
+        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", method.inputs),
+        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", method.outputs),
         delegation=lowered.delegation,
         versions=_versions(),
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
@@ -232,6 +255,7 @@ def _record(
         dtype_cost=prepared.cost,
         rewrites=prepared.rewrites,
         request=request.record(prepared.model.origin),
+        io_layout=request.io_layout,
     )
 
 

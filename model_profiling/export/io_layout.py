@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
+from model_profiling.artifacts import CHANNELS_LAST
 from model_profiling.pte import program as pte
 from model_profiling.pte.borders import (
-    CHANNELS_LAST,
     changed_inputs,
     changed_outputs,
     changes_layout,
@@ -29,10 +29,6 @@ from model_profiling.pte.program import Method, TensorSpec
 
 _QUANTIZE = "quantize_per_tensor"
 _DEQUANTIZE = "dequantize_per_tensor"
-UNCHANGED = (
-    "--io-layout channels_last changed nothing: no 4-D input or output is transposed at the border of the program, "
-    "or lowering did not remove the transpose"
-)
 
 
 @dataclass(frozen=True)
@@ -54,30 +50,38 @@ Built = tuple[Any, Any]
 
 def with_channels_last_border(
     captured: torch.export.ExportedProgram, plain: Built, build: Callable[[torch.export.ExportedProgram], Built]
-) -> Built | None:
-    """Build the program again with channels-last inputs and outputs; None where that saves no layout change.
+) -> Built | str:
+    """Build the program again with channels-last inputs and outputs; where that saves no layout change, say why.
 
     `plain` is what `build` gave for `captured`: the lowered graph, and the program that ExecuTorch emitted.
     """
     method, flow = _read(plain[1])
     if flow is None or not _same_signature(captured, method):
-        return None
+        return "it is not known which operators read its inputs and make its outputs"
     border = Border(frozenset(turned_inputs(flow)), frozenset(turned_outputs(flow)))
+    why = "no 4-D input or output is transposed at the border of the program"
     while border:
         try:
             built = build(_moved(captured, border))
-        except Exception:  # lowering raises whatever it likes, and there is a program that works
-            return None
+        except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
+            return f"lowering failed ({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''})"
         method, after = _read(built[1])
-        if after is None:
-            return None
         left = border.without(
-            changed_inputs(after) | _not_turned(method.inputs), changed_outputs(after) | _not_turned(method.outputs)
+            _kept(method.inputs, after, changed_inputs), _kept(method.outputs, after, changed_outputs)
         )
-        if left == border:
-            return built if _layout_changes(after) < _layout_changes(flow) else None
-        border = left
-    return None
+        if left == border and after is not None and _layout_changes(after) < _layout_changes(flow):
+            return built
+        border = left if left != border else Border(frozenset(), frozenset())
+        why = "lowering does not remove the transposes of its inputs and outputs"
+    return why
+
+
+def _kept(
+    tensors: tuple[TensorSpec | None, ...], flow: DataFlow | None, changed: Callable[[DataFlow], set[int]]
+) -> set[int]:
+    """The places whose tensors did not become channels-last, or only by one more layout change."""
+    still = {place for place, tensor in enumerate(tensors) if tensor is None or tensor.dim_order != CHANNELS_LAST}
+    return still | changed(flow) if flow is not None else set(range(len(tensors)))
 
 
 def _read(emitted: Any) -> tuple[Method, DataFlow | None]:
@@ -88,10 +92,6 @@ def _read(emitted: Any) -> tuple[Method, DataFlow | None]:
             emitted.write_to_file(file)
         program = pte.parse(path)
         return program.methods[0], data_flow(program, program.methods[0])
-
-
-def _not_turned(tensors: tuple[TensorSpec | None, ...]) -> set[int]:
-    return {place for place, tensor in enumerate(tensors) if tensor is None or tensor.dim_order != CHANNELS_LAST}
 
 
 def _layout_changes(flow: DataFlow) -> int:
@@ -114,7 +114,7 @@ def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.expo
     given = [spec.arg.name for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT]
     for place in sorted(border.inputs):
         _turn_input(module.graph, nodes[given[place]])
-    returned = [spec for spec in signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
+    returned = [i for i, spec in enumerate(signature.output_specs) if spec.kind == OutputKind.USER_OUTPUT]
     _turn_outputs(module.graph, signature, [returned[place] for place in sorted(border.outputs)])
     module.recompile()
     return torch.export.ExportedProgram(
@@ -152,20 +152,18 @@ def _turn_input(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
             reader.replace_input_with(node, made)
 
 
-def _turn_outputs(graph: torch.fx.Graph, signature: Any, specs: list[Any]) -> None:
+def _turn_outputs(graph: torch.fx.Graph, signature: Any, places: list[int]) -> None:
     """Convert what is returned, each tensor once; other readers go on with what they had."""
     end = graph.output_node()
-    made: dict[str, torch.fx.Node] = {}
-    turned = {spec.arg.name for spec in specs}
-    returned = []
-    for node, spec in zip(end.args[0], signature.output_specs, strict=True):
-        if spec.arg is not None and getattr(spec.arg, "name", None) in turned and spec.kind == OutputKind.USER_OUTPUT:
-            if node.name not in made:
-                with graph.inserting_before(end):
-                    made[node.name] = _converted(graph, node, torch.channels_last)
-            node = made[node.name]
-            spec.arg.name = node.name
-        returned.append(node)
+    returned = list(end.args[0])
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+    for place in places:
+        node = returned[place]
+        if node not in made:
+            with graph.inserting_before(end):
+                made[node] = _converted(graph, node, torch.channels_last)
+        returned[place] = made[node]
+        signature.output_specs[place].arg.name = made[node].name
     end.args = (tuple(returned),)
 
 
@@ -192,4 +190,6 @@ def _recompute(node: torch.fx.Node) -> None:
 
 
 def _is(node: Any, name: str) -> bool:
-    return isinstance(node, torch.fx.Node) and name == getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+    return isinstance(node, torch.fx.Node) and name == getattr(
+        getattr(node.target, "overloadpacket", None), "__name__", ""
+    )

@@ -8,7 +8,6 @@ from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 from model_profiling.pte.dataflow import DataFlow, Tensor
 from model_profiling.pte.xnnpack_graph import TRANSPOSE
 
-CHANNELS_LAST = TO_NHWC
 # What changes a layout outside of delegates.
 _PORTABLE_CHANGES = ("dim_order_ops::_to_dim_order_copy.out", "dim_order_ops::_clone_dim_order.out")
 _FLOATS = ("fp32", "fp16")
@@ -37,9 +36,9 @@ def turned_outputs(flow: DataFlow) -> dict[int, int]:
     found = {}
     for place, result in enumerate(flow.results):
         position = _last_maker(flow, result) if result is not None and result.dtype in _FLOATS else None
-        if position is not None and inserted(flow, position, TO_NCHW):
-            if _worth_turning(flow.steps[position].outputs[0].shape):
-                found[place] = position
+        turned = position is not None and inserted(flow, position, TO_NCHW)
+        if position is not None and turned and _worth_turning(flow.steps[position].outputs[0].shape):
+            found[place] = position
     return found
 
 
