@@ -110,10 +110,13 @@ def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.expo
     """A copy of the captured program whose inputs and outputs of `border` are channels-last."""
     module = copy.deepcopy(captured.graph_module)
     signature = copy.deepcopy(captured.graph_signature)
-    nodes = {node.name: node for node in module.graph.nodes}
-    given = [spec.arg.name for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    for node, copied in zip(captured.graph.nodes, module.graph.nodes, strict=True):
+        copied.name = node.name  # a copy calls an `input` something else, and the signature goes by names
+    placeholders = (node for node in module.graph.nodes if node.op == "placeholder")
+    kinds = (spec.kind for spec in signature.input_specs)
+    given = [node for node, kind in zip(placeholders, kinds, strict=True) if kind == InputKind.USER_INPUT]
     for place in sorted(border.inputs):
-        _turn_input(module.graph, nodes[given[place]])
+        _turn_input(module.graph, given[place])
     returned = [i for i, spec in enumerate(signature.output_specs) if spec.kind == OutputKind.USER_OUTPUT]
     _turn_outputs(module.graph, signature, [returned[place] for place in sorted(border.outputs)])
     module.recompile()
