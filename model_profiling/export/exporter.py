@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from model_profiling import files
@@ -197,7 +198,10 @@ def _with_channels_last_border(
     if isinstance(built, str):
         unchanged = f"--io-layout channels_last changed nothing: {built}"
         return lowered, program, replace(prepared, warnings=[*prepared.warnings, unchanged])
-    return *built, prepared
+    again, program = built
+    # The conversions at the border count as delegated, and are gone in the program.
+    counted = msgspec.structs.replace(again.delegation, delegated_nodes=lowered.delegation.delegated_nodes)
+    return replace(again, delegation=counted), program, prepared
 
 
 def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
