@@ -28,13 +28,34 @@ FAILED = "failed"
 EARLIER = "earlier"
 PARTIAL = ".partial"
 
+# The dimensions of an NCHW tensor from outer to inner where its channels are the innermost.
+CHANNELS_LAST = (0, 2, 3, 1)
+
 
 class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tensor of the model's signature and the .npy (path relative to the .pte) that holds its sample."""
+    """One tensor of the model's signature and the .npy (path relative to the .pte) that holds its sample, in C order.
+
+    `dim_order` are its dimensions from outer to inner as the program takes or gives it: [0, 2, 3, 1] for channels-last.
+    """
 
     shape: list[int]
     dtype: str
     file: str
+    # Empty: exported by a kit that did not record it.
+    dim_order: list[int] = []
+
+    @property
+    def layout(self) -> Literal["contiguous", "channels_last", "other", ""]:
+        """The name of the dim order; '' if it is not known."""
+        if self.dim_order == list(CHANNELS_LAST):
+            return "channels_last"
+        return (
+            ""
+            if len(self.dim_order) != len(self.shape)
+            else "contiguous"
+            if self.dim_order == sorted(self.dim_order)
+            else "other"
+        )
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +147,14 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrites: dict[str, list[str]] | None = None
     # None: exported by a kit that did not record it.
     request: RequestRecord | None = None
+    # What was asked for; the `dim_order` of each input and output says what it got.
+    io_layout: str = "contiguous"
+
+    @property
+    def channels_last(self) -> list[str]:
+        """The inputs and outputs whose channels are the innermost dimension: `input 0`, `output 1`."""
+        sides = (("input", self.inputs), ("output", self.outputs))
+        return [f"{side} {i}" for side, tensors in sides for i, t in enumerate(tensors) if t.layout == "channels_last"]
 
 
 class ExportMeta(msgspec.Struct, forbid_unknown_fields=True, tag="export_meta", tag_field="kind"):

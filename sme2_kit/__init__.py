@@ -178,6 +178,7 @@ def export(
     memory_format: str = "contiguous",
     rewrites: Sequence[str] = (),
     delegation: str = "whole",
+    io_layout: str = "contiguous",
     dynamic_shapes: Any = None,
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
@@ -213,6 +214,7 @@ def export(
         options=options,
         rewrites=tuple(sorted(set(rewrites))),
         delegation=delegation,
+        io_layout=io_layout,
     )
     with shown_progress(on_progress) as report:
         if target:

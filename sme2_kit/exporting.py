@@ -76,6 +76,7 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
             memory_format=request.memory_format,
             rewrites=request.rewrites,
             delegation=request.delegation,
+            io_layout=request.io_layout,
             dynamic_shapes=dynamic_shapes,
             seed=request.seed,
             save_graph=request.save_graph,
@@ -95,6 +96,7 @@ def python_call(request: ExportRequest) -> str:
     """What a program calls to export a module in memory in this way."""
     given = [f'dtype="{request.dtype}"']
     given += [f'memory_format="{request.memory_format}"'] if request.memory_format != "contiguous" else []
+    given += [f'io_layout="{request.io_layout}"'] if request.io_layout != "contiguous" else []
     given += [f"rewrites={list(request.rewrites)}"] if request.rewrites else []
     given += [f'delegation="{request.delegation}"'] if request.delegation != "whole" else []
     return f"sme2_kit.export(module, example_inputs, {', '.join(given)})"

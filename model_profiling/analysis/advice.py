@@ -23,6 +23,7 @@ _RULES: tuple[Rule, ...] = (
     advice_layout.per_pixel_layers,
     advice_layout.undone_transposes,
     advice_layout.input_layout,
+    advice_layout.output_layout,
     advice_compute.fp16_in_fp32,
     advice_layout.layout_changes,
     advice_compute.not_accelerated,

@@ -1,13 +1,13 @@
 """Findings about layout changes that the graph shows to be needless: undone again, or asked for by the input."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import PER_PIXEL, matching
 from model_profiling.durations import shown_ms
-from model_profiling.graph_terms import INPUT, TO_NHWC
+from model_profiling.pte.borders import turned_inputs, turned_outputs
 
 # Layout changes that nothing better is known of are worth a word from this share on.
 _MUCH = 0.15
@@ -58,20 +58,38 @@ def _keep_layout(pair: InversePair, rewrite: str) -> str:
 
 def input_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns an NCHW input to NHWC; an NHWC input would not need it if all who read it are such changes."""
-    graph = e.graph
-    if graph is None or e.export is None or e.export.memory_format == "channels_last":
+    if e.graph is None or not _io_layout_helps(e):
         return
-    steps = graph.flow.steps
-    readers = [
-        p for p in graph.flow.readers(INPUT) if any(t.source == INPUT and len(t.shape) == 4 for t in steps[p].inputs)
-    ]
-    if not readers or not all(graph.inserted(position, TO_NHWC) for position in readers):
+    turns = [position for readers in turned_inputs(e.graph.flow).values() for position in readers]
+    if rows := _rows(e, turns):
+        often = "" if len(rows) == 1 else f" {len(rows)} times"
+        title = f"the input is transposed to channels-last{often}, which takes {e.share(rows):.0%} of the time"
+        step = "Export with --io-layout channels_last and feed the input in that layout."
+        yield e.finding(Kind.INPUT_LAYOUT, title, rows, step)
+
+
+def output_layout(e: Evidence) -> Iterator[Finding]:
+    """XNNPACK turns its NHWC result to NCHW for the caller alone; a caller who reads NHWC would not need it."""
+    if e.graph is None or not _io_layout_helps(e):
         return
-    rows = [graph.rows[p] for p in readers if p in graph.rows and graph.rows[p] not in e.claimed]
-    often = "" if len(rows) == 1 else f" {len(rows)} times"
-    title = f"the input is transposed to channels-last{often}, which takes {e.share(rows):.0%} of the time"
-    step = "Export with --memory-format channels_last and feed the input in that layout."
-    yield e.finding(Kind.INPUT_LAYOUT, title, rows, step)
+    if rows := _rows(e, turned_outputs(e.graph.flow).values()):
+        what = "the output is" if len(rows) == 1 else f"{len(rows)} outputs are"
+        title = f"{what} transposed from channels-last, which takes {e.share(rows):.0%} of the time"
+        step = f"Export with --io-layout channels_last and read {'it' if len(rows) == 1 else 'them'} in that layout."
+        yield e.finding(Kind.OUTPUT_LAYOUT, title, rows, step)
+
+
+def _io_layout_helps(e: Evidence) -> bool:
+    """Whether the export could still be asked for it: where every operator is a delegate, conversions do not cancel."""
+    asked = e.export.request if e.export is not None else None
+    per_op = asked is not None and asked.delegation == "per-op"
+    return e.export is not None and e.export.io_layout != "channels_last" and not per_op
+
+
+def _rows(e: Evidence, steps: Iterable[int]) -> list[int]:
+    """The rows of these steps that no finding has claimed, each once."""
+    rows = e.graph.rows if e.graph is not None else {}
+    return [rows[step] for step in dict.fromkeys(steps) if step in rows and rows[step] not in e.claimed]
 
 
 def layout_changes(e: Evidence) -> Iterator[Finding]:

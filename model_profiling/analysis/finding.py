@@ -29,6 +29,7 @@ class Kind(str, enum.Enum):
     PER_PIXEL_LAYERS = "per-pixel layers"
     UNDONE_TRANSPOSES = "undone transposes"
     INPUT_LAYOUT = "input layout"
+    OUTPUT_LAYOUT = "output layout"
     LAYOUT_CHANGES = "layout changes"
     FP16_IN_FP32 = "fp16 computed in fp32"
     NOT_ACCELERATED = "not accelerated"

@@ -14,8 +14,9 @@ from model_profiling import pte
 from model_profiling.analysis.alignment import Operator, aligned
 from model_profiling.errors import KitError
 from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.pte.borders import inserted
 from model_profiling.pte.dataflow import DataFlow, Step, data_flow
-from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node
+from model_profiling.pte.xnnpack_graph import Node
 
 
 class NamedOperator(Operator, Protocol):
@@ -38,9 +39,7 @@ class ModelGraph:
 
     def inserted(self, position: int, permutation: tuple[int, ...]) -> bool:
         """Whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
-        step = self.flow.steps[position]
-        own = step.node is not None and step.op == TRANSPOSE and not step.node.debug_handle
-        return own and step.permutation == permutation
+        return inserted(self.flow, position, permutation)
 
     def feeding(self, region: set[int]) -> set[int]:
         """The inserted changes to NCHW that nobody but these steps reads: without them they would not be needed."""

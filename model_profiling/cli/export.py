@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.cli.next_step import next_command
 from model_profiling.counting import counted
-from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, MEMORY_FORMATS, REWRITES
+from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, IO_LAYOUTS, MEMORY_FORMATS, REWRITES
 from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
 from model_profiling.saying import say_json, tell, warn
@@ -109,7 +109,14 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
         "--memory-format",
         choices=MEMORY_FORMATS,
         default="contiguous",
-        help="layout of the model and its 4-D inputs (default: %(default)s)",
+        help="layout of the 4-D inputs; the layers follow it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--io-layout",
+        choices=IO_LAYOUTS,
+        default="contiguous",
+        help="channels_last: 4-D inputs and outputs in that layout wherever it saves a transpose; the export tells "
+        "which (default: %(default)s)",
     )
     parser.add_argument(
         "--rewrite",
@@ -138,6 +145,7 @@ def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
         ("--dtype", args.dtype is not None),
         ("--backend", args.backend != "xnnpack"),
         ("--memory-format", args.memory_format != "contiguous"),
+        ("--io-layout", args.io_layout != "contiguous"),
         ("--rewrite", bool(args.rewrite)),
         ("--delegation", args.delegation != "whole"),
         ("--seed", args.seed != 0),
@@ -178,6 +186,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         options=load_options(args),
         rewrites=tuple(sorted(set(args.rewrite))),
         delegation=args.delegation,
+        io_layout=args.io_layout,
     )
 
 
@@ -231,6 +240,7 @@ def as_text(result: ExportResult) -> str:
     lines = [
         f"{result.paths.pte}  ({record.dtype}, {record.backend}, {seconds:.1f} s)",
         *delegation_lines(record.delegation),
+        *([f"  channels-last: {', '.join(record.channels_last)}"] if record.channels_last else []),
         f"  weights:   {record.weights}",
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]

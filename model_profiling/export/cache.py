@@ -92,6 +92,7 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "dtype": request.dtype,
         "backend": request.backend,
         "memory_format": request.memory_format,
+        "io_layout": request.io_layout,
         "seed": request.seed,
         "settings": request.options.settings,
         "inputs": " ".join(map(str, request.options.inputs)),

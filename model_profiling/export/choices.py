@@ -3,5 +3,6 @@
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
+IO_LAYOUTS = ("contiguous", "channels_last")
 REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "layout", "per-pixel", "silu")
 DELEGATIONS = ("whole", "per-op")

@@ -21,6 +21,7 @@ def typed(request: ExportRequest) -> list[str]:
         ("--seed", str(request.seed), "0"),
         ("--backend", request.backend, "xnnpack"),
         ("--memory-format", request.memory_format, "contiguous"),
+        ("--io-layout", request.io_layout, "contiguous"),
         ("--delegation", request.delegation, "whole"),
     )
     return words + [word for flag, value, default in given if value != default for word in (flag, value)]
@@ -44,6 +45,7 @@ def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
         options=options,
         rewrites=tuple(asked.rewrites),
         delegation=asked.delegation,
+        io_layout=record.io_layout,
     )
 
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from model_profiling import files
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, KitError
-from model_profiling.export import samples
+from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
 from model_profiling.export.dtype_cost import dtype_cost, remark
@@ -31,6 +32,7 @@ from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import REWRITES, matches
 from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.pte import program as pte
 
 
 @dataclass
@@ -172,10 +174,38 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
         if prepared.rewrites is None:
             prepared = replace(prepared, rewrites=_rewrite(captured, request))
     with stages.stage("lower to the backend"):
-        lowered = lower(captured, request.backend, request.delegation, "layout" in request.rewrites)
+        lowered = _lowered(captured, request)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
+    if request.io_layout == "channels_last":
+        with stages.stage("lower with channels-last inputs and outputs"):
+            lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
     return lowered, program, prepared
+
+
+def _lowered(captured: torch.export.ExportedProgram, request: ExportRequest) -> LoweredProgram:
+    return lower(captured, request.backend, request.delegation, keep_layout="layout" in request.rewrites)
+
+
+def _with_channels_last_border(
+    captured: torch.export.ExportedProgram,
+    lowered: LoweredProgram,
+    program: Any,
+    prepared: Prepared,
+    request: ExportRequest,
+) -> tuple[LoweredProgram, Any, Prepared]:
+    def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
+        again = _lowered(moved, request)
+        return again, again.edge.to_executorch()
+
+    built = io_layout.with_channels_last_border(captured, (lowered, program), build)
+    if isinstance(built, str):
+        unchanged = f"--io-layout channels_last changed nothing: {built}"
+        return lowered, program, replace(prepared, warnings=[*prepared.warnings, unchanged])
+    again, program = built
+    # The conversions at the border count as delegated, and are gone in the program.
+    counted = msgspec.structs.replace(again.delegation, delegated_nodes=lowered.delegation.delegated_nodes)
+    return replace(again, delegation=counted), program, prepared
 
 
 def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
@@ -212,6 +242,7 @@ def _record(
 ) -> ExportRecord:
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
+    method = pte.parse(staged.pte).methods[0]
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
@@ -220,8 +251,8 @@ def _record(
         memory_format=request.memory_format,
         seed=request.seed,
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
-        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input"),
-        outputs=samples.describe(prepared.outputs, staged.expected.name, "output"),
+        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", method.inputs),
+        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", method.outputs),
         delegation=lowered.delegation,
         versions=_versions(),
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
@@ -232,6 +263,7 @@ def _record(
         dtype_cost=prepared.cost,
         rewrites=prepared.rewrites,
         request=request.record(prepared.model.origin),
+        io_layout=request.io_layout,
     )
 
 

@@ -32,6 +32,7 @@ def export_module(
     memory_format: str = "contiguous",
     rewrites: tuple[str, ...] = (),
     delegation: str = "whole",
+    io_layout: str = "contiguous",
     dynamic_shapes: Any = None,
     seed: int = 0,
     save_graph: bool = False,
@@ -58,6 +59,7 @@ def export_module(
         target=f"{type(module).__module__}.{label}",
         rewrites=tuple(sorted(set(rewrites))),
         delegation=delegation,
+        io_layout=io_layout,
     )
 
     def load() -> LoadedModel:

@@ -29,6 +29,8 @@ class ExportRequest:
     # Changes to the graph that keep its meaning (see rewrites/), and whether each operator becomes its own delegate.
     rewrites: tuple[str, ...] = ()
     delegation: str = "whole"
+    # channels_last: inputs and outputs in that layout wherever it saves a layout change (see io_layout.py).
+    io_layout: str = "contiguous"
 
     def check(self) -> None:
         """Refuse what no export can do; the command line's own choices are the same."""
@@ -36,6 +38,7 @@ class ExportRequest:
             ("dtype", self.dtype, choices.DTYPES),
             ("backend", self.backend, choices.BACKENDS),
             ("memory format", self.memory_format, choices.MEMORY_FORMATS),
+            ("io layout", self.io_layout, choices.IO_LAYOUTS),
             ("delegation", self.delegation, choices.DELEGATIONS),
             *(("rewrite", rewrite, choices.REWRITES) for rewrite in self.rewrites),
         ):

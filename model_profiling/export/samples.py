@@ -10,6 +10,7 @@ import torch.utils._pytree as pytree
 from model_profiling.analysis.agreement import Array
 from model_profiling.artifacts import TensorFile
 from model_profiling.errors import RunError
+from model_profiling.pte.program import TensorSpec
 
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
@@ -69,8 +70,24 @@ def npy_bytes(tensor: torch.Tensor) -> bytes:
     return file.getvalue()
 
 
-def describe(tensors: list[torch.Tensor], folder: str, prefix: str) -> list[TensorFile]:
+def describe(
+    tensors: list[torch.Tensor], folder: str, prefix: str, specs: tuple[TensorSpec | None, ...]
+) -> list[TensorFile]:
+    """The tensors' records; `specs` are those of the program, which has None for what is not a tensor."""
+    orders = [list(spec.dim_order) for spec in specs if spec is not None]
+    # A program that takes or gives another number of tensors than the model does not say which is which.
+    known = orders if len(orders) == len(tensors) else [[] for _ in tensors]
     return [
-        TensorFile(list(tensor.shape), str(tensor.dtype).removeprefix("torch."), f"{folder}/{prefix}_{index}.npy")
+        TensorFile(list(tensor.shape), _dtype(tensor), f"{folder}/{prefix}_{index}.npy", known[index])
         for index, tensor in enumerate(tensors)
     ]
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def as_recorded(tensor: torch.Tensor, entry: TensorFile) -> torch.Tensor:
+    """A sample in the layout in which the program takes it."""
+    last = entry.layout == "channels_last"
+    return tensor.contiguous(memory_format=torch.channels_last) if last else tensor

@@ -9,15 +9,14 @@ from model_profiling.analysis.agreement import Agreement, agreement_of
 from model_profiling.artifacts import ExportPaths, ExportRecord
 from model_profiling.errors import GateError
 from model_profiling.export.exporter import ExportResult
+from model_profiling.export.samples import as_recorded
 
 
 def run_program(paths: ExportPaths, record: ExportRecord) -> list[torch.Tensor]:
     """Run a .pte on its sample inputs."""
     from executorch.runtime import Runtime
 
-    inputs = [torch.from_numpy(np.load(paths.directory / entry.file)) for entry in record.inputs]
-    if record.memory_format == "channels_last":
-        inputs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
+    inputs = [as_recorded(torch.from_numpy(np.load(paths.directory / entry.file)), entry) for entry in record.inputs]
     method = Runtime.get().load_program(Path(paths.pte)).load_method("forward")
     assert method is not None
     return list(method.execute(inputs))

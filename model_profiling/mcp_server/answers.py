@@ -43,6 +43,14 @@ class KnownModels(msgspec.Struct, frozen=True):
     models: list[KnownModel]
 
 
+class Signature(msgspec.Struct, frozen=True):
+    """A tensor that the program takes or gives; `layout` is `contiguous` or `channels_last`."""
+
+    shape: list[int]
+    dtype: str
+    layout: str
+
+
 class Exported(msgspec.Struct, frozen=True):
     """Where the .pte is, what XNNPACK takes of it, and what it does not and why.
 
@@ -56,6 +64,9 @@ class Exported(msgspec.Struct, frozen=True):
     dtype: str
     rewrites: list[str]
     memory_format: str
+    io_layout: str
+    inputs: list[Signature]
+    outputs: list[Signature]
     weights: str
     delegation: Delegation
     applicable_rewrites: dict[str, list[str]] | None
@@ -246,7 +257,7 @@ class ListedRuns(msgspec.Struct, frozen=True):
 class Tuned(msgspec.Struct, frozen=True):
     """All variants, fastest first; `winner` is empty if none is faster with matching outputs.
 
-    To keep a variant, give its dtype, memory_format, rewrites and delegation to `export`.
+    To keep a variant, give its dtype, memory_format, io_layout, rewrites and delegation to `export`.
     """
 
     model: str

@@ -49,6 +49,7 @@ class Making:
         dtype: p.ModelDtype = "fp16",
         rewrites: p.Rewrites = None,
         memory_format: p.MemoryFormat = "contiguous",
+        io_layout: p.IoLayout = "contiguous",
         input_shapes: p.InputShapes = None,
         settings: p.Settings = None,
         checkpoint: p.Checkpoint = None,
@@ -60,7 +61,7 @@ class Making:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
         an `outdir` of its own and compare the two .pte."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
-        words += flags(memory_format=memory_format, delegation=delegation, backend=backend)
+        words += flags(memory_format=memory_format, io_layout=io_layout, delegation=delegation, backend=backend)
         place = outdir or f"{self._home(model, settings)}/artifacts"
         return await self._export(steps_of(context), [*words, *repeated("rewrite", rewrites)], place)
 

@@ -47,7 +47,14 @@ Rewrites = Annotated[
     ),
 ]
 MemoryFormat = Annotated[
-    Literal["contiguous", "channels_last"], Field(description="Layout of the model and of its 4-D inputs.")
+    Literal["contiguous", "channels_last"], Field(description="Layout of the 4-D inputs; the layers follow it.")
+]
+IoLayout = Annotated[
+    Literal["contiguous", "channels_last"],
+    Field(
+        description="channels_last: 4-D inputs and outputs in that layout wherever it saves a transpose. Only for "
+        "callers that can feed and read it; `inputs` and `outputs` of the answer say which are."
+    ),
 ]
 Whole = Annotated[
     Literal["whole", "per-op"],

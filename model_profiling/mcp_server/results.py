@@ -47,6 +47,9 @@ def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
         dtype=record.dtype,
         rewrites=record.request.rewrites if record.request else [],
         memory_format=record.memory_format,
+        io_layout=record.io_layout,
+        inputs=[answers.Signature(entry.shape, entry.dtype, entry.layout) for entry in record.inputs],
+        outputs=[answers.Signature(entry.shape, entry.dtype, entry.layout) for entry in record.outputs],
         weights=record.weights,
         delegation=record.delegation,
         # A rewrite that finds nothing is recorded with no line.

@@ -20,11 +20,15 @@ _FLOATS = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a step reads or writes. `shape` is in the order of memory, outermost first; () also if it is not fixed."""
+    """What a step reads or writes. `shape` is in the order of memory, outermost first; () also if it is not fixed.
+
+    `entered` is its place among the method's inputs, if it is one of them.
+    """
 
     source: int
     dtype: str
     shape: tuple[int, ...]
+    entered: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,19 @@ class Step:
 
 @dataclass(frozen=True)
 class DataFlow:
-    """The steps of a method in order; `returned` are those whose results leave it.
+    """The steps of a method in order; `results` are its outputs, None for what is not a tensor.
 
     `fixed` says that every size is known before it runs; otherwise those in delegates are upper bounds.
     """
 
     steps: tuple[Step, ...]
-    returned: frozenset[int]
+    results: tuple[Tensor | None, ...]
     fixed: bool
+
+    @cached_property
+    def returned(self) -> frozenset[int]:
+        """The steps whose results leave the method."""
+        return frozenset(result.source for result in self.results if result is not None and result.source >= 0)
 
     @cached_property
     def consumers(self) -> dict[int, tuple[int, ...]]:
@@ -80,9 +89,9 @@ def data_flow(program: Program, method: Method) -> DataFlow | None:
             walk.delegate(instruction, graphs[instruction.index])
         elif instruction.kind == DELEGATE:
             walk.opaque(instruction)
-    returned = frozenset(made for made in (walk.source(number) for number in method.returns) if made >= 0)
+    results = tuple(walk.tensor(number) for number in method.returns)
     fixed = not any(isinstance(value, TensorSpec) and value.dynamic for value in method.values)
-    return DataFlow(tuple(walk.steps), returned, fixed)
+    return DataFlow(tuple(walk.steps), results, fixed)
 
 
 class _Walk:
@@ -92,6 +101,7 @@ class _Walk:
         self.values = method.values
         self.steps: list[Step] = []
         self.made = dict.fromkeys(method.takes, INPUT)
+        self.entered = {number: place for place, number in enumerate(method.takes)}
 
     def source(self, number: int) -> int:
         value = self.values[number]
@@ -99,6 +109,15 @@ class _Walk:
         if made is None:
             return CONSTANT if isinstance(value, TensorSpec) and value.constant else ELSEWHERE
         return made
+
+    def tensor(self, number: int, made: int | None = None) -> Tensor | None:
+        """A value as it is now, or as the step `made` makes it; None if it is not a tensor."""
+        value = self.values[number]
+        if not isinstance(value, TensorSpec):
+            return None
+        source = self.source(number) if made is None else made
+        entered = self.entered.get(number) if source == INPUT else None
+        return Tensor(source, _FLOATS.get(value.dtype, value.dtype), _in_memory(value), entered)
 
     def kernel(self, instruction: Instruction) -> None:
         """A portable operator: its results come last, once more after having been named among its arguments."""
@@ -117,7 +136,7 @@ class _Walk:
         leaving: dict[int, int] = {}
         for node in graph.nodes:
             position = len(self.steps)
-            inputs = tuple(Tensor(self._enters(v, inside, instruction), v.dtype, v.shape) for v in node.inputs)
+            inputs = tuple(self._read(v, inside, instruction) for v in node.inputs)
             outputs = tuple(Tensor(position, v.dtype, v.shape) for v in node.outputs)
             self.steps.append(Step(instruction.index, node, node.op, inputs, outputs, node.permutation))
             for value in node.outputs:
@@ -134,12 +153,15 @@ class _Walk:
         self.steps.append(Step(instruction.index, None, instruction.name, inputs, outputs))
         self._write(results)
 
-    def _enters(self, value: xnnpack_graph.Value, inside: dict[int, int], instruction: Instruction) -> int:
+    def _read(self, value: xnnpack_graph.Value, inside: dict[int, int], instruction: Instruction) -> Tensor:
+        """What a node of a delegate reads: from another node, from outside, or a constant of its own."""
         if value.number in inside:
-            return inside[value.number]
+            return Tensor(inside[value.number], value.dtype, value.shape)
         if value.external is not None and value.external < len(instruction.arguments):
-            return self.source(instruction.arguments[value.external])
-        return CONSTANT if value.constant else ELSEWHERE
+            number = instruction.arguments[value.external]
+            source = self.source(number)
+            return Tensor(source, value.dtype, value.shape, self.entered.get(number) if source == INPUT else None)
+        return Tensor(CONSTANT if value.constant else ELSEWHERE, value.dtype, value.shape)
 
     def _write(self, results: Iterable[int]) -> None:
         # A step writes after it has read, so its own number is that of the last step.
@@ -148,10 +170,9 @@ class _Walk:
     def _tensors(self, numbers: Iterable[int], made: int | None = None) -> Iterable[Tensor]:
         """The tensors behind some values, those of lists among them."""
         for number in numbers:
-            value = self.values[number]
-            if isinstance(value, TensorSpec):
-                source = self.source(number) if made is None else made
-                yield Tensor(source, _FLOATS.get(value.dtype, value.dtype), _in_memory(value))
+            value, tensor = self.values[number], self.tensor(number, made)
+            if tensor is not None:
+                yield tensor
             elif isinstance(value, tuple):
                 known = [each for each in value if 0 <= each < len(self.values)]
                 yield from self._tensors((each for each in known if isinstance(self.values[each], TensorSpec)), made)

@@ -49,6 +49,7 @@ class Tried(msgspec.Struct, frozen=True):
     memory_format: str = ""
     rewrites: list[str] = []
     delegation: str = ""
+    io_layout: str = ""
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
@@ -136,6 +137,7 @@ class Tuner:
             memory_format=variant.memory_format,
             rewrites=variant.rewrites,
             delegation=variant.delegation,
+            io_layout=variant.io_layout,
         )
 
     def _command(self, variant: Variant) -> str:
@@ -240,6 +242,7 @@ def _asked(variant: Variant) -> dict[str, Any]:
         "memory_format": variant.memory_format,
         "rewrites": list(variant.rewrites),
         "delegation": variant.delegation,
+        "io_layout": variant.io_layout,
     }
 
 

@@ -7,8 +7,9 @@ from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.finding import Kind
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
-# Findings of layout changes that another layout of the input may make needless.
-_LAYOUT = (Kind.INPUT_LAYOUT, Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
+# Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
+_LAYOUT = (Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
+_IO_LAYOUT = (Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT)
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Variant:
     rewrites: tuple[str, ...] = ()
     delegation: str = "whole"
     reason: str = ""
+    io_layout: str = "contiguous"
 
     @property
     def name(self) -> str:
         layout = ["channels_last"] if self.memory_format == "channels_last" else []
+        border = ["io-layout"] if self.io_layout == "channels_last" else []
         per_op = ["per-op"] if self.delegation == "per-op" else []
-        return "+".join([self.dtype, *layout, *self.rewrites, *per_op])
+        return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op])
 
 
 def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
@@ -45,6 +48,8 @@ def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, ha
     found += [replace(base, rewrites=(name,), reason=reasons[name]) for name in sorted(reasons)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
+    if border := [finding.title for finding in findings if finding.rule in _IO_LAYOUT]:
+        found.append(replace(base, io_layout="channels_last", reason=border[0]))
     overhead = [finding.title for finding in findings if finding.rule == Kind.RUNTIME_OVERHEAD]
     if overhead and not breakdown.category("CONV").share:
         found.append(replace(base, delegation="per-op", reason=overhead[0]))
@@ -59,11 +64,12 @@ def second_round(base: Variant, winners: list[Variant], matched: dict[str, set[s
     dtypes = [variant.dtype for variant in winners if variant.dtype != base.dtype]
     others = [variant for variant in winners if variant.dtype == base.dtype]
     layout = next((v.memory_format for v in others if v.memory_format != base.memory_format), base.memory_format)
+    border = next((v.io_layout for v in others if v.io_layout != base.io_layout), base.io_layout)
     won = sorted({name for variant in others for name in variant.rewrites})
     found = []
     for dtype in dtypes[:2] or [base.dtype]:
         rewrites = tuple(name for name in won if name in matched.get(dtype, won))
-        combined = Variant(dtype, layout, rewrites, reason="faster variants, combined")
+        combined = Variant(dtype, layout, rewrites, reason="faster variants, combined", io_layout=border)
         if combined.name not in {variant.name for variant in [base, *winners]}:
             found.append(combined)
     return found

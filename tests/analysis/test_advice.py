@@ -28,7 +28,6 @@ from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import ExportRecord
 from model_profiling.durations import shown_ms
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
-from model_profiling.graph_terms import INPUT
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.pte.dataflow import data_flow
 from tests.conftest import ROOT
@@ -189,13 +188,19 @@ def test_two_inputs_that_are_transposed_are_one_finding(cases: dict[str, Case], 
     case = cases["Siamese"].where_everything_costs(transpose=1.0)
     (found,) = [finding for finding in case.advice() if finding.rule == "input layout"]
     assert len(found.instances) == 2 and "2 times" in found.title
-    assert "channels_last" in found.next_step
-    # What it recommends is true: in that layout nothing transposes an input.
-    made = exported_net("Siamese", "fp32", tmp_path, memory_format="channels_last")
+    (out,) = [finding for finding in case.advice() if finding.rule == "output layout"]
+    assert len(out.instances) == 1 and not set(out.instances) & set(found.instances) and "read it" in out.next_step
+    assert all("--io-layout channels_last" in finding.next_step for finding in (found, out))
+    # What it recommends is true: in that layout nothing transposes an input or an output, and nothing is left to say.
+    made = exported_net("Siamese", "fp32", tmp_path, io_layout="channels_last")
     program = pte.read(made.paths.pte)
     flow = data_flow(program, program.methods[0])
-    assert flow is not None
-    assert not any(flow.steps[reader].permutation for reader in flow.readers(INPUT))
+    assert flow is not None and not any(step.permutation for step in flow.steps)
+    assert not {"input layout", "output layout"} & rules(case.advice(record=made.record))
+    assert case.made.record.request is not None
+    apart = msgspec.structs.replace(case.made.record.request, delegation="per-op")
+    alone = msgspec.structs.replace(case.made.record, request=apart)
+    assert not {"input layout", "output layout"} & rules(case.advice(record=alone))
 
 
 def test_a_permute_that_is_undone_is_found_with_its_line(cases: dict[str, Case]) -> None:

@@ -26,7 +26,7 @@ class Row:
 def worked(node: Node, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
     inputs = tuple(Tensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
     outputs = tuple(Tensor(0, v.dtype, v.shape) for v in node.outputs)
-    flow = DataFlow((Step(0, node, node.op, inputs, outputs),), frozenset(), fixed)
+    flow = DataFlow((Step(0, node, node.op, inputs, outputs),), (), fixed)
     return works([Row()], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
 
 

@@ -122,7 +122,7 @@ def test_tune_answers_with_what_export_takes(profiled: tuple[Path, dict[str, Any
         tuned = await assistant.call("tune", **MODEL, dtype="fp16", runs=4, launches=2)
         taken = set(assistant.tools["export"].input_schema["properties"])
         for entry in tuned["tried"]:
-            wanted = {name: entry[name] for name in ("dtype", "memory_format", "rewrites", "delegation")}
+            wanted = {name: entry[name] for name in ("dtype", "memory_format", "io_layout", "rewrites", "delegation")}
             assert set(wanted) <= taken and wanted["dtype"] == "fp16"
         assert ["keepdim"] in [entry["rewrites"] for entry in tuned["tried"]]
 

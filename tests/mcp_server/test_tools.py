@@ -87,6 +87,7 @@ def test_choices_are_those_of_the_kit(tools: dict[str, Any]) -> None:
         "dtype": choices.DTYPES,
         "rewrites": choices.REWRITES,
         "memory_format": choices.MEMORY_FORMATS,
+        "io_layout": choices.IO_LAYOUTS,
         "delegation": choices.DELEGATIONS,
         "backend": choices.BACKENDS,
     }.items():

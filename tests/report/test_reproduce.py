@@ -108,6 +108,7 @@ def recorded(request: ExportRequest, origin: str) -> ExportRecord:
         *(request.model, "", request.dtype, request.backend, request.memory_format, request.seed, "", [], []),
         *(Delegation(0, 0, 0, []), {}, {}, {}, ""),
         request=request.record("file" if origin == "file" else "registry"),
+        io_layout=request.io_layout,
     )
 
 
@@ -127,8 +128,9 @@ values_of = st.recursive(
     max_leaves=4,
 )
 asked = st.builds(
-    lambda dtype, backend, layout, delegation, seed, shapes, rewrites, checkpoint: [
+    lambda dtype, backend, layout, io_layout, delegation, seed, shapes, rewrites, checkpoint: [
         *("--dtype", dtype, "--backend", backend, "--memory-format", layout, "--delegation", delegation),
+        *("--io-layout", io_layout),
         *("--seed", str(seed)),
         *(word for shape in shapes for word in shape),
         *(word for name in rewrites for word in ("--rewrite", name)),
@@ -137,6 +139,7 @@ asked = st.builds(
     st.sampled_from(choices.DTYPES),
     st.sampled_from(choices.BACKENDS),
     st.sampled_from(choices.MEMORY_FORMATS),
+    st.sampled_from(choices.IO_LAYOUTS),
     st.sampled_from(choices.DELEGATIONS),
     st.integers(-5, 5),
     st.lists(inputs_of, max_size=3),
@@ -239,6 +242,7 @@ def test_an_export_of_an_older_kit_says_that_it_does_not_know_all(place: Path) -
 
 def test_a_request_that_no_export_can_do_says_what_can_be_asked(tmp_path: Path) -> None:
     base = ExportRequest("toy_cnn", tmp_path)
-    for odd in ({"dtype": "bf16"}, {"backend": "x"}, {"memory_format": "x"}, {"delegation": "x"}, {"rewrites": ("x",)}):
+    odds = ({"dtype": "bf16"}, {"backend": "x"}, {"memory_format": "x"}, {"io_layout": "x"}, {"delegation": "x"})
+    for odd in (*odds, {"rewrites": ("x",)}):
         with pytest.raises(Exception, match="there is no"):
             dataclasses.replace(base, **odd).check()

@@ -42,8 +42,8 @@ def test_the_profile_decides_what_is_tried() -> None:
     assert names(first_round(BASE, [], breakdown(Other=1.0), True)) == []
     moved = [found("layout changes")]
     assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+channels_last"]
-    at_the_start = [found("input layout")]
-    assert names(first_round(BASE, at_the_start, breakdown(), True)) == ["fp32+channels_last"]
+    for border in ([found("input layout")], [found("output layout")], [found("input layout"), found("output layout")]):
+        assert names(first_round(BASE, border, breakdown(), True)) == ["fp32+io-layout"]
     # Of rewrites, those that the export saw to find something.
     outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
     assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+silu"]
@@ -55,6 +55,8 @@ def test_what_won_alone_is_tried_together() -> None:
     both = {"fp32": {"keepdim"}, "fp16": {"keepdim"}}
     assert names(second_round(BASE, [fp16, layout, mean], both)) == ["fp16+channels_last+keepdim"]
     assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
+    border = Variant("fp32", io_layout="channels_last")
+    assert names(second_round(BASE, [fp16, border, mean], both)) == ["fp16+io-layout+keepdim"]
     assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
 
 

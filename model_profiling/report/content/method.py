@@ -56,6 +56,8 @@ def environment(run: RunView) -> Section:
     rows += [(key.replace("_", " "), _plain(value)) for key, value in values.items() if key not in _HIDDEN]
     model = run.manifest.model
     rows.append(("model", f"{model.stem}, {model.dtype}, {numbers.mebibytes(model.bytes)}"))
+    if model.export and model.export.channels_last:
+        rows.append(("channels-last in memory", f"{', '.join(model.export.channels_last)}; all others are contiguous"))
     if model.export:
         rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
     blocks: list[Block] = [Table("environment", ("what", "value"), rows), _experiments(run)]

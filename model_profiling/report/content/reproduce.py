@@ -62,6 +62,7 @@ def _not_typed(export: ExportRecord) -> list[Block]:
         "dtype": export.dtype,
         "backend": export.backend,
         "memory_format": export.memory_format,
+        "io_layout": export.io_layout,
         "rewrites": tuple(asked.rewrites),
         "delegation": asked.delegation,
         "seed": export.seed,

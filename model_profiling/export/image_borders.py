@@ -1,0 +1,139 @@
+"""What is done before the cut into delegates so that XNNPACK need not turn images."""
+
+from typing import Any
+
+import torch
+from executorch.backends.transforms.utils import create_constant_placeholder
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir.dialects._ops import ops
+from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
+from executorch.exir.passes.constant_prop_pass import constant_prop_pass
+from torch._export.utils import is_buffer, is_lifted_tensor_constant, is_param
+from torch.export.graph_signature import InputKind
+
+from model_profiling.export.images import BROADCASTING, images_of, opens
+from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+
+edge = ops.edge.aten
+TAG = "delegation_tag"
+# A larger constant is left as it is: it would be in the program twice.
+MOST_VALUES = 1 << 16
+
+
+class ImagesStay(ExportedProgramPassBase):  # type: ignore[misc]
+    """Images keep their order beside constants, and on their way from one delegate to another.
+
+    ExecuTorch takes a number or a vector to be in another order than the image it is combined with, and turns the
+    image before and after; an image that leaves a delegate is turned, and turned back where it enters the next.
+    """
+
+    def __init__(self, partitioner: XnnpackPartitioner) -> None:
+        self._partitioner = partitioner
+
+    def call(self, exported_program: Any) -> ExportedProgramPassResult:
+        constant_prop_pass(exported_program, _skip_dim_order=False)
+        graph = exported_program.graph
+        self._partitioner.partition(exported_program)
+        tags = {node: node.meta.pop(TAG) for node in graph.nodes if TAG in node.meta}
+        images = images_of(graph, tags)
+        changed = _constants_beside(exported_program, images)
+        opened: dict[Any, Any] = {}
+        changed += sum(_compute_plain(graph, node, opened) for node in images if node not in tags)
+        changed += sum(_pass_on(graph, node, tags, opened) for node in images if node in tags)
+        if changed:
+            graph.eliminate_dead_code()
+            exported_program.graph_module.recompile()
+        return ExportedProgramPassResult(exported_program, bool(changed))
+
+
+def _constants_beside(program: Any, images: dict[Any, None]) -> int:
+    """Write constants that are combined with images in the order of the image's memory."""
+    graph = program.graph
+    first = next(node for node in graph.nodes if node.op == "placeholder")
+    made: dict[Any, Any] = {}
+    count = 0
+    for node in images:
+        if node.target not in BROADCASTING:
+            continue
+        for constant, other in (node.args[:2], node.args[1::-1]):
+            tensor = _constant(program, constant) if other in images else None
+            if tensor is None or tensor.dim() > 4 or (tensor.numel() > MOST_VALUES and len(constant.users) > 1):
+                continue
+            if constant not in made:
+                image = tensor.detach().reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
+                with graph.inserting_before(first):
+                    made[constant] = create_constant_placeholder(
+                        program,
+                        graph,
+                        f"beside_image_{len(made)}",
+                        InputKind.BUFFER,
+                        image.permute(TO_NHWC).contiguous(),
+                        True,
+                    )
+            with graph.inserting_before(node):
+                node.replace_input_with(constant, _permuted(graph, made[constant], TO_NCHW, node))
+            count += 1
+    return count
+
+
+def _compute_plain(graph: torch.fx.Graph, node: Any, opened: dict[Any, Any]) -> bool:
+    """Let a portable operator compute on images' memory, and hand its result on as the image it is."""
+
+    def plain(entry: Any) -> Any:
+        if entry.meta["val"].numel() == 1:
+            return entry
+        if entry not in opened:
+            with graph.inserting_after(entry):
+                opened[entry] = _permuted(graph, entry, TO_NHWC, entry)
+        return opened[entry]
+
+    with graph.inserting_before(node):
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), plain)
+        made = graph.call_function(node.target, args, kwargs)
+        n, c, h, w = node.meta["val"].shape
+        made.meta = {**node.meta, "val": node.meta["val"].new_empty((n, h, w, c))}
+        image = _permuted(graph, made, TO_NCHW, node)
+        opened[image] = made
+        node.replace_all_uses_with(image)
+    return True
+
+
+def _pass_on(graph: torch.fx.Graph, node: Any, tags: dict[Any, str], opened: dict[Any, Any]) -> bool:
+    """Hand an image to other delegates as plain memory."""
+    elsewhere: dict[str, list[Any]] = {}
+    for user in node.users:
+        if tags.get(user, tags[node]) != tags[node] and not opens(user):
+            elsewhere.setdefault(tags[user], []).append(user)
+    if not elsewhere:
+        return False
+    if node not in opened:
+        with graph.inserting_after(node):
+            opened[node] = _permuted(graph, node, TO_NHWC, node)
+    for users in elsewhere.values():
+        with graph.inserting_after(opened[node]):
+            closed = _permuted(graph, opened[node], TO_NCHW, node)
+        for user in users:
+            user.replace_input_with(node, closed)
+    return True
+
+
+def _permuted(graph: torch.fx.Graph, node: Any, order: tuple[int, ...], like: Any) -> Any:
+    made = graph.call_function(edge.permute_copy.default, (node, list(order)))
+    made.meta = {**like.meta, "val": edge.permute_copy.default(node.meta["val"], list(order))}
+    return made
+
+
+def _constant(program: Any, node: Any) -> torch.Tensor | None:
+    """The value of a constant of the program; None if it is not one."""
+    if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
+        return None
+    signature = program.graph_signature
+    if is_param(program, node):
+        return program.state_dict.get(signature.inputs_to_parameters[node.name])
+    if is_lifted_tensor_constant(program, node):
+        return program.constants.get(signature.inputs_to_lifted_tensor_constants[node.name])
+    if is_buffer(program, node):
+        name = signature.inputs_to_buffers[node.name]
+        changing = name in signature.buffers_to_mutate.values()
+        return None if changing else program.state_dict.get(name, program.constants.get(name))
+    return None
