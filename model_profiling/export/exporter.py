@@ -17,7 +17,7 @@ import torch
 from model_profiling import files
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.errors import InputError, KitError
+from model_profiling.errors import KitError
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.delegation import GraphNode
@@ -159,7 +159,7 @@ def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
-        prepared = replace(prepared, rewrites=_rewrite(captured, request))
+        prepared = _rewrite(captured, request, prepared)
         module = quantized_graph(captured.module(), *call, dtype, seed)
     else:
         module = quantized(module, *call, model.dynamic_shapes, dtype, seed)
@@ -172,7 +172,7 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
         if prepared.rewrites is None:
-            prepared = replace(prepared, rewrites=_rewrite(captured, request))
+            prepared = _rewrite(captured, request, prepared)
     with stages.stage("lower to the backend"):
         lowered = _lowered(captured, request)
     with stages.stage("plan memory and emit"):
@@ -208,15 +208,12 @@ def _with_channels_last_border(
     return replace(again, delegation=counted), program, prepared
 
 
-def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
-    """Do the rewrites asked for, and look where others would find something; returns their places."""
-    for name in request.rewrites:
-        if not REWRITES[name].apply(program):
-            raise InputError(
-                f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})",
-                f"Leave --rewrite {name} out.",
-            )
-    return matches(program)
+def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared) -> Prepared:
+    """Do the rewrites asked for, and look where others would find something."""
+    # Those that replace an operator come first: what is in the graph then may need no layout change.
+    without = [name for name in REWRITES if name in request.rewrites and not REWRITES[name].apply(program)]
+    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
+    return replace(prepared, rewrites=matches(program), warnings=[*prepared.warnings, *remarks])
 
 
 def _write_program(program: Any, paths: ExportPaths) -> None:

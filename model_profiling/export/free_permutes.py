@@ -88,7 +88,9 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
 class _Passes(XNNPACKPassManager):  # type: ignore[misc]
     def __init__(self, program: Any, passes: Any = None) -> None:
         super().__init__(program, passes)
-        self.passes = [FreePermutes if each is ChannelsLastTaggedReshapePass else each for each in self.passes]
+        self.passes: list[Any] = [
+            FreePermutes if each is ChannelsLastTaggedReshapePass else each for each in self.passes
+        ]
 
 
 @contextlib.contextmanager

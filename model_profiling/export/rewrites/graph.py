@@ -4,6 +4,15 @@ from typing import Any
 
 import torch
 
+# What hands its input on as it is, although its schema does not say so.
+_NOTHING = {
+    torch.ops.aten.dropout.default,
+    torch.ops.aten.feature_dropout.default,
+    torch.ops.aten.contiguous.default,
+    torch.ops.aten.reshape.default,
+    torch.ops.aten.flatten.using_ints,
+}
+
 
 def take_place(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:
     """Let everybody who used `old` use `new`, the program's own signature too; `new` may go on using `old`."""
@@ -24,7 +33,7 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
 def in_half_precision(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
     """Every call of these operators that gives fp16 and whose replacement by a new tensor nobody could notice."""
     calls = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
-    return [node for node in calls if node.meta["val"].dtype == torch.float16 and _replaceable(program, node)]
+    return [node for node in calls if node.meta["val"].dtype == torch.float16 and is_replaceable(program, node)]
 
 
 def replace(program: torch.export.ExportedProgram, node: Any, new: Any) -> None:
@@ -41,7 +50,7 @@ def _in_place(node: Any) -> bool:
     return str(node.target.overloadpacket).endswith("_")
 
 
-def _replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
+def is_replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
     """A change in place can go only if the tensor is known by one name: neither a view, nor an input, nor viewed."""
     if not _in_place(node):
         return True
@@ -51,6 +60,8 @@ def _replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
 
 
 def _may_alias(node: Any) -> bool:
-    """Whether a node's result shares memory with what it was given: a view, or a change in place."""
+    """Whether a node's result shares memory with what it was given: a view, a change in place, or nothing done."""
+    if node.target in _NOTHING:
+        return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(result.alias_info is not None for result in schema.returns)

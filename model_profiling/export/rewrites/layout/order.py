@@ -1,4 +1,4 @@
-"""In which order a tensor's values lie in memory, whatever its dimensions are called: the algebra of views and permutes.
+"""In which order a tensor's values lie in memory, whatever its dimensions are called: views and permutes as algebra.
 
 A dimension is a product of axes: `reshape(2, 8, 3)` of 48 values may need the 8 as 4 x 2 later. A view or a permute
 changes which axes a dimension consists of, and moves nothing. What has to be moved is decided by who computes with the
@@ -70,16 +70,15 @@ class Layout:
         dims: list[tuple[int, ...]] = []
         for dim, size in enumerate(shape):
             taken: list[int] = []
-            while size > 1:
+            while (missing := size // math.prod(taken)) > 1:
                 axis, left = waiting.pop()
-                piece = math.gcd(size, left)
-                if piece not in (size, left):
+                piece = math.gcd(missing, left)
+                if piece not in (missing, left):
                     return None
                 if piece < left:
                     waiting.append((axis, left // piece))
                 parts[axis].append((piece, (dim, len(taken))))
                 taken.append(piece)
-                size //= piece
             dims.append(tuple(taken))
         order = tuple(new for axis in self.order for _, new in parts[axis])
         return Layout(tuple(dims), order).simplified()

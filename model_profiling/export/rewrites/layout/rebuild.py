@@ -25,7 +25,7 @@ MOST_DIMS = 6
 IMAGE_DIMS = (0, 2, 3, 1)
 
 
-class Declined(Exception):
+class Declined(Exception):  # noqa: N818 - nothing went wrong: the program is left as it is
     """This program is left as it is: something about it cannot be proven."""
 
 
@@ -79,13 +79,15 @@ class Rebuild:
         self.graph = program.graph
         self.rules = rules
         self.values: dict[Any, Any] = {}
-        self.order = {node: number for number, node in enumerate(self.graph.nodes)}
+        self.nodes = list(self.graph.nodes)
         self.at: Any = None
-        # Layout changes of the model that are done by moving values, and of which kind.
-        self.moves: list[Any] = []
+        # The model's own layout changes for which values still move, and operators that no longer cost any.
+        self.needed: set[Any] = set()
+        self.spared: list[Any] = []
+        self.viewed: list[Any] = []
 
     def run(self) -> None:
-        for node in list(self.order):
+        for node in self.nodes:
             if node.op == "output":
                 self._outputs(node)
             elif node.op == "call_function":
@@ -187,7 +189,7 @@ class Rebuild:
             seen = self.seen(value, tuple(sizes))
             made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
             memory = value.memory.moved[value.layout, order] = Memory(flat=made)
-            self.moves.append(made)
+            self.needed.add(value.moves)
         return Value(value.layout.reordered(order), memory, value.moves)
 
     def seen(self, value: Value, shape: Iterable[int]) -> Any:

@@ -1,0 +1,125 @@
+"""Operators on images, which XNNPACK computes with channels last in memory."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from model_profiling.export.rewrites.layout.order import Layout
+from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Rebuild, Value, fixed
+from model_profiling.export.rewrites.layout.values import held_as, image_of
+from model_profiling.graph_terms import TO_NCHW
+
+aten = torch.ops.aten
+
+OF_IMAGES = {
+    aten.conv2d.default, aten.conv2d.padding, aten.conv_transpose2d.input, aten.max_pool2d.default,
+    aten.avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.upsample_bilinear2d.vec,
+    aten.upsample_bilinear2d.default, aten.batch_norm.default, aten.prelu.default, aten.convolution.default,
+    aten._native_batch_norm_legit_no_training.default, aten.max_pool2d_with_indices.default,
+}  # fmt: skip
+PADDING = {aten.pad.default, aten.constant_pad_nd.default}
+
+
+def of_images(rb: Rebuild, node: Any) -> Any:
+    value = rb.held(node.args[0])
+    if value is None or len(value.shape) != 4:
+        return None
+    others = torch.fx.map_arg(node.args[1:], rb._plain)
+    made = rb.again(node, (rb.image(value), *others))
+    return image_of(made) if fixed(made.meta["val"]) else made
+
+
+def padding(rb: Rebuild, node: Any) -> Any:
+    return rb.values[node.args[0]] if not any(node.args[1]) else of_images(rb, node)
+
+
+def picking(rb: Rebuild, node: Any) -> Any:
+    """One of several results."""
+    held = rb.values[node.args[0]]
+    if isinstance(held, list):
+        return held[node.args[1]]
+    made = rb.again(node, (held, node.args[1]))
+    images = held.target in OF_IMAGES and fixed(made.meta["val"]) and made.meta["val"].dim() == 4
+    return image_of(made) if images else rb.own(made)
+
+
+def as_image(rb: Rebuild, value: Value) -> Any:
+    """Broadcast to four dimensions by name, so that it can be held as an image."""
+    layout = value.layout.reshaped((1,) * (4 - len(value.shape)) + value.shape)
+    assert layout is not None
+    return rb.image(replace(value, layout=layout))
+
+
+def group_norm(rb: Rebuild, node: Any) -> Value | None:
+    """One group is all values of an image, in any order; what is done to each channel follows."""
+    value = rb.held(node.args[0])
+    if value is None or not value.like_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
+        return None
+    batch, channels = value.shape[:2]
+    given: list[Any] = list(node.args[2:5])
+    weight, bias, eps = given + [None, None, 1e-5][len(given) :]
+    rb.spared.append(node)
+    flat = rb.seen(value, (batch, 1, math.prod(value.shape) // batch))
+    made = rb.step(node.target, flat, 1, None, None, eps)
+    result = rb.image(held_as(value.layout, made))
+    for target, factor in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
+        if factor is not None:
+            own = rb.held(factor)
+            if own is None:
+                return None
+            result = rb.step(target, result, as_image(rb, replace(own, layout=Layout.contiguous((1, channels, 1, 1)))))
+    return image_of(result)
+
+
+def mean(rb: Rebuild, node: Any) -> Any:
+    """Over what lies between the outermost and the innermost dimensions in memory: the mean over an image's pixels."""
+    value = rb.held(node.args[0])
+    result = node.meta["val"]
+    if value is None or not node.args[1] or not fixed(result) or node.kwargs.get("dtype") is not None:
+        return None
+    over = {dim % len(value.shape) for dim in node.args[1]}
+    keeps = len(node.args) > 2 and node.args[2]
+    if len(value.shape) == 4 and over == {2, 3} and keeps:
+        return of_images(rb, node)
+    order = value.layout.order
+    inside = [number for number, axis in enumerate(order) if axis[0] in over]
+    if (
+        value.layout.is_contiguous
+        or not inside
+        or inside[-1] - inside[0] + 1 != len(inside)
+        or inside[-1] + 1 == len(order)
+    ):
+        return None
+    parts = order[: inside[0]], order[inside[0] : inside[-1] + 1], order[inside[-1] + 1 :]
+    outer, inner, channels = (math.prod(value.layout.sizes(part)) for part in parts)
+    image = rb.step(aten.permute_copy.default, rb.seen(value, (outer, inner, 1, channels)), list(TO_NCHW))
+    made = rb.step(aten.mean.dim, image, [2, 3], True)
+    kept = Layout(
+        tuple(() if dim in over else sizes for dim, sizes in enumerate(value.layout.dims)), parts[0] + parts[2]
+    )
+    layout = kept if keeps else kept.reshaped(tuple(result.shape))
+    return Value(layout, Memory(image=made)) if layout is not None else None
+
+
+def nearest(rb: Rebuild, node: Any) -> Value | None:
+    """Each pixel becomes several: rows and columns of pixels are written more than once, in the order they lie in."""
+    value = rb.held(node.args[0])
+    if value is None or not value.like_image:
+        return None
+    rb.spared.append(node)
+    n, c, h, w = value.shape
+    height, width = node.meta["val"].shape[2:]
+    if height % h or width % w:
+        return None
+    wide = _repeated(rb, rb.seen(value, (n, h, w, c)), (n * h * w, 1, c), width // w)
+    made = _repeated(rb, wide, (n * h, 1, width * c), height // h)
+    layout = Layout.contiguous((n, c, height, width))
+    return held_as(Layout(layout.dims, layout.among(IMAGE_DIMS)), made)
+
+
+def _repeated(rb: Rebuild, node: Any, shape: tuple[int, int, int], times: int) -> Any:
+    """The middle dimension several times; as views of their own, for XNNPACK takes no tensor twice."""
+    views = [rb.view(node, shape) for _ in range(times)]
+    return rb.step(aten.cat.default, views, 1) if times > 1 else views[0]

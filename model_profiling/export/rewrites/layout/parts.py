@@ -1,0 +1,172 @@
+"""Concatenations, and parts that are taken out of a tensor."""
+
+import math
+import operator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from model_profiling.export.rewrites.layout.order import Layout, common_cut
+from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
+from model_profiling.export.rewrites.layout.rebuild import Memory, Rebuild, Value, fixed
+from model_profiling.export.rewrites.layout.values import held_as, image_of
+from model_profiling.export.rewrites.layout.views import KEEPING, RENAMING
+
+aten = torch.ops.aten
+
+# Who wants its inputs contiguous, or nearly so.
+MULTIPLYING = {
+    aten.matmul.default, aten.bmm.default, aten.scaled_dot_product_attention.default, aten.baddbmm.default,
+}  # fmt: skip
+
+
+def joining(rb: Rebuild, node: Any) -> Value | None:
+    """A concatenation; its dimension lies together in each input's memory."""
+    values = [rb.held(entry) for entry in node.args[0]]
+    held = [value for value in values if value is not None]
+    if len(held) != len(values) or not fixed(node.meta["val"]) or len({len(value.shape) for value in held}) != 1:
+        return None
+    if all(value.layout.is_contiguous and not value.is_image for value in held):
+        return None
+    dim = (node.args[1] if len(node.args) > 1 else 0) % len(held[0].shape)
+    if any(value.like_image for value in held):
+        return image_of(rb.again(node, ([rb.image(value) for value in held], dim)))
+    if any(len(value.layout.dims[dim]) > 1 for value in held):
+        return None
+    return _joined(rb, node, held, dim)
+
+
+def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None:
+    rest = [replace(value, layout=without(value.layout, dim)) for value in held]
+    cuts = common_cuts(rest)
+    if cuts is None:
+        return None
+    largest = max(held, key=lambda value: (math.prod(value.shape), not value.layout.is_contiguous))
+    leading = largest.layout.cut(own_cuts(largest, {d: cut for d, cut in cuts.items() if d != dim}))
+    own = (dim, 0)
+    place = leading.order.index(own) if own in leading.order else 0
+    order = tuple(axis for axis in leading.order if axis != own)
+    inputs = []
+    for value in held:
+        cut = replace(value, layout=value.layout.cut(own_cuts(value, {d: c for d, c in cuts.items() if d != dim})))
+        here = (own,) if own in cut.layout.order else ()
+        wanted = order[:place] + here + order[place:]
+        sizes = cut.layout.sizes
+        shape = math.prod(sizes(order[:place])), value.shape[dim], math.prod(sizes(order[place:]))
+        inputs.append(rb.seen(rb.moved(cut, wanted), shape))
+    width = node.meta["val"].shape[dim]
+    dims = tuple((width,) if d == dim else sizes for d, sizes in enumerate(leading.dims))
+    made = rb.again(node, (inputs, 1))
+    return held_as(Layout(dims, (*order[:place], own, *order[place:])), made)
+
+
+def without(layout: Layout, dim: int) -> Layout:
+    dims = tuple(() if d == dim else sizes for d, sizes in enumerate(layout.dims))
+    return Layout(dims, tuple(axis for axis in layout.order if axis[0] != dim))
+
+
+def taking(rb: Rebuild, node: Any) -> Value | None:
+    """A slice or one place of a dimension."""
+    value = rb.held(node.args[0])
+    if value is None or not value.shape:
+        return None
+    dim, start, end, stride = _range(node, value.shape)
+    if stride == 1 and start == 0 and end == value.shape[dim] and node.target is aten.slice.Tensor:
+        return value
+    value = _to_part(rb, node, value)
+    drop = node.target is aten.select.int
+    if value.layout.is_contiguous and not value.is_image and not drop and stride == 1:
+        return None
+    return _part(rb, value, dim, start, end, stride, drop)
+
+
+def _range(node: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    if node.target is aten.select.int:
+        dim = node.args[1] % len(shape)
+        place = node.args[2] % shape[dim]
+        return dim, place, place + 1, 1
+    given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
+    dim = given[0] % len(shape)
+    return dim, *slice(*given[1:]).indices(shape[dim])
+
+
+def _to_part(rb: Rebuild, node: Any, value: Value) -> Value:
+    """The tensor that parts are taken of: in its usual order already, if every part has to be in that."""
+    if value.is_image or value.layout.is_contiguous or not _wanted_contiguous(node):
+        return value
+    return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
+
+
+def _wanted_contiguous(node: Any) -> bool:
+    """Whether all that is computed from this goes to matrix multiplications as it is named."""
+    users = list(node.users)
+    if not users:
+        return False
+    passing = KEEPING | {aten.mul.Tensor, aten.div.Tensor, operator.getitem, aten.select.int, aten.slice.Tensor}
+    for user in users:
+        if user.target in MULTIPLYING:
+            continue
+        last_two = user.target is aten.transpose.int and {dim % 4 for dim in user.args[1:3]} == {2, 3}
+        if not (user.target in passing or user.target in RENAMING or last_two) or not _wanted_contiguous(user):
+            return False
+    return True
+
+
+def _part(rb: Rebuild, value: Value, dim: int, start: int, end: int, stride: int, drop: bool) -> Value | None:
+    if value.is_image and stride == 1 and not drop:
+        return image_of(rb.step(aten.slice.Tensor, value.memory.image, dim, start, end))
+    layout = value.layout
+    size = layout.shape[dim]
+    if stride != 1:
+        rb.spared.append(rb.at)
+        if size % stride or start >= stride or end < size - stride + start + 1:
+            return None
+        cut = common_cut(layout.dims[dim], (size // stride, stride)) if size > stride else (stride,)
+        if cut is None or len(cut) != (2 if size > stride else 1):
+            return None
+        value = replace(value, layout=layout.cut({dim: cut}))
+        own, taken = (dim, len(cut) - 1), (start, start + 1)
+    elif len(layout.dims[dim]) != 1:
+        return None
+    else:
+        own, taken = (dim, 0), (start, end)
+    return _narrowed(rb, value, own, taken, drop)
+
+
+def _narrowed(rb: Rebuild, value: Value, own: tuple[int, int], taken: tuple[int, int], drop: bool) -> Value | None:
+    layout, (dim, number) = value.layout, own
+    place = layout.order.index(own)
+    before, after = layout.sizes(layout.order[:place]), layout.sizes(layout.order[place + 1 :])
+    width = taken[1] - taken[0]
+    if width < 1:
+        return None
+    seen = rb.seen(value, (math.prod(before), layout.size(own), math.prod(after)))
+    made = rb.step(aten.slice_copy.Tensor, seen, 1, *taken)
+    sizes = list(layout.dims[dim])
+    sizes[number] = width
+    order = layout.order
+    if width == 1:
+        del sizes[number]
+        order = tuple((d, n - (d == dim and n > number)) for d, n in order if (d, n) != own)
+    kept = Layout(tuple(tuple(sizes) if d == dim else s for d, s in enumerate(layout.dims)), order)
+    named = kept.reshaped([size for d, size in enumerate(kept.shape) if d != dim]) if drop else kept
+    return replace(held_as(named, made), moves=value.moves) if named is not None else None
+
+
+def parting(rb: Rebuild, node: Any) -> list[Value] | None:
+    """All parts of a dimension."""
+    value = rb.held(node.args[0])
+    results = node.meta["val"]
+    if value is None or not all(fixed(result) for result in results):
+        return None
+    value = _to_part(rb, node, value)
+    drop = node.target is aten.unbind.int
+    place = {aten.unbind.int: 1}.get(node.target, 2)
+    dim = (node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)) % len(value.shape)
+    widths = [1 if drop else result.shape[dim] for result in results]
+    if not value.is_image and len(value.layout.dims[dim]) != 1:
+        return None
+    ends = [sum(widths[: number + 1]) for number in range(len(widths))]
+    parts = [_part(rb, value, dim, end - width, end, 1, drop) for width, end in zip(widths, ends, strict=True)]
+    return [part for part in parts if part is not None] if None not in parts else None

@@ -1,0 +1,117 @@
+"""Operators on rows and columns: linear layers, products of matrices, softmax and norms."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from model_profiling.export.rewrites.layout.order import Layout
+from model_profiling.export.rewrites.layout.parts import without
+from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
+from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
+from model_profiling.export.rewrites.layout.values import held_as
+
+aten = torch.ops.aten
+
+SOFTMAX = {aten.softmax.int, aten._softmax.default}
+
+
+def linear(rb: Rebuild, node: Any) -> Value | None:
+    value = rb.held(node.args[0])
+    if value is None or len(value.shape) < 2 or not fixed(node.meta["val"]):
+        return None
+    last = len(value.shape) - 1
+    matrix, value = rb.rows(value, last)
+    others = torch.fx.map_arg(node.args[1:], rb._plain)
+    made = rb.again(node, (matrix, *others))
+    return held_as(_with_last(value.layout, node.meta["val"].shape[-1]), made)
+
+
+def _with_last(layout: Layout, width: int) -> Layout:
+    """The same with another innermost last dimension."""
+    last = len(layout.dims) - 1
+    rest = tuple(axis for axis in layout.order if axis[0] != last)
+    own = ((last, 0),) if width != 1 else ()
+    return Layout((*layout.dims[:-1], (width,) if width != 1 else ()), rest + own)
+
+
+def softmax(rb: Rebuild, node: Any) -> Value | None:
+    value = rb.held(node.args[0])
+    if value is None or not value.shape:
+        return None
+    dim = node.args[1] % len(value.shape)
+    axes = value.layout.in_memory([dim])
+    if not axes or value.layout.is_contiguous or value.layout.order[-len(axes) :] != axes:
+        return None
+    width = value.shape[dim]
+    matrix = rb.seen(value, (math.prod(value.shape) // width, width))
+    return held_as(value.layout, rb.again(node, (matrix, -1, *node.args[2:])))
+
+
+def layer_norm(rb: Rebuild, node: Any) -> Value | None:
+    value = rb.held(node.args[0])
+    if value is None or value.layout.is_contiguous:
+        return None
+    rank, count = len(value.shape), len(node.args[1])
+    tail = value.layout.among(range(rank - count, rank))
+    if not tail or value.layout.order[-len(tail) :] != tail:
+        return None
+    wide = tuple(node.args[1])
+    matrix = rb.seen(value, (math.prod(value.shape) // math.prod(wide), *wide))
+    others = torch.fx.map_arg(node.args[2:], rb._plain)
+    return held_as(value.layout, rb.again(node, (matrix, list(wide), *others)))
+
+
+def multiplying(rb: Rebuild, node: Any) -> Value | None:
+    """A product of matrices; the right one may lie in memory by columns, and the result with it."""
+    left, right = (rb.held(entry) for entry in node.args[:2])
+    if left is None or right is None or not fixed(node.meta["val"]):
+        return None
+    rank = len(left.shape)
+    if rank < 3 or len(right.shape) != rank or left.shape[:-2] != right.shape[:-2]:
+        return None
+    batch = range(rank - 2)
+    cuts = common_cuts([replace(v, layout=without(without(v.layout, rank - 2), rank - 1)) for v in (left, right)])
+    if cuts is None:
+        return None
+    left, right = (replace(value, layout=value.layout.cut(own_cuts(value, cuts))) for value in (left, right))
+    rows, columns = rank - 2, rank - 1
+    outer = left.layout.in_memory(batch)
+    if outer != right.layout.in_memory(batch):
+        outer = left.layout.among(batch)
+    by_columns = _innermost(right) == rows
+    # A transpose of the right matrix is part of the multiplication, in the model as here.
+    rb.needed.add(right.moves)
+    if by_columns and _innermost(left) == rows:
+        # Both lie the other way round: so does their product, computed with the two exchanged.
+        made = _product(rb, (right, (columns, rows)), (left, (rows, columns)), outer, False)
+        return held_as(_of_product(node, left, outer, (columns, rows)), made)
+    made = _product(
+        rb, (left, (rows, columns)), (right, (columns, rows) if by_columns else (rows, columns)), outer, by_columns
+    )
+    return held_as(_of_product(node, left, outer, (rows, columns)), made)
+
+
+def _innermost(value: Value) -> int | None:
+    return value.layout.order[-1][0] if value.layout.order else None
+
+
+def _product(rb: Rebuild, left: tuple[Value, Any], right: tuple[Value, Any], outer: Any, by_columns: bool) -> Any:
+    matrices = []
+    for value, dims in (left, right):
+        inner = value.layout.among(dims)
+        count = math.prod(value.layout.sizes(outer))
+        moved = rb.moved(value, outer + inner)
+        matrices.append(rb.seen(moved, (count, value.shape[dims[0]], value.shape[dims[1]])))
+    if by_columns:
+        matrices[1] = rb.step(aten.permute_copy.default, matrices[1], [0, 2, 1])
+    return rb.step(aten.bmm.default, *matrices)
+
+
+def _of_product(node: Any, left: Value, outer: Any, inner: tuple[int, int]) -> Layout:
+    shape = node.meta["val"].shape
+    rank = len(shape)
+    own = tuple((size,) if size != 1 else () for size in shape[-2:])
+    dims = (*left.layout.dims[: rank - 2], *own)
+    return Layout(dims, outer + tuple((dim, 0) for dim in inner if dims[dim]))
