@@ -1,6 +1,7 @@
 """`--rewrite layout`: values stay in memory as they are until an operator cannot compute with them in that order."""
 
 import copy
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,16 @@ from model_profiling.export.rewrites.layout.in_place import without_changes_in_p
 from model_profiling.export.rewrites.layout.pointwise import pointwise
 from model_profiling.export.rewrites.layout.rebuild import Declined, Rebuild
 from model_profiling.export.rewrites.layout.rules import rule_table
-from model_profiling.export.rewrites.layout.views import CHANGING
+from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
+
+# How often a better choice of what to move at once is looked for.
+ROUNDS = 4
 
 
 def layout(program: torch.export.ExportedProgram) -> int:
     """Rebuild the program; returns how many of the model's layout changes are gone. What cannot be proven stays."""
     try:
-        return len(_rebuilt(program))
+        return len(_gone(_rebuilt(program, _best(program))))
     except Declined:
         return 0
     finally:
@@ -26,15 +30,30 @@ def layout(program: torch.export.ExportedProgram) -> int:
 
 def needless_changes(program: torch.export.ExportedProgram) -> list[Any]:
     """The layout changes that `layout` would remove, and operators that would no longer cost any."""
-    graph = torch.fx.Graph()
-    made: dict[Any, Any] = {}
-    graph.output(graph.graph_copy(program.graph, made))
-    for old, new in made.items():
-        new.name = old.name
     try:
-        return _rebuilt(_Draft(graph, copy.deepcopy(program.graph_signature)))
+        return _gone(_rebuilt(_draft(program), _best(program)))
     except Declined:
         return []
+
+
+def _best(program: torch.export.ExportedProgram) -> frozenset[str]:
+    """Which of the model's layout changes to do where they stand: those put off would move values more than once."""
+    as_it_stands = frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING)
+    tried = {as_it_stands: _cost(_rebuilt(_draft(program), as_it_stands))}
+    at_once: frozenset[str] = frozenset()
+    for _ in range(ROUNDS):
+        rebuild = _rebuilt(_draft(program), at_once)
+        tried[at_once] = _cost(rebuild)
+        often = Counter(cause.name for cause, _ in rebuild.moves if cause is not None)
+        more = frozenset(name for name, count in often.items() if count > 1)
+        if more <= at_once:
+            break
+        at_once |= more
+    return min(tried, key=lambda names: tried[names])
+
+
+def _cost(rebuild: Rebuild) -> tuple[int, int]:
+    return sum(count for _, count in rebuild.moves), len(rebuild.moves)
 
 
 @dataclass
@@ -45,15 +64,29 @@ class _Draft:
     graph_signature: Any
 
 
-def _rebuilt(program: Any) -> list[Any]:
+def _draft(program: torch.export.ExportedProgram) -> _Draft:
+    graph = torch.fx.Graph()
+    made: dict[Any, Any] = {}
+    graph.output(graph.graph_copy(program.graph, made))
+    for old, new in made.items():
+        new.name = old.name
+    return _Draft(graph, copy.deepcopy(program.graph_signature))
+
+
+def _rebuilt(program: Any, at_once: frozenset[str]) -> Rebuild:
     without_changes_in_place(program)
     rules = rule_table()
-    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
-    for node in nodes:
-        if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+    for node in program.graph.nodes:
+        if node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ()):
             rules.setdefault(node.target, pointwise)
-    rebuild = Rebuild(program, rules)
+    rebuild = Rebuild(program, rules, at_once)
     rebuild.run()
-    changes = [node for node in nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
-    gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in rebuild.needed)
+    return rebuild
+
+
+def _gone(rebuild: Rebuild) -> list[Any]:
+    """What the model had moved, or what made lowering turn images, and no longer does."""
+    stays = {cause for cause, _ in rebuild.moves} | rebuild.fused
+    changes = [node for node in rebuild.nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
+    gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in stays)
     return list(gone | dict.fromkeys(rebuild.spared))

@@ -1,7 +1,6 @@
 """Concatenations, and parts that are taken out of a tensor."""
 
 import math
-import operator
 from dataclasses import replace
 from typing import Any
 
@@ -9,16 +8,10 @@ import torch
 
 from model_profiling.export.rewrites.layout.order import Layout, common_cut
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Memory, Rebuild, Value, fixed
+from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
 from model_profiling.export.rewrites.layout.values import held_as, image_of
-from model_profiling.export.rewrites.layout.views import KEEPING, RENAMING
 
 aten = torch.ops.aten
-
-# Who wants its inputs contiguous, or nearly so.
-MULTIPLYING = {
-    aten.matmul.default, aten.bmm.default, aten.scaled_dot_product_attention.default, aten.baddbmm.default,
-}  # fmt: skip
 
 
 def joining(rb: Rebuild, node: Any) -> Value | None:
@@ -58,7 +51,7 @@ def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None
     width = node.meta["val"].shape[dim]
     dims = tuple((width,) if d == dim else sizes for d, sizes in enumerate(leading.dims))
     made = rb.again(node, (inputs, 1))
-    return held_as(Layout(dims, (*order[:place], own, *order[place:])), made)
+    return held_as(Layout(dims, (*order[:place], own, *order[place:])), made, largest)
 
 
 def without(layout: Layout, dim: int) -> Layout:
@@ -74,7 +67,6 @@ def taking(rb: Rebuild, node: Any) -> Value | None:
     dim, start, end, stride = _range(node, value.shape)
     if stride == 1 and start == 0 and end == value.shape[dim] and node.target is aten.slice.Tensor:
         return value
-    value = _to_part(rb, node, value)
     drop = node.target is aten.select.int
     if value.layout.is_contiguous and not value.is_image and not drop and stride == 1:
         return None
@@ -89,28 +81,6 @@ def _range(node: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
     dim = given[0] % len(shape)
     return dim, *slice(*given[1:]).indices(shape[dim])
-
-
-def _to_part(rb: Rebuild, node: Any, value: Value) -> Value:
-    """The tensor that parts are taken of: in its usual order already, if every part has to be in that."""
-    if value.is_image or value.layout.is_contiguous or not _wanted_contiguous(node):
-        return value
-    return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
-
-
-def _wanted_contiguous(node: Any) -> bool:
-    """Whether all that is computed from this goes to matrix multiplications as it is named."""
-    users = list(node.users)
-    if not users:
-        return False
-    passing = KEEPING | {aten.mul.Tensor, aten.div.Tensor, operator.getitem, aten.select.int, aten.slice.Tensor}
-    for user in users:
-        if user.target in MULTIPLYING:
-            continue
-        last_two = user.target is aten.transpose.int and {dim % 4 for dim in user.args[1:3]} == {2, 3}
-        if not (user.target in passing or user.target in RENAMING or last_two) or not _wanted_contiguous(user):
-            return False
-    return True
 
 
 def _part(rb: Rebuild, value: Value, dim: int, start: int, end: int, stride: int, drop: bool) -> Value | None:
@@ -151,7 +121,7 @@ def _narrowed(rb: Rebuild, value: Value, own: tuple[int, int], taken: tuple[int,
         order = tuple((d, n - (d == dim and n > number)) for d, n in order if (d, n) != own)
     kept = Layout(tuple(tuple(sizes) if d == dim else s for d, s in enumerate(layout.dims)), order)
     named = kept.reshaped([size for d, size in enumerate(kept.shape) if d != dim]) if drop else kept
-    return replace(held_as(named, made), moves=value.moves) if named is not None else None
+    return held_as(named, made, value) if named is not None else None
 
 
 def parting(rb: Rebuild, node: Any) -> list[Value] | None:
@@ -160,7 +130,6 @@ def parting(rb: Rebuild, node: Any) -> list[Value] | None:
     results = node.meta["val"]
     if value is None or not all(fixed(result) for result in results):
         return None
-    value = _to_part(rb, node, value)
     drop = node.target is aten.unbind.int
     place = {aten.unbind.int: 1}.get(node.target, 2)
     dim = (node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)) % len(value.shape)

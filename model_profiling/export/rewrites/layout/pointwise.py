@@ -66,7 +66,7 @@ def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Val
         wanted = tuple(axis for axis in order if axis in present[entry])
         sizes = [math.prod(value.layout.sizes(g)) if g[0] in present[entry] else 1 for g in groups]
         inputs[entry] = rb.seen(rb.moved(value, wanted), sizes or [1])
-    return held_as(leading.layout, _applied(rb, node, inputs))
+    return held_as(leading.layout, _applied(rb, node, inputs), leading)
 
 
 def _lifted(value: Value, rank: int) -> Value:

@@ -25,7 +25,7 @@ def linear(rb: Rebuild, node: Any) -> Value | None:
     matrix, value = rb.rows(value, last)
     others = torch.fx.map_arg(node.args[1:], rb._plain)
     made = rb.again(node, (matrix, *others))
-    return held_as(_with_last(value.layout, node.meta["val"].shape[-1]), made)
+    return held_as(_with_last(value.layout, node.meta["val"].shape[-1]), made, value)
 
 
 def _with_last(layout: Layout, width: int) -> Layout:
@@ -46,7 +46,7 @@ def softmax(rb: Rebuild, node: Any) -> Value | None:
         return None
     width = value.shape[dim]
     matrix = rb.seen(value, (math.prod(value.shape) // width, width))
-    return held_as(value.layout, rb.again(node, (matrix, -1, *node.args[2:])))
+    return held_as(value.layout, rb.again(node, (matrix, -1, *node.args[2:])), value)
 
 
 def layer_norm(rb: Rebuild, node: Any) -> Value | None:
@@ -60,7 +60,7 @@ def layer_norm(rb: Rebuild, node: Any) -> Value | None:
     wide = tuple(node.args[1])
     matrix = rb.seen(value, (math.prod(value.shape) // math.prod(wide), *wide))
     others = torch.fx.map_arg(node.args[2:], rb._plain)
-    return held_as(value.layout, rb.again(node, (matrix, list(wide), *others)))
+    return held_as(value.layout, rb.again(node, (matrix, list(wide), *others)), value)
 
 
 def multiplying(rb: Rebuild, node: Any) -> Value | None:
@@ -82,15 +82,15 @@ def multiplying(rb: Rebuild, node: Any) -> Value | None:
         outer = left.layout.among(batch)
     by_columns = _innermost(right) == rows
     # A transpose of the right matrix is part of the multiplication, in the model as here.
-    rb.needed.add(right.moves)
+    rb.fused.add(right.moves)
     if by_columns and _innermost(left) == rows:
         # Both lie the other way round: so does their product, computed with the two exchanged.
         made = _product(rb, (right, (columns, rows)), (left, (rows, columns)), outer, False)
-        return held_as(_of_product(node, left, outer, (columns, rows)), made)
+        return held_as(_of_product(node, left, outer, (columns, rows)), made, left)
     made = _product(
         rb, (left, (rows, columns)), (right, (columns, rows) if by_columns else (rows, columns)), outer, by_columns
     )
-    return held_as(_of_product(node, left, outer, (rows, columns)), made)
+    return held_as(_of_product(node, left, outer, (rows, columns)), made, left)
 
 
 def _innermost(value: Value) -> int | None:

@@ -37,6 +37,7 @@ class Memory:
     image: Any = None
     views: dict[tuple[int, ...], Any] = field(default_factory=dict)
     images: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    turned: bool = False
     moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
 
 
@@ -74,17 +75,21 @@ Rule = Callable[["Rebuild", Any], Any]
 class Rebuild:
     """Walks the graph once; `values` are what the nodes of the model are held as."""
 
-    def __init__(self, program: torch.export.ExportedProgram, rules: dict[Any, Rule]) -> None:
+    def __init__(self, program: Any, rules: dict[Any, Rule], at_once: frozenset[str] = frozenset()) -> None:
+        """`at_once` names views and permutes that are done where the model has them."""
         self.program = program
+        self.at_once = at_once
         self.graph = program.graph
         self.rules = rules
         self.values: dict[Any, Any] = {}
         self.nodes = list(self.graph.nodes)
         self.at: Any = None
-        # The model's own layout changes for which values still move, and operators that no longer cost any.
-        self.needed: set[Any] = set()
+        # What moves, and why: the model's own layout change, if it is one, and the bytes.
+        self.moves: list[tuple[Any, int]] = []
+        # Operators that cost layout changes as they stand, and none here.
         self.spared: list[Any] = []
         self.viewed: list[Any] = []
+        self.fused: set[Any] = set()
 
     def run(self) -> None:
         for node in self.nodes:
@@ -141,6 +146,7 @@ class Rebuild:
     def contiguous(self, value: Value) -> Any:
         """The tensor in its usual order. An image is that by name; whoever reads it otherwise has it turned."""
         if value.is_image:
+            self._turned(value)
             return value.memory.image
         return self.seen(self.moved(value, value.layout.among(range(len(value.layout.dims)))), value.shape)
 
@@ -150,15 +156,14 @@ class Rebuild:
         A tensor in its usual order stays so: whoever wants it otherwise, turns it once, in its own delegate.
         """
         if value.layout.is_contiguous and not value.is_image:
-            return self._small_image(value) or self.seen(value, value.shape)
+            if value.in_image_order:
+                return self._closed(value)
+            self._turned(value)
+            return self.seen(value, value.shape)
         value = self.moved(value, value.layout.among(IMAGE_DIMS))
         if value.is_image:
             return value.memory.image
         return self._closed(value)
-
-    def _small_image(self, value: Value) -> Any:
-        """Where both orders are one, because at most one dimension counts, the image is free."""
-        return self._closed(value) if value.in_image_order else None
 
     def _closed(self, value: Value) -> Any:
         images = value.memory.images
@@ -166,6 +171,12 @@ class Rebuild:
             n, c, h, w = value.shape
             images[value.shape] = self.step(aten.permute_copy.default, self.seen(value, (n, h, w, c)), list(TO_NCHW))
         return images[value.shape]
+
+    def _turned(self, value: Value) -> None:
+        """Note that lowering will turn an image, or what is read as one: once in each direction."""
+        if not value.memory.turned and value.layout.is_contiguous != value.in_image_order:
+            value.memory.turned = True
+            self.moves.append((value.moves, _bytes(value.memory.image or value.memory.flat)))
 
     def rows(self, value: Value, dim: int) -> tuple[Any, Value]:
         """All of one dimension in its order, innermost, as the columns of a matrix: the matrix, and how it is held."""
@@ -189,7 +200,7 @@ class Rebuild:
             seen = self.seen(value, tuple(sizes))
             made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
             memory = value.memory.moved[value.layout, order] = Memory(flat=made)
-            self.needed.add(value.moves)
+            self.moves.append((value.moves, _bytes(made)))
         return Value(value.layout.reordered(order), memory, value.moves)
 
     def seen(self, value: Value, shape: Iterable[int]) -> Any:
@@ -224,6 +235,11 @@ class Rebuild:
         if same(args, node.args) and same(kwargs, node.kwargs):
             return node
         return self.step(node.target, *args, like=node, **kwargs)
+
+
+def _bytes(node: Any) -> int:
+    value = node.meta["val"]
+    return int(value.numel() * value.element_size())
 
 
 def same(new: Any, old: Any) -> bool:

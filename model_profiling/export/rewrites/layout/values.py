@@ -6,8 +6,10 @@ from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Value
 
 
-def held_as(layout: Layout, node: Any) -> Value:
-    return Value(layout.simplified(), Memory(flat=node))
+def held_as(layout: Layout, node: Any, source: Value | None = None) -> Value:
+    """A new tensor in this order, which it has from `source`."""
+    moves = source.moves if source is not None and not layout.is_contiguous else None
+    return Value(layout.simplified(), Memory(flat=node), moves)
 
 
 def image_of(node: Any) -> Value:

@@ -37,7 +37,7 @@ def renaming(rb: Rebuild, node: Any) -> Value | None:
     if value is None or not fixed(node.meta["val"]):
         return None
     shape = tuple(node.meta["val"].shape)
-    layout = value.layout.reshaped(shape)
+    layout = value.layout.reshaped(shape) if node.name not in rb.at_once else None
     if value.like_image and not value.layout.is_contiguous:
         # Lowered as it stands, a view has an image turned first.
         rb.viewed.append(node)
@@ -49,6 +49,13 @@ def renaming(rb: Rebuild, node: Any) -> Value | None:
     return held_as(Layout.contiguous(shape), plain)
 
 
+def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
+    """Move the values now, if that was found to be better than later."""
+    if node.name not in rb.at_once or value.layout.is_contiguous:
+        return value
+    return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
+
+
 def permuting(rb: Rebuild, node: Any) -> Value | None:
     value = rb.held(node.args[0])
     if value is None:
@@ -56,7 +63,7 @@ def permuting(rb: Rebuild, node: Any) -> Value | None:
     # Dimensions told apart by their sizes show where each goes.
     told_apart = torch.empty([2 + dim for dim in range(len(value.shape))], device="meta")
     permutation = [size - 2 for size in node.target(told_apart, *node.args[1:], **node.kwargs).shape]
-    return replace(value, layout=value.layout.permuted(permutation), moves=node)
+    return at_once(rb, node, replace(value, layout=value.layout.permuted(permutation), moves=node))
 
 
 def keeping(rb: Rebuild, node: Any) -> Any:
@@ -80,7 +87,7 @@ def shuffling(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule
         shape, permutation = views(value.shape, *node.args[1:])
         cut = value.layout.reshaped(shape)
         joined = cut and cut.permuted(permutation).reshaped(tuple(node.meta["val"].shape))
-        return replace(value, layout=joined, moves=node) if joined is not None else None
+        return at_once(rb, node, replace(value, layout=joined, moves=node)) if joined is not None else None
 
     return rule
 
