@@ -32,7 +32,10 @@ def of_images(rb: Rebuild, node: Any) -> Any:
 
 
 def padding(rb: Rebuild, node: Any) -> Any:
-    return rb.values[node.args[0]] if not any(node.args[1]) else of_images(rb, node)
+    if not any(node.args[1]):
+        return rb.values[node.args[0]]
+    value = rb.held(node.args[0])
+    return of_images(rb, node) if value is not None and value.like_image else None
 
 
 def picking(rb: Rebuild, node: Any) -> Any:
