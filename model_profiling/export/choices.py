@@ -3,5 +3,8 @@
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
-REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu")
+REWRITES = (
+    *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "mean", "norm", "per-pixel", "silu"),
+    "upsample",
+)
 DELEGATIONS = ("whole", "per-op")

@@ -157,7 +157,8 @@ def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
-        prepared = replace(prepared, rewrites=_rewrite(captured, request))
+        before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
+        prepared = replace(prepared, rewrites=_rewrite(captured, request, before))
         module = quantized_graph(captured.module(), *call, dtype, seed)
     else:
         module = quantized(module, *call, model.dynamic_shapes, dtype, seed)
@@ -169,8 +170,9 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
     model = prepared.model
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
-        if prepared.rewrites is None:
-            prepared = replace(prepared, rewrites=_rewrite(captured, request))
+        done = prepared.rewrites or {}
+        found = _rewrite(captured, request, [name for name in REWRITES if name not in done])
+        prepared = replace(prepared, rewrites={name: (done | found)[name] for name in REWRITES})
     with stages.stage("lower to the backend"):
         lowered = lower(captured, request.backend, request.delegation)
     with stages.stage("plan memory and emit"):
@@ -178,15 +180,15 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
     return lowered, program, prepared
 
 
-def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest) -> dict[str, list[str]]:
-    """Do the rewrites asked for, and look where others would find something; returns their places."""
+def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest, names: list[str]) -> dict[str, list[str]]:
+    """Of the rewrites `names`, do those asked for, and look where others would find something; returns their places."""
     for name in request.rewrites:
-        if not REWRITES[name].apply(program):
+        if name in names and not REWRITES[name].apply(program):
             raise InputError(
                 f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})",
                 f"Leave --rewrite {name} out.",
             )
-    return matches(program)
+    return matches(program, names)
 
 
 def _write_program(program: Any, paths: ExportPaths) -> None:

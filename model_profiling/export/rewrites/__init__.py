@@ -4,7 +4,7 @@
 which rewrites are worth asking for. `apply` changes it and returns how many places that were.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,9 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 
-def matches(program: torch.export.ExportedProgram) -> dict[str, list[str]]:
+def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
     """Where each rewrite would change this program: a line of the model (`path:line`, '' if unknown) per place."""
-    return {name: [_line(node) for node in rewrite.places(program)] for name, rewrite in REWRITES.items()}
+    return {name: [_line(node) for node in REWRITES[name].places(program)] for name in names}
 
 
 def _line(node: Any) -> str:

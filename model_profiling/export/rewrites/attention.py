@@ -1,16 +1,17 @@
 """Attention and products of two computed tensors as batches of matrix products, without the copies around them.
 
 PyTorch writes `a @ b` of more than two dimensions as expand, view, bmm and view, and XNNPACK takes no expand although
-these change nothing. It takes no product of two computed matrices (`mm`) but their batch of one. `scaled_dot_product_attention`
-becomes 20 operators, half of them for rows of the mask that allow nothing; in fp16 it is computed in fp32. Without such
-rows it is two products and a softmax, here in the dtype of the model. Heads that share keys and values are rows of one
-product, so nothing is repeated for them.
+these change nothing. It takes no product of two computed matrices (`mm`), but a batch of one such product.
+`scaled_dot_product_attention` becomes 20 operators, half of them for rows of the mask that allow nothing; in fp16 it is
+computed in fp32. Without such rows it is two products and a softmax, here in the dtype of the model. Heads that share
+keys and values are rows of one product, so nothing is repeated for them.
 """
 
 import math
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import calls, constant, known_value, number, replace, step
 
@@ -18,16 +19,14 @@ aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
 PRODUCTS = (aten.matmul.default, aten.mm.default)
 
-Program = torch.export.ExportedProgram
 
-
-def undelegated_products(program: Program) -> list[Any]:
+def undelegated_products(program: ExportedProgram) -> list[Any]:
     """Attention and products that can be written as batches of matrix products."""
     attention = [node for node in calls(program, ATTENTION) if _attention_fits(program, node)]
     return attention + [node for node in calls(program, *PRODUCTS) if _product_fits(program, node)]
 
 
-def attention(program: Program) -> int:
+def attention(program: ExportedProgram) -> int:
     """Write each so; returns how many there were."""
     found = undelegated_products(program)
     for node in found:
@@ -49,7 +48,7 @@ def _alike(*nodes: Any) -> bool:
     return fixed and all(value.dtype == first.dtype for value in others)
 
 
-def _product_fits(program: Program, node: Any) -> bool:
+def _product_fits(program: ExportedProgram, node: Any) -> bool:
     left, right = node.args[:2]
     if not _alike(left, right):
         return False
@@ -60,21 +59,21 @@ def _product_fits(program: Program, node: Any) -> bool:
     return len(first) >= 3 and len(second) >= 3 and (first[:-2] == second[:-2] or math.prod(second[:-2]) == 1)
 
 
-def _product(program: Program, node: Any) -> Any:
+def _product(program: ExportedProgram, node: Any) -> Any:
     left, right = node.args[:2]
     # One matrix for all: their rows are rows of one product.
     batch = math.prod(_shape(right)[:-2])
     return _reshaped(program, node, _bmm(program, node, left, right, batch), _shape(node))
 
 
-def _bmm(program: Program, node: Any, left: Any, right: Any, batch: int) -> Any:
+def _bmm(program: ExportedProgram, node: Any, left: Any, right: Any, batch: int) -> Any:
     inner, columns = _shape(right)[-2:]
     rows = math.prod(_shape(left)) // inner // batch
     left = _reshaped(program, node, left, [batch, rows, inner])
     return step(program, node, aten.bmm.default, left, _reshaped(program, node, right, [batch, inner, columns]))
 
 
-def _reshaped(program: Program, node: Any, tensor: Any, shape: list[int]) -> Any:
+def _reshaped(program: ExportedProgram, node: Any, tensor: Any, shape: list[int]) -> Any:
     return tensor if _shape(tensor) == shape else step(program, node, aten.reshape.default, tensor, shape)
 
 
@@ -83,7 +82,7 @@ def _arguments(node: Any) -> dict[str, Any]:
     return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
-def _attention_fits(program: Program, node: Any) -> bool:
+def _attention_fits(program: ExportedProgram, node: Any) -> bool:
     given = _arguments(node)
     query, key, value = given["query"], given["key"], given["value"]
     if given.get("dropout_p") or not _alike(query, key, value) or len(_shape(query)) < 3:
@@ -97,7 +96,7 @@ def _attention_fits(program: Program, node: Any) -> bool:
     return fits and (given.get("attn_mask") is None or _mask(program, node) is not None)
 
 
-def _mask(program: Program, node: Any) -> torch.Tensor | None:
+def _mask(program: ExportedProgram, node: Any) -> torch.Tensor | None:
     """What is added to the scores; None if that is not known now, or if a row allows nothing: its softmax is not 0."""
     given, dtype = _arguments(node), node.meta["val"].dtype
     queries, keys = _shape(given["query"])[-2], _shape(given["key"])[-2]
@@ -113,7 +112,7 @@ def _mask(program: Program, node: Any) -> torch.Tensor | None:
     return mask.to(dtype).contiguous() if allowed and mask.dtype == dtype else None
 
 
-def _attention(program: Program, node: Any) -> Any:
+def _attention(program: ExportedProgram, node: Any) -> Any:
     given = _arguments(node)
     query, key, value = given["query"], given["key"], given["value"]
     scale = given.get("scale")

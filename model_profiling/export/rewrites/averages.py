@@ -7,6 +7,7 @@ root, the average is taken in two steps, each over few values: as accurate as Py
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import constant, step
 
@@ -15,7 +16,7 @@ aten = torch.ops.aten
 LONG = 64
 
 
-def row_average(program: torch.export.ExportedProgram, like: Any, rows: Any, scale: float = 1.0) -> Any:
+def row_average(program: ExportedProgram, like: Any, rows: Any, scale: float = 1.0) -> Any:
     """`scale` times the average over the last axis, which stays with length 1."""
     value = rows.meta["val"]
     *outer, length = value.shape
@@ -27,7 +28,7 @@ def row_average(program: torch.export.ExportedProgram, like: Any, rows: Any, sca
     return _linear(program, like, rows, scale)
 
 
-def _linear(program: torch.export.ExportedProgram, like: Any, rows: Any, scale: float) -> Any:
+def _linear(program: ExportedProgram, like: Any, rows: Any, scale: float) -> Any:
     value = rows.meta["val"]
     weight = torch.full((1, value.shape[-1]), scale / value.shape[-1], dtype=value.dtype)
     return step(program, like, aten.linear.default, rows, constant(program, weight))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import calls, constant, known_value, replace, step, take_place
 
@@ -30,16 +31,14 @@ VIEWING = (
 # An expanded constant is stored, unless that makes the file much larger.
 LARGEST_CONSTANT = 1 << 20
 
-Program = torch.export.ExportedProgram
 
-
-def undelegated_copies(program: Program) -> list[Any]:
+def undelegated_copies(program: ExportedProgram) -> list[Any]:
     """Copies and views that run outside the delegate, and need not."""
     found = calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING)
     return [node for node in found if _fits(node)]
 
 
-def copies(program: Program) -> int:
+def copies(program: ExportedProgram) -> int:
     """Replace each; returns how many there were."""
     found = undelegated_copies(program)
     for node in found:
@@ -77,7 +76,7 @@ def _is_output(node: Any) -> bool:
     return any(user.op == "output" for user in node.users)
 
 
-def _changed(program: Program, node: Any) -> Any:
+def _changed(program: ExportedProgram, node: Any) -> Any:
     source, shape = node.args[0], list(node.meta["val"].shape)
     if node.target is aten.select.int:
         axis, place = node.args[1] % source.meta["val"].dim(), node.args[2] % source.meta["val"].shape[node.args[1]]
@@ -122,7 +121,7 @@ def _repetitions(node: Any) -> Iterator[tuple[int, int, int]]:
             yield math.prod(before[:axis]), times, before[axis] * behind
 
 
-def _split(program: Program, node: Any) -> None:
+def _split(program: ExportedProgram, node: Any) -> None:
     source = node.args[0]
     axis = _axis(node) % source.meta["val"].dim()
     start, starts = 0, []

@@ -1,4 +1,4 @@
-"""A cumulative sum over an axis of fixed length, which XNNPACK does not take, becomes a product with a triangle of ones.
+"""A cumulative sum, which XNNPACK does not take, becomes a product with a triangle of ones.
 
 The triangle makes as many multiplications as the axis is long for every value, so long axes stay as they are.
 """
@@ -6,6 +6,7 @@ The triangle makes as many multiplications as the axis is long for every value, 
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import calls, constant, replace, step
 
@@ -14,12 +15,12 @@ aten = torch.ops.aten
 LONGEST = 512
 
 
-def short_sums(program: torch.export.ExportedProgram) -> list[Any]:
+def short_sums(program: ExportedProgram) -> list[Any]:
     """Cumulative sums over axes that are short enough, in the dtype of their input."""
     return [node for node in calls(program, aten.cumsum.default) if _fits(node)]
 
 
-def cumsum(program: torch.export.ExportedProgram) -> int:
+def cumsum(program: ExportedProgram) -> int:
     """Replace each by a linear layer over its axis; returns how many there were."""
     found = short_sums(program)
     for node in found:

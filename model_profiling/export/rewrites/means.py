@@ -9,20 +9,20 @@ import math
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
 from model_profiling.export.rewrites.graph import calls, constant, replace, step
 
 aten = torch.ops.aten
-Program = torch.export.ExportedProgram
 
 
-def undelegated_means(program: Program) -> list[Any]:
+def undelegated_means(program: ExportedProgram) -> list[Any]:
     """Means and sums over neighbouring axes of a tensor."""
     return [node for node in calls(program, aten.mean.dim, aten.sum.dim_IntList) if _fits(node)]
 
 
-def means(program: Program) -> int:
+def means(program: ExportedProgram) -> int:
     """Write each as a product; returns how many there were."""
     found = undelegated_means(program)
     for node in found:

@@ -7,8 +7,8 @@ ExecuTorch 1.5.1's own kernels are less exact: its fp32 layer norm takes E[x^2] 
 1000 with a deviation of 1 gives NaN), and its fp16 layer norm is wrong from rows of 256 values on. Here the average is
 subtracted before anything is squared. In fp16 a square overflows from 256 on and vanishes below 0.008 (XNNPACK flushes
 what is below 6e-5 to zero), so values are divided by their own average size a before: with w = d / (k (a + s)) and
-s = sqrt(eps), d / sqrt(E[d^2] + eps) is w / sqrt(E[w^2] + (s / (k (a + s)))^2), whatever a is. Results are off by a few of fp16's
-last digits.
+s = sqrt(eps), d / sqrt(E[d^2] + eps) is w / sqrt(E[w^2] + (s / (k (a + s)))^2), whatever a is. Results are off by a few
+of fp16's last digits.
 """
 
 import math
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
 from model_profiling.export.rewrites.graph import calls, constant, number, replace, step
@@ -25,16 +26,15 @@ ROWS = (aten.layer_norm.default, aten.rms_norm.default)
 IMAGES = (aten.group_norm.default, aten.instance_norm.default)
 HALF_LARGEST, HALF_SMALLEST = 65504.0, 2.0**-14
 
-Program = torch.export.ExportedProgram
 Average = Callable[[Any, float], Any]
 
 
-def undelegated_norms(program: Program) -> list[Any]:
+def undelegated_norms(program: ExportedProgram) -> list[Any]:
     """Norms whose parts XNNPACK takes."""
     return [node for node in calls(program, *ROWS, *IMAGES) if _fits(node)]
 
 
-def norm(program: Program) -> int:
+def norm(program: ExportedProgram) -> int:
     """Write each as its parts; returns how many there were."""
     found = undelegated_norms(program)
     for node in found:
@@ -70,7 +70,7 @@ def _fits(node: Any) -> bool:
     return _epsilon(node) > 0 and (node.target in ROWS or value.dim() >= 3)
 
 
-def _rows(program: Program, node: Any) -> Any:
+def _rows(program: ExportedProgram, node: Any) -> Any:
     source, given = node.args[0], _arguments(node)
     shape, axes = list(source.meta["val"].shape), len(given["normalized_shape"])
     length = math.prod(shape[len(shape) - axes :])
@@ -90,7 +90,7 @@ def _rows(program: Program, node: Any) -> Any:
     return _affine(program, node, result, given["weight"], given.get("bias"))
 
 
-def _image(program: Program, node: Any) -> Any:
+def _image(program: ExportedProgram, node: Any) -> Any:
     source, given = node.args[0], _arguments(node)
     shape = list(source.meta["val"].shape)
     batch, channels, pixels = shape[0], shape[1], math.prod(shape[2:])
@@ -115,11 +115,11 @@ def _image(program: Program, node: Any) -> Any:
     return result if len(shape) == 4 else step(program, node, aten.reshape.default, result, shape)
 
 
-def _per_channel(program: Program, node: Any, weight: Any) -> Any:
+def _per_channel(program: ExportedProgram, node: Any, weight: Any) -> Any:
     return weight and step(program, node, aten.reshape.default, weight, [1, weight.meta["val"].shape[0], 1, 1])
 
 
-def _divided(program: Program, node: Any, centred: Any, average: Average, length: int) -> Any:
+def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average, length: int) -> Any:
     """`centred`, divided by the root of the average of its squares and epsilon."""
 
     def do(target: Any, *args: Any) -> Any:
@@ -138,14 +138,14 @@ def _divided(program: Program, node: Any, centred: Any, average: Average, length
     if smaller > 1:
         scaled = do(aten.mul.Tensor, scaled, number(program, centred, 1 / smaller))
         shift = do(aten.mul.Tensor, shift, number(program, centred, 1 / smaller))
-    # The limit is for the rarest of outliers. It also keeps XNNPACK from fusing square and average into an operator that
-    # it has in fp32 only, which would drag all that follows to fp32.
+    # The limit is for the rarest of outliers. It also keeps XNNPACK from fusing square and average into an operator
+    # that it has in fp32 only, which would drag all that follows to fp32.
     square = do(aten.hardtanh.default, do(aten.mul.Tensor, scaled, scaled), 0.0, HALF_LARGEST)
     shifted = do(aten.add.Tensor, average(square, 1.0), do(aten.mul.Tensor, shift, shift))
     return do(aten.mul.Tensor, scaled, do(aten.rsqrt.default, shifted))
 
 
-def _affine(program: Program, node: Any, result: Any, weight: Any, bias: Any) -> Any:
+def _affine(program: ExportedProgram, node: Any, result: Any, weight: Any, bias: Any) -> Any:
     if weight is not None and weight:
         result = step(program, node, aten.mul.Tensor, result, weight)
     return result if bias is None else step(program, node, aten.add.Tensor, result, bias)

@@ -10,6 +10,7 @@ ones that broadcast over the new pixels, between two permutes.
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import calls, constant, replace, step
 
@@ -22,12 +23,12 @@ NEAREST = (
 LARGEST_GROUP, SMALLEST_GROUP = 32, 4
 
 
-def whole_upsamplings(program: torch.export.ExportedProgram) -> list[Any]:
+def whole_upsamplings(program: ExportedProgram) -> list[Any]:
     """Nearest upsamplings that repeat every row and column of the image equally often."""
     return [node for node in calls(program, *NEAREST) if _repeats(node)]
 
 
-def upsample(program: torch.export.ExportedProgram) -> int:
+def upsample(program: ExportedProgram) -> int:
     """Replace each by operators that XNNPACK takes; returns how many there were."""
     found = whole_upsamplings(program)
     for node in found:
@@ -61,7 +62,7 @@ def _group(channels: int) -> int:
     return max(divisors, default=0)
 
 
-def _deconvolution(program: torch.export.ExportedProgram, node: Any, width: int) -> Any:
+def _deconvolution(program: ExportedProgram, node: Any, width: int) -> Any:
     value, factors = node.args[0].meta["val"], _factors(node)
     channels = value.shape[1]
     kernel = torch.eye(width, dtype=value.dtype).repeat(channels // width, 1)[:, :, None, None]
@@ -70,7 +71,7 @@ def _deconvolution(program: torch.export.ExportedProgram, node: Any, width: int)
     return step(program, node, aten.conv_transpose2d.input, node.args[0], weight, None, factors, [0, 0], [0, 0], groups)
 
 
-def _broadcast(program: torch.export.ExportedProgram, node: Any) -> Any:
+def _broadcast(program: ExportedProgram, node: Any) -> Any:
     batch, channels, height, width = node.args[0].meta["val"].shape
     rows, columns = _factors(node)
     ones = constant(program, torch.ones(1, rows, 1, columns, 1, dtype=node.meta["val"].dtype))
