@@ -7,7 +7,8 @@ from pydantic import Field
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Setting = bool | int | float | str | list[int | float | str]
 Rewrite = Literal[
-    "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "mean", "norm", "per-pixel", "silu", "upsample"
+    "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "mean", "norm", "per-pixel", "silu",
+    "upsample",
 ]  # fmt: skip
 
 Model = Annotated[

@@ -44,4 +44,4 @@ def _fits(node: Any) -> bool:
     value = node.args[0].meta["val"]
     if value.dim() < 2 or node.kwargs.get("dtype") not in (None, value.dtype):
         return False
-    return value.dtype == node.meta["val"].dtype and 1 < value.shape[node.args[1]] <= LONGEST
+    return bool(value.dtype == node.meta["val"].dtype and 1 < value.shape[node.args[1]] <= LONGEST)

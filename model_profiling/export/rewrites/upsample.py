@@ -51,7 +51,7 @@ def _repeats(node: Any) -> bool:
     rows, columns = _factors(node)
     pixels = torch.arange(height * width, dtype=torch.float64).reshape(1, 1, height, width)
     wanted = pixels.repeat_interleave(rows, 2).repeat_interleave(columns, 3) if rows and columns else pixels
-    return torch.equal(node.target(pixels, *node.args[1:], **node.kwargs), wanted)
+    return bool(torch.equal(node.target(pixels, *node.args[1:], **node.kwargs), wanted))
 
 
 def _group(channels: int) -> int:
