@@ -98,12 +98,13 @@ class TinyClamp(Net):
 
 
 class Means(Net):
-    """One mean that XNNPACK could take with its dimensions kept, and one that it takes in no form."""
+    """A mean that XNNPACK could take with its dimensions kept, one as a convolution, and one that it takes in no form."""
 
     def forward(self, image: Any) -> Any:
         x = self.first(image)
         over_channels = x.mean(1, keepdim=True)
-        x = self.second(x * over_channels)
+        over_columns = x.mean((1, 3), keepdim=True)
+        x = self.second(x * over_channels * over_columns)
         return x.mean((2, 3))
 
 
