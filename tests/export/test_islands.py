@@ -237,6 +237,27 @@ def test_layer_norm_in_fp16_is_right_where_the_portable_kernel_is_not(tmp_path: 
     assert off[("norm",)] < 0.02
 
 
+def test_norms_in_fp16_neither_overflow_nor_vanish(tmp_path: Path) -> None:
+    """XNNPACK flushes small numbers to zero, parts of sums too; eager PyTorch does not, so this needs a program."""
+
+    class Norms(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, tiny: Any) -> Any:
+            image = functional.hardtanh(x, -200, 200).view(1, 16, 64, 64)
+            return (
+                functional.group_norm(image, 4),
+                functional.layer_norm(x, (1024,)),
+                functional.layer_norm(tiny, (1024,)),
+            )
+
+    x = torch.randn(64, 1024)
+    x[0, 0], x[1], x[2] = 50000.0, 0.0, x[2] + 100
+    tiny = 1e-3 + 1e-4 * torch.randn(4, 1024)
+    made = export_module(Norms(), (x, tiny), tmp_path, dtype="fp16", rewrites=("norm",))
+    wanted = Norms()(x.half().float(), tiny.half().float())
+    for mine, other in zip(run_program(made.paths, made.record), wanted, strict=True):
+        torch.testing.assert_close(mine.float(), other, atol=0.02, rtol=0.01)
+
+
 def test_every_rewrite_is_known_to_the_command_line_and_to_the_advice() -> None:
     assert tuple(REWRITES) == choices.REWRITES
     assert set(ISLANDS) <= {name for names in REWRITTEN.values() for name in names}

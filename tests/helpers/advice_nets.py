@@ -98,7 +98,7 @@ class TinyClamp(Net):
 
 
 class Means(Net):
-    """A mean that XNNPACK could take with its dimensions kept, one as a convolution, and one that it takes in no form."""
+    """A mean that XNNPACK takes with its dimensions kept, one that it takes as a convolution, and one in no form."""
 
     def forward(self, image: Any) -> Any:
         x = self.first(image)

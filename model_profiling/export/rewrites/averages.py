@@ -4,6 +4,7 @@ A sum in the order of the axis loses a digit per power of ten of its length. Whe
 root, the average is taken in two steps, each over few values: as accurate as PyTorch's own.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -26,6 +27,17 @@ def row_average(program: ExportedProgram, like: Any, rows: Any, scale: float = 1
         averages = _linear(program, like, pieces, 1.0)
         rows = step(program, like, aten.reshape.default, averages, [*outer, length // part])
     return _linear(program, like, rows, scale)
+
+
+def pooled_average(program: ExportedProgram, like: Any, rows: Any) -> Any:
+    """The same by average pooling: slower, but in fp16 it is added up in fp32.
+
+    A product of fp16 is added up in fp16, where XNNPACK flushes what is below 6e-5 to zero, parts of a sum too.
+    """
+    *outer, length = rows.meta["val"].shape
+    images = step(program, like, aten.reshape.default, rows, [math.prod(outer), 1, length, 1])
+    average = step(program, like, aten.mean.dim, images, [2, 3], True)
+    return step(program, like, aten.reshape.default, average, [*outer, 1])
 
 
 def _linear(program: ExportedProgram, like: Any, rows: Any, scale: float) -> Any:

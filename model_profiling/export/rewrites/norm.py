@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.averages import row_average
+from model_profiling.export.rewrites.averages import pooled_average, row_average
 from model_profiling.export.rewrites.graph import calls, constant, number, replace, step
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ ROWS = (aten.layer_norm.default, aten.rms_norm.default)
 IMAGES = (aten.group_norm.default, aten.instance_norm.default)
 HALF_LARGEST, HALF_SMALLEST = 65504.0, 2.0**-14
 
-Average = Callable[[Any, float], Any]
+Average = Callable[[Any], Any]
 
 
 def undelegated_norms(program: ExportedProgram) -> list[Any]:
@@ -76,14 +76,16 @@ def _rows(program: ExportedProgram, node: Any) -> Any:
     length = math.prod(shape[len(shape) - axes :])
     flat = source if axes == 1 else step(program, node, aten.reshape.default, source, [*shape[:-axes], length])
 
-    def average(tensor: Any, scale: float) -> Any:
-        return row_average(program, node, tensor, scale)
+    half = flat.meta["val"].dtype == torch.float16
+
+    def average(tensor: Any) -> Any:
+        return (pooled_average if half else row_average)(program, node, tensor)
 
     if node.target is aten.layer_norm.default:
-        flat = step(program, node, aten.sub.Tensor, flat, average(flat, 1.0))
-        if flat.meta["val"].dtype == torch.float16:
-            # What fp16 lost of the average is an average again.
-            flat = step(program, node, aten.sub.Tensor, flat, average(flat, 1.0))
+        flat = step(program, node, aten.sub.Tensor, flat, row_average(program, node, flat))
+        if half:
+            # What was lost of the average is the average of the rest.
+            flat = step(program, node, aten.sub.Tensor, flat, average(flat))
     result = _divided(program, node, flat, average, length)
     if axes > 1:
         result = step(program, node, aten.reshape.default, result, shape)
@@ -97,18 +99,18 @@ def _image(program: ExportedProgram, node: Any) -> Any:
     groups = given.get("num_groups", channels)
     image = source if len(shape) == 4 else step(program, node, aten.reshape.default, source, [*shape[:2], pixels, 1])
 
-    def average(tensor: Any, scale: float) -> Any:
+    def average(tensor: Any) -> Any:
         """Over the pixels, then over the channels of a group, and back to each of its channels."""
         mean = step(program, node, aten.mean.dim, tensor, [2, 3], True)
         if groups != channels:
             size = channels // groups
             members = step(program, node, aten.reshape.default, mean, [batch * groups, size])
             ones = constant(program, torch.ones(1, size, dtype=mean.meta["val"].dtype))
-            spread = step(program, node, aten.mul.Tensor, row_average(program, node, members), ones)
+            spread = step(program, node, aten.mul.Tensor, pooled_average(program, node, members), ones)
             mean = step(program, node, aten.reshape.default, spread, [batch, channels, 1, 1])
-        return mean if scale == 1 else step(program, node, aten.mul.Tensor, mean, number(program, mean, scale))
+        return mean
 
-    centred = step(program, node, aten.sub.Tensor, image, average(image, 1.0))
+    centred = step(program, node, aten.sub.Tensor, image, average(image))
     result = _divided(program, node, centred, average, channels // groups * pixels)
     weights = [_per_channel(program, node, given[name]) for name in ("weight", "bias")]
     result = _affine(program, node, result, *weights)
@@ -127,21 +129,22 @@ def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average
 
     epsilon = _epsilon(node)
     if centred.meta["val"].dtype == torch.float32:
-        square = average(do(aten.mul.Tensor, centred, centred), 1.0)
+        square = average(do(aten.mul.Tensor, centred, centred))
         shifted = do(aten.add.Tensor, square, number(program, square, epsilon))
         return do(aten.mul.Tensor, centred, do(aten.rsqrt.default, shifted))
-    # One value can be `length` / 2 times the average size; 255 is the largest whose square is a number in fp16.
-    smaller = min(max(length / 2 / 255, 1.0), 64.0)
+    # One value can be `length` / 2 times the average size; 255 is the largest whose square is a number in fp16. Beyond
+    # 16 the squares of too many others would vanish: values of more than 4080 times the average size count as that.
+    smaller = min(max(length / 2 / 255, 1.0), 16.0)
     root = number(program, centred, math.sqrt(epsilon))
-    size = do(aten.add.Tensor, average(do(aten.abs.default, centred), 1.0), root)
+    size = do(aten.add.Tensor, average(do(aten.abs.default, centred)), root)
     scaled, shift = do(aten.div.Tensor, centred, size), do(aten.div.Tensor, root, size)
     if smaller > 1:
         scaled = do(aten.mul.Tensor, scaled, number(program, centred, 1 / smaller))
         shift = do(aten.mul.Tensor, shift, number(program, centred, 1 / smaller))
-    # The limit is for the rarest of outliers. It also keeps XNNPACK from fusing square and average into an operator
-    # that it has in fp32 only, which would drag all that follows to fp32.
+    # The limit also keeps XNNPACK from fusing square and average into an operator that it has in fp32 only, which would
+    # drag all that follows to fp32.
     square = do(aten.hardtanh.default, do(aten.mul.Tensor, scaled, scaled), 0.0, HALF_LARGEST)
-    shifted = do(aten.add.Tensor, average(square, 1.0), do(aten.mul.Tensor, shift, shift))
+    shifted = do(aten.add.Tensor, average(square), do(aten.mul.Tensor, shift, shift))
     return do(aten.mul.Tensor, scaled, do(aten.rsqrt.default, shifted))
 
 
