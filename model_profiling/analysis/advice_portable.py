@@ -86,8 +86,11 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
     for row in e.free(lambda entry: entry.where == "portable"):
         entry = e.breakdown.instances[row]
         origin = origin_of(entry)
-        groups.setdefault((entry.operator, origin, _rewrite(e, row, origin)), []).append(row)
-    for (operator, origin, rewrite), members in groups.items():
+        rewrite = _rewrite(e, row, origin)
+        # What one rewrite changes is one finding: an operator of the model may be many here.
+        part = rewrite and _plain(entry.operator) != _plain(origin)
+        groups.setdefault(("" if part else entry.operator, origin, rewrite), []).append(row)
+    for (_, origin, rewrite), members in groups.items():
         rows = [row for row in members if row not in e.claimed]
         if not rows:
             continue
@@ -98,10 +101,15 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
             regions = [{e.graph.steps[row]} for row in rows if row in e.graph.steps]
             edges = {edge for region in regions for edge in _edges(e.graph, region, reduces)} - e.claimed
         share = e.share([*rows, *edges])
+        operator, *others = unique(e.breakdown.instances[row].operator for row in rows)
         title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
+        if others:
+            title = (
+                f"{base_name(origin)}: {len(others) + 1} operators outside the delegate cost {share:.0%} of the time"
+            )
         if e.share(edges) >= 0.005:
             title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
-        reason = e.export.delegation.why_not(operator) if e.export is not None else ""
+        reason = e.export.delegation.why_not(operator) if e.export is not None and not others else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
         step = _remedy(e, first, origin, rewrite)

@@ -181,7 +181,7 @@ def test_norms_of_any_shape_and_size(data: st.DataObject) -> None:
     x = torch.randn(3, 2, length, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
     x = x * data.draw(st.sampled_from([0.01, 1.0, 300.0])) + data.draw(st.sampled_from([0.0, 100.0]))
     x[0, 0, 0] = data.draw(st.sampled_from([0.0, 60000.0]))
-    forwards = [
+    forwards: list[Forward] = [
         lambda net, x: functional.layer_norm(x, (length,)),
         lambda net, x: functional.rms_norm(x, (length,), eps=1e-5),
         lambda net, x: functional.group_norm(x, 1),
