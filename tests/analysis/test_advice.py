@@ -41,6 +41,7 @@ NETS = {
     "Gates": "fp16",
     "TinyClamp": "fp32",
     "Means": "fp32",
+    "Scaled": "fp32",
     "Many": "fp16",
     "Attending": "fp32",
 }
@@ -276,6 +277,13 @@ def test_only_a_rewrite_that_finds_this_operator_is_recommended(cases: dict[str,
     for finding in case.advice(record=unknown):
         assert not finding.rewrite and "Export with --rewrite" not in finding.next_step
     assert any("not known" in finding.next_step for finding in case.advice(record=unknown))
+
+
+def test_an_operator_of_the_model_that_is_many_in_the_trace_is_one_finding(cases: dict[str, Case]) -> None:
+    case = replace(cases["Scaled"], breakdown=timed(cases["Scaled"].breakdown, lambda entry: 1.0))
+    (found,) = [finding for finding in case.advice() if finding.rewrite == "attention"]
+    assert len({case.breakdown.instances[row].operator for row in found.instances}) > 3
+    assert found.title.startswith("scaled_dot_product_attention: ")
 
 
 def test_layout_changes_that_an_operator_causes_are_part_of_its_finding(cases: dict[str, Case]) -> None:

@@ -95,7 +95,8 @@ def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
 
 def _values(node: Any) -> list[Any]:
     """What goes into a call first, and what comes out of it."""
-    given = node.args[0].meta.get("val") if isinstance(node.args[0], torch.fx.Node) else None
+    first = node.args[0] if node.args else None
+    given = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     results = node.meta.get("val")
     return [given, *(results if isinstance(results, (list, tuple)) else [results])]
 
