@@ -3,8 +3,8 @@
 Its kernel is as large as its stride and holds ones, so every pixel is written into its own square; the image keeps the
 layout of the convolutions around it. A group of channels shares a kernel that is the identity: one group per channel
 would be exact as well, but XNNPACK computes groups one after another, and 32 channels at a time are 3 times as fast in
-fp32 and 10 times in fp16. Values are the same bit by bit as long as they are finite. Where no group size fits, the image is multiplied by
-ones that broadcast over the new pixels, between two permutes.
+fp32 and 10 times in fp16. Values are the same bit by bit as long as they are finite. Where no group size fits, the
+image is multiplied by ones that broadcast over the new pixels, between two permutes.
 """
 
 from typing import Any
