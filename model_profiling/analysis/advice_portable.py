@@ -20,8 +20,8 @@ _CONVERTING = ("_to_copy", "_to_dim_order_copy", "to")
 
 # What to do besides a rewrite, by the rewrite and the operator of the model that it is for.
 _BY_HAND = {
-    "aten.mean": ", or call mean with keepdim=True and squeeze afterwards",
-    "aten.gelu": ", or use another activation",
+    ("keepdim", "aten.mean"): ", or call mean with keepdim=True and squeeze afterwards",
+    ("gelu-tanh", "aten.gelu"): ", or use another activation",
 }
 _LOOKUPS = ("gather", "embedding")
 _ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end of the model."
@@ -86,8 +86,11 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
     for row in e.free(lambda entry: entry.where == "portable"):
         entry = e.breakdown.instances[row]
         origin = origin_of(entry)
-        groups.setdefault((entry.operator, origin, _rewrite(e, row, origin)), []).append(row)
-    for (operator, origin, rewrite), members in groups.items():
+        rewrite = _rewrite(e, row, origin)
+        # What one rewrite changes is one finding: an operator of the model may be many here.
+        part = rewrite and _plain(entry.operator) != _plain(origin)
+        groups.setdefault(("" if part else entry.operator, origin, rewrite), []).append(row)
+    for (_, origin, rewrite), members in groups.items():
         rows = [row for row in members if row not in e.claimed]
         if not rows:
             continue
@@ -98,10 +101,15 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
             regions = [{e.graph.steps[row]} for row in rows if row in e.graph.steps]
             edges = {edge for region in regions for edge in _edges(e.graph, region, reduces)} - e.claimed
         share = e.share([*rows, *edges])
+        operator, *others = unique(e.breakdown.instances[row].operator for row in rows)
         title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
+        if others:
+            title = (
+                f"{base_name(origin)}: {len(others) + 1} operators outside the delegate cost {share:.0%} of the time"
+            )
         if e.share(edges) >= 0.005:
             title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
-        reason = e.export.delegation.why_not(operator) if e.export is not None else ""
+        reason = e.export.delegation.why_not(operator) if e.export is not None and not others else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
         step = _remedy(e, first, origin, rewrite)
@@ -110,7 +118,7 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
     if rewrite:
-        return f"Export with --rewrite {rewrite}{_BY_HAND.get(origin, '')}: XNNPACK delegates that."
+        return f"Export with --rewrite {rewrite}{_BY_HAND.get((rewrite, origin), '')}: XNNPACK delegates that."
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
@@ -127,16 +135,17 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:
     """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
-    rewrite = REWRITTEN.get(origin)
-    if rewrite is None or not unknown(export):
+    rewrites = REWRITTEN.get(origin, ())
+    if not rewrites or not unknown(export):
         return ""
-    return f"Whether --rewrite {rewrite} applies is not known for this .pte: `sme2-kit export` looks and records it."
+    names = " or ".join(rewrites)
+    return f"Whether --rewrite {names} applies is not known for this .pte: `sme2-kit export` looks and records it."
 
 
 def _rewrite(e: Evidence, row: int, origin: str) -> str:
     """The rewrite that changes this operator, as the export saw it."""
-    rewrite = REWRITTEN.get(origin, "")
-    return rewrite if rewrite and matching(e.export, e.breakdown.instances[row], rewrite) else ""
+    found = (name for name in REWRITTEN.get(origin, ()) if matching(e.export, e.breakdown.instances[row], name))
+    return next(found, "")
 
 
 def _dtypes(graph: "ModelGraph", row: int) -> set[str]:

@@ -5,15 +5,30 @@ from model_profiling.artifacts import ExportRecord
 from model_profiling.graph_terms import packet
 
 # Which operators of the model a rewrite is for. Those of `per-pixel` are layout changes, found by their lines alone.
-REWRITTEN = {
-    "aten.mean": "keepdim",
-    "aten.sum": "keepdim",
-    "aten.gelu": "gelu-tanh",
-    "aten.silu": "silu",
-    "aten.silu_": "silu",
-    "aten.glu": "silu",
-    "aten.hardsigmoid": "hardsigmoid",
-    "aten.hardsigmoid_": "hardsigmoid",
+_OPERATORS = {
+    "attention": ("matmul", "mm", "scaled_dot_product_attention"),
+    "copies": (
+        *("expand", "expand_as", "expand_copy", "repeat", "repeat_interleave", "select", "select_copy"),
+        *("chunk", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "unbind", "unbind_copy"),
+        *("squeeze", "squeeze_copy", "unsqueeze", "unsqueeze_copy"),
+    ),
+    "cumsum": ("cumsum",),
+    "gelu-tanh": ("gelu",),
+    "hardsigmoid": ("hardsigmoid", "hardsigmoid_"),
+    "keepdim": ("mean", "sum"),
+    "mean": ("mean", "sum"),
+    "norm": (
+        *("layer_norm", "native_layer_norm", "group_norm", "native_group_norm"),
+        *("instance_norm", "rms_norm"),
+    ),
+    "silu": ("silu", "silu_", "glu"),
+    "upsample": ("upsample_nearest2d", "_upsample_nearest_exact2d"),
+}
+# The rewrites that there are for an operator. An operator may have several, each for another form of it.
+REWRITTEN: dict[str, tuple[str, ...]] = {
+    f"aten.{operator}": tuple(name for name, operators in _OPERATORS.items() if operator in operators)
+    for operators in _OPERATORS.values()
+    for operator in operators
 }
 PER_PIXEL = "per-pixel"
 

@@ -125,7 +125,8 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
         choices=REWRITES,
         help="change the graph, not its results; keepdim: mean and sum over pixels in a form XNNPACK delegates; "
         "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
-        "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32",
+        "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32; attention, copies (expand, select, "
+        "split, repeat), cumsum, mean, norm, upsample: these from operators that XNNPACK delegates",
     )
     parser.add_argument(
         "--delegation",

@@ -4,5 +4,8 @@ DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 IO_LAYOUTS = ("contiguous", "channels_last")
-REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "layout", "per-pixel", "silu")
+REWRITES = (
+    *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "per-pixel"),
+    *("silu", "upsample"),
+)
 DELEGATIONS = ("whole", "per-op")

@@ -159,7 +159,8 @@ def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
-        prepared = _rewrite(captured, request, prepared)
+        before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
+        prepared = _rewrite(captured, request, prepared, before)
         module = quantized_graph(captured.module(), *call, dtype, seed)
     else:
         module = quantized(module, *call, model.dynamic_shapes, dtype, seed)
@@ -171,8 +172,8 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
     model = prepared.model
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
-        if prepared.rewrites is None:
-            prepared = _rewrite(captured, request, prepared)
+        done = prepared.rewrites or {}
+        prepared = _rewrite(captured, request, prepared, [name for name in REWRITES if name not in done])
     with stages.stage("lower to the backend"):
         lowered = _lowered(captured, request)
     with stages.stage("plan memory and emit"):
@@ -208,12 +209,14 @@ def _with_channels_last_border(
     return replace(again, delegation=counted), program, prepared
 
 
-def _rewrite(program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared) -> Prepared:
-    """Do the rewrites asked for, and look where others would find something."""
-    # Those that replace an operator come first: what is in the graph then may need no layout change.
-    without = [name for name in REWRITES if name in request.rewrites and not REWRITES[name].apply(program)]
+def _rewrite(
+    program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
+) -> Prepared:
+    """Of the rewrites `names`, do those asked for, and look where others would find something."""
+    without = [name for name in names if name in request.rewrites and not REWRITES[name].apply(program)]
     remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
-    return replace(prepared, rewrites=matches(program), warnings=[*prepared.warnings, *remarks])
+    found = (prepared.rewrites or {}) | matches(program, names)
+    return replace(prepared, rewrites=dict(sorted(found.items())), warnings=[*prepared.warnings, *remarks])
 
 
 def _write_program(program: Any, paths: ExportPaths) -> None:

@@ -6,7 +6,10 @@ from pydantic import Field
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Setting = bool | int | float | str | list[int | float | str]
-Rewrite = Literal["gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"]
+Rewrite = Literal[
+    "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "mean", "norm", "per-pixel", "silu",
+    "upsample",
+]  # fmt: skip
 
 Model = Annotated[
     str,
@@ -43,7 +46,8 @@ Rewrites = Annotated[
     Field(
         description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
         "keepdim: mean and sum over pixels in a form that XNNPACK delegates; per-pixel: linear layers between permutes "
-        "become 1x1 convolutions; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions."
+        "become 1x1 convolutions; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions; "
+        "attention, copies, cumsum, mean, norm, upsample: these from operators that XNNPACK delegates."
     ),
 ]
 MemoryFormat = Annotated[

@@ -40,6 +40,7 @@ NETS = {
     "Gates": "fp16",
     "TinyClamp": "fp32",
     "Means": "fp32",
+    "Scaled": "fp32",
     "Many": "fp16",
     "Attending": "fp32",
 }
@@ -273,13 +274,21 @@ def test_an_operator_that_costs_nothing_is_no_finding(cases: dict[str, Case]) ->
 def test_only_a_rewrite_that_finds_this_operator_is_recommended(cases: dict[str, Case]) -> None:
     case = cases["Means"].where_everything_costs(reduction=1.0)
     means = [finding for finding in case.advice() if finding.title.startswith("mean.out")]
-    assert {finding.rewrite for finding in means} == {"keepdim", ""}
+    assert {finding.rewrite for finding in means} == {"keepdim", "mean", ""}
     for finding in means:
-        assert ("keepdim" in finding.next_step) == (finding.rewrite == "keepdim")
+        named = [name for name in ("keepdim", "mean") if f"--rewrite {name}" in finding.next_step]
+        assert named == [finding.rewrite] * bool(finding.rewrite)
     unknown = msgspec.structs.replace(case.made.record, rewrites=None)
     for finding in case.advice(record=unknown):
         assert not finding.rewrite and "Export with --rewrite" not in finding.next_step
     assert any("not known" in finding.next_step for finding in case.advice(record=unknown))
+
+
+def test_an_operator_of_the_model_that_is_many_in_the_trace_is_one_finding(cases: dict[str, Case]) -> None:
+    case = replace(cases["Scaled"], breakdown=timed(cases["Scaled"].breakdown, lambda entry: 1.0))
+    (found,) = [finding for finding in case.advice() if finding.rewrite == "attention"]
+    assert len({case.breakdown.instances[row].operator for row in found.instances}) > 3
+    assert found.title.startswith("scaled_dot_product_attention: ")
 
 
 def test_layout_changes_that_an_operator_causes_are_part_of_its_finding(cases: dict[str, Case]) -> None:

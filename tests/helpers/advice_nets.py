@@ -98,12 +98,13 @@ class TinyClamp(Net):
 
 
 class Means(Net):
-    """One mean that XNNPACK could take with its dimensions kept, and one that it takes in no form."""
+    """A mean that XNNPACK takes with its dimensions kept, one that it takes as a convolution, and one in no form."""
 
     def forward(self, image: Any) -> Any:
         x = self.first(image)
         over_channels = x.mean(1, keepdim=True)
-        x = self.second(x * over_channels)
+        over_columns = x.mean((1, 3), keepdim=True)
+        x = self.second(x * over_channels * over_columns)
         return x.mean((2, 3))
 
 
@@ -115,6 +116,14 @@ class Many(Net):
         x = functional.gelu(self.second(x)).float()
         x = functional.softmax(x.permute(0, 2, 3, 1), 1).permute(0, 3, 1, 2)
         return self.second(x.to(image.dtype)).mean((2, 3))
+
+
+class Scaled(Net):
+    """Attention that PyTorch decomposes into operators of many names, all outside the delegate."""
+
+    def forward(self, image: Any) -> Any:
+        x = self.first(image)[:, :, ::2, ::2].flatten(2).transpose(1, 2)
+        return functional.scaled_dot_product_attention(x, x + 1.0, x - 1.0)
 
 
 class Attending(Net):

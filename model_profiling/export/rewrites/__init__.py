@@ -4,7 +4,7 @@
 which rewrites are worth asking for. `apply` changes it and returns how many places that were.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,34 +12,52 @@ import torch
 
 from model_profiling.etrecord.source import frame
 from model_profiling.export.delegation import short_path
+from model_profiling.export.rewrites.attention import attention, undelegated_products
+from model_profiling.export.rewrites.copies import copies, undelegated_copies
+from model_profiling.export.rewrites.cumsum import cumsum, short_sums
 from model_profiling.export.rewrites.gelu_tanh import fp16_gelus, gelu_tanh
 from model_profiling.export.rewrites.half_gates import fp16_hardsigmoids, fp16_silus, hardsigmoid, silu
 from model_profiling.export.rewrites.keepdim import keepdim, pixel_reductions
 from model_profiling.export.rewrites.layout import layout, needless_changes
+from model_profiling.export.rewrites.means import means, undelegated_means
+from model_profiling.export.rewrites.norm import norm, undelegated_norms
 from model_profiling.export.rewrites.per_pixel import layout_changes, per_pixel
+from model_profiling.export.rewrites.upsample import upsample, whole_upsamplings
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """`places` are the nodes that would go or change."""
+    """`places` are the nodes that would go or change.
+
+    Parts of an operator that stays in float must not be quantized each on its own: such a rewrite waits until the graph
+    is quantized.
+    """
 
     places: Callable[[torch.export.ExportedProgram], list[Any]]
     apply: Callable[[torch.export.ExportedProgram], int]
+    after_quantization: bool = False
 
 
 REWRITES: dict[str, Rewrite] = {
+    "attention": Rewrite(undelegated_products, attention, after_quantization=True),
+    "copies": Rewrite(undelegated_copies, copies, after_quantization=True),
+    "cumsum": Rewrite(short_sums, cumsum, after_quantization=True),
     "gelu-tanh": Rewrite(fp16_gelus, gelu_tanh),
     "hardsigmoid": Rewrite(fp16_hardsigmoids, hardsigmoid),
     "keepdim": Rewrite(pixel_reductions, keepdim),
+    "mean": Rewrite(undelegated_means, means, after_quantization=True),
+    "norm": Rewrite(undelegated_norms, norm, after_quantization=True),
     "per-pixel": Rewrite(layout_changes, per_pixel),
     "silu": Rewrite(fp16_silus, silu),
+    "upsample": Rewrite(whole_upsamplings, upsample, after_quantization=True),
+    # Last: what others put into the graph may need no layout change either.
     "layout": Rewrite(needless_changes, layout),
 }
 
 
-def matches(program: torch.export.ExportedProgram) -> dict[str, list[str]]:
+def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
     """Where each rewrite would change this program: a line of the model (`path:line`, '' if unknown) per place."""
-    return {name: [_line(node) for node in rewrite.places(program)] for name, rewrite in REWRITES.items()}
+    return {name: [_line(node) for node in REWRITES[name].places(program)] for name in names}
 
 
 def _line(node: Any) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
 # What hands its input on as it is, although its schema does not say so.
 _NOTHING = {
@@ -28,6 +29,96 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
     values = torch.fx.map_arg(args, lambda node: node.meta["val"])
     made.meta = {**like.meta, "val": target(*values)}
     return made
+
+
+def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:
+    """A new constant of the program, for example the weight of a layer that stands for an operator.
+
+    Each use gets its own: XNNPACK refuses a constant that it needs in two layouts.
+    """
+    first = next(iter(program.graph.nodes))
+    with program.graph.inserting_before(first):
+        made = program.graph.placeholder("c_rewritten")
+    made.target = made.name
+    made.meta = {"val": _fake_mode(program).from_tensor(data, static_shapes=True)}
+    key = f"rewritten.{made.name}".replace(".", "_")
+    program.constants[key] = data
+    spec = InputSpec(kind=InputKind.CONSTANT_TENSOR, arg=TensorArgument(name=made.name), target=key, persistent=None)
+    program.graph_signature.input_specs.insert(0, spec)
+    return made
+
+
+def number(program: torch.export.ExportedProgram, like: Any, value: float) -> Any:
+    """A constant in the dtype of `like`: a plain number would be converted from fp32 outside the delegate."""
+    return constant(program, torch.tensor([value], dtype=like.meta["val"].dtype))
+
+
+def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
+    """What a node always is: a parameter, a buffer that nobody changes, a constant, or computed from such alone."""
+    needed, waiting = {node}, [node]
+    while waiting:
+        entry = waiting.pop()
+        if _stored(program, entry) is None and not _pure(entry):
+            return None
+        new = [given for given in entry.all_input_nodes if given not in needed]
+        needed.update(new)
+        waiting += new
+    values: dict[Any, Any] = {}
+    with torch.no_grad():
+        for entry in program.graph.nodes:
+            if entry in needed:
+                args, kwargs = torch.fx.map_arg((entry.args, entry.kwargs), values.get)
+                values[entry] = entry.target(*args, **kwargs) if _pure(entry) else _stored(program, entry)
+    return values[node] if isinstance(values[node], torch.Tensor) else None
+
+
+def _stored(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
+    """The tensor that the program holds for a placeholder, if nobody changes it."""
+    signature = program.graph_signature
+    name = signature.inputs_to_parameters.get(node.name) or signature.inputs_to_buffers.get(node.name)
+    name = name or signature.inputs_to_lifted_tensor_constants.get(node.name)
+    if name is None or name in signature.buffers_to_mutate.values() or not _unchanged(node):
+        return None
+    found = program.state_dict.get(name, program.constants.get(name))
+    return found.detach() if isinstance(found, torch.Tensor) else None
+
+
+def _pure(node: Any) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not node.target._schema.is_mutable and not random and _unchanged(node)
+
+
+def _unchanged(node: Any) -> bool:
+    """Whether no user changes the node's tensor in place."""
+    schemas = [getattr(user.target, "_schema", None) for user in node.users]
+    return not any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
+    """Every call of these operators on floats that XNNPACK takes, of sizes that are known now."""
+    found = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
+    return [node for node in found if all(_ordinary(value) for value in _values(node))]
+
+
+def _values(node: Any) -> list[Any]:
+    """What goes into a call first, and what comes out of it."""
+    first = node.args[0] if node.args else None
+    given = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
+    results = node.meta.get("val")
+    return [given, *(results if isinstance(results, (list, tuple)) else [results])]
+
+
+def _ordinary(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float16):
+        return False
+    return all(isinstance(size, int) and size > 0 for size in value.shape)
+
+
+def _fake_mode(program: torch.export.ExportedProgram) -> Any:
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    return next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
 
 
 def in_half_precision(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:

@@ -1,0 +1,47 @@
+"""A cumulative sum, which XNNPACK does not take, becomes a product with a triangle of ones.
+
+The triangle makes as many multiplications as the axis is long for every value, so long axes stay as they are.
+"""
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from model_profiling.export.rewrites.graph import calls, constant, replace, step
+
+aten = torch.ops.aten
+# Measured with 128 values only, delegate calls included: 0.86 times the portable speed in fp32, 1.09 times in fp16.
+LONGEST = 256
+
+
+def short_sums(program: ExportedProgram) -> list[Any]:
+    """Cumulative sums over axes that are short enough, in the dtype of their input."""
+    return [node for node in calls(program, aten.cumsum.default) if _fits(node)]
+
+
+def cumsum(program: ExportedProgram) -> int:
+    """Replace each by a linear layer over its axis; returns how many there were."""
+    found = short_sums(program)
+    for node in found:
+        value, axis = node.args[0].meta["val"], node.args[1] % node.meta["val"].dim()
+        order = [*(i for i in range(value.dim()) if i != axis), axis]
+        triangle = torch.ones(value.shape[axis], value.shape[axis], dtype=value.dtype).tril()
+        with program.graph.inserting_before(node):
+            weight = constant(program, triangle)
+            last = axis == value.dim() - 1
+            rows = node.args[0] if last else step(program, node, aten.permute.default, node.args[0], order)
+            result = step(program, node, aten.linear.default, rows, weight)
+            if not last:
+                back = [order.index(i) for i in range(value.dim())]
+                result = step(program, node, aten.permute.default, result, back)
+        replace(program, node, result)
+    program.graph_module.recompile()
+    return len(found)
+
+
+def _fits(node: Any) -> bool:
+    value = node.args[0].meta["val"]
+    if value.dim() < 2 or node.kwargs.get("dtype") not in (None, value.dtype):
+        return False
+    return bool(value.dtype == node.meta["val"].dtype and 1 < value.shape[node.args[1]] <= LONGEST)
