@@ -1,6 +1,7 @@
 """What XNNPACK took, what it left to the portable kernels, and why."""
 
 import contextlib
+import functools
 import logging
 import operator
 import re
@@ -141,7 +142,7 @@ def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> 
     """Count both sides of the cut, and group what was left out by operator and reason."""
     portable = [node for node in nodes if node.delegate is None]
     delegates = {node.delegate for node in nodes if node.delegate is not None}
-    supported = _supported_by_xnnpack() if backend == "xnnpack" else frozenset()
+    supported = supported_by_xnnpack() if backend == "xnnpack" else frozenset()
     left_out: dict[tuple[str, str], list[str]] = {}
     for node in portable:
         left_out.setdefault((node.op, _reason(node, backend, supported, reasons)), []).append(node.source)
@@ -167,7 +168,9 @@ def _reason(node: GraphNode, backend: str, supported: frozenset[str], reasons: d
     return "XNNPACK supports this operator, but not as it is used here (the partitioner gives no reason)"
 
 
-def _supported_by_xnnpack() -> frozenset[str]:
+@functools.cache
+def supported_by_xnnpack() -> frozenset[str]:
+    """The operators that XNNPACK's partitioner knows, as `add.Tensor`."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return frozenset(XnnpackPartitioner().target_partitioner_configs)

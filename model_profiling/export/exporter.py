@@ -215,7 +215,9 @@ def _rewrite(
     """Of the rewrites `names`, do those asked for, and look where others would find something."""
     without = [name for name in names if name in request.rewrites and not REWRITES[name].apply(program)]
     remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
-    found = (prepared.rewrites or {}) | matches(program, names)
+    # What was done is done: looked at again, its own permutes are nothing to change.
+    others = matches(program, [name for name in names if name not in request.rewrites])
+    found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}
     return replace(prepared, rewrites=dict(sorted(found.items())), warnings=[*prepared.warnings, *remarks])
 
 

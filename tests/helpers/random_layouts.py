@@ -44,7 +44,8 @@ class RandomLayouts(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.seen = [x]
-        for self.step, number in enumerate(self.numbers):
+        for step, number in enumerate(self.numbers):
+            self.step = step
             choice = Choice(number)
             y = STEPS[choice.below(len(STEPS))](self, x, choice)
             if y is not None and 0 < y.numel() <= MOST_VALUES and y.dim() <= 6:
@@ -140,7 +141,8 @@ def _norm(net: RandomLayouts, x: torch.Tensor, choice: Choice) -> torch.Tensor |
 UNARY = (
     torch.relu, torch.sigmoid, functional.gelu, torch.neg, functional.silu, functional.hardswish, torch.erf, torch.tanh,
     lambda x: x * 2.0, lambda x: x + 1, lambda x: x / 3, lambda x: x.clamp(-1, 1), lambda x: x.contiguous(),
-    lambda x: x.clone(), functional.softplus, lambda x: functional.relu_(x + 0.5), lambda x: torch.where(x > 0, x, 0.1 * x),
+    lambda x: x.clone(), functional.softplus, lambda x: functional.relu_(x + 0.5),
+    lambda x: torch.where(x > 0, x, 0.1 * x),
 )  # fmt: skip
 
 
@@ -171,11 +173,11 @@ class _Constant(nn.Module):  # type: ignore[misc]
 
 def _cat(net: RandomLayouts, x: torch.Tensor, choice: Choice) -> torch.Tensor:
     dim = choice.below(x.dim())
-    fitting = [
-        other
-        for other in net.seen
-        if other.dim() == x.dim() and all(a == b for d, (a, b) in enumerate(zip(x.shape, other.shape, strict=True)) if d != dim)
-    ]  # fmt: skip
+
+    def around(shape: torch.Size) -> list[int]:
+        return [size for d, size in enumerate(shape) if d != dim]
+
+    fitting = [other for other in net.seen if other.dim() == x.dim() and around(other.shape) == around(x.shape)]
     others = [other for other in fitting if other is not x] or [torch.relu(x)]
     return torch.cat((x, others[choice.below(len(others))]), dim)
 
@@ -207,7 +209,11 @@ def _reduce(net: RandomLayouts, x: torch.Tensor, choice: Choice) -> torch.Tensor
         return x.mean((2, 3), keepdim=bool(choice.below(2)))
     if x.dim() < 2:
         return None
-    return x.mean(choice.below(x.dim()), keepdim=bool(choice.below(2))) if kind == 2 else x.amax(choice.below(x.dim()), True)
+    return (
+        x.mean(choice.below(x.dim()), keepdim=bool(choice.below(2)))
+        if kind == 2
+        else x.amax(choice.below(x.dim()), True)
+    )
 
 
 def _resize(net: RandomLayouts, x: torch.Tensor, choice: Choice) -> torch.Tensor | None:

@@ -35,7 +35,7 @@ def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None
     cuts = common_cuts(rest)
     if cuts is None:
         return None
-    largest = max(held, key=lambda value: (math.prod(value.shape), not value.layout.is_contiguous))
+    largest = max(held, key=lambda value: (math.prod(value.shape), value.layout.is_contiguous))
     leading = largest.layout.cut(own_cuts(largest, {d: cut for d, cut in cuts.items() if d != dim}))
     own = (dim, 0)
     place = leading.order.index(own) if own in leading.order else 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.delegation import supported_by_xnnpack
 from model_profiling.export.rewrites.layout.images import as_image
 from model_profiling.export.rewrites.layout.order import common_cut, runs
 from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
@@ -13,6 +14,8 @@ from model_profiling.export.rewrites.layout.values import held_as, image_of
 
 aten = torch.ops.aten
 
+# Decomposed into operators that are delegated, without numbers.
+IN_PARTS = {aten.silu.default, aten.square.default}
 ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
 
 
@@ -28,14 +31,18 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
     if not full or all(value.layout.is_contiguous and not value.is_image for value in full):
         return None
     if any(value.like_image for value in full):
-        if node.target in ARITHMETIC and not all(_has_four_dims(entry) for entry in node.args[:2]):
+        if _turns_images(node):
             rb.spared.append(node)
         return image_of(_applied(rb, node, {entry: as_image(rb, value) for entry, value in held.items()}))
     return _in_one_order(rb, node, held, full)
 
 
-def _has_four_dims(operand: Any) -> bool:
-    return isinstance(operand, torch.fx.Node) and operand.meta["val"].dim() == 4
+def _turns_images(node: Any) -> bool:
+    """Whether lowering turns an image for this operator as it stands: no delegate takes it, or it meets a number."""
+    if node.target in ARITHMETIC:
+        return not all(isinstance(entry, torch.fx.Node) and entry.meta["val"].dim() == 4 for entry in node.args[:2])
+    name = f"{node.target.overloadpacket.__name__}.{node.target._overloadname}"
+    return name not in supported_by_xnnpack() and node.target not in IN_PARTS
 
 
 def _applied(rb: Rebuild, node: Any, inputs: dict[Any, Any]) -> Any:
@@ -94,6 +101,6 @@ def own_cuts(value: Value, cuts: dict[int, tuple[int, ...]]) -> dict[int, tuple[
 
 
 def _leading(full: list[Value]) -> Value:
-    """The one whose order most others have already; of equals, one that is not in its usual order."""
+    """The one whose order most others have already; of equals, one in its usual order."""
     orders = [value.layout.order for value in full]
-    return max(full, key=lambda value: (orders.count(value.layout.order), not value.layout.is_contiguous))
+    return max(full, key=lambda value: (orders.count(value.layout.order), value.layout.is_contiguous))

@@ -86,6 +86,8 @@ def shuffling(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule
             return None
         shape, permutation = views(value.shape, *node.args[1:])
         cut = value.layout.reshaped(shape)
+        if value.like_image:
+            rb.spared.append(node)
         joined = cut and cut.permuted(permutation).reshaped(tuple(node.meta["val"].shape))
         return at_once(rb, node, replace(value, layout=joined, moves=node)) if joined is not None else None
 
