@@ -30,7 +30,7 @@ from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, q
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.rewrites import REWRITES, matches
+from model_profiling.export.rewrites import IMPLIED, REWRITES, matches
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.pte import program as pte
 
@@ -213,8 +213,13 @@ def _rewrite(
     program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
 ) -> Prepared:
     """Of the rewrites `names`, do those asked for, and look where others would find something."""
-    without = [name for name in names if name in request.rewrites and not REWRITES[name].apply(program)]
-    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
+    asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
+    without = [name for name in names if name in asked and not REWRITES[name].apply(program)]
+    remarks = [
+        f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})"
+        for name in without
+        if name in request.rewrites
+    ]
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
     found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}

@@ -55,6 +55,10 @@ REWRITES: dict[str, Rewrite] = {
 }
 
 
+# Attention as one operator hides the layout changes of its parts.
+IMPLIED = {"layout": ("attention",)}
+
+
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
     """Where each rewrite would change this program: a line of the model (`path:line`, '' if unknown) per place."""
     return {name: [_line(node) for node in REWRITES[name].places(program)] for name in names}
