@@ -9,7 +9,7 @@ import torch
 
 from model_profiling.export.rewrites.layout.in_place import without_changes_in_place
 from model_profiling.export.rewrites.layout.pointwise import pointwise
-from model_profiling.export.rewrites.layout.rebuild import Declined, Rebuild
+from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild
 from model_profiling.export.rewrites.layout.rules import rule_table
 from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
 
@@ -36,20 +36,21 @@ def needless_changes(program: torch.export.ExportedProgram) -> list[Any]:
         return []
 
 
-def _best(program: torch.export.ExportedProgram) -> frozenset[str]:
-    """Which of the model's layout changes to do where they stand: those put off would move values more than once."""
-    as_it_stands = frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING)
+def _best(program: torch.export.ExportedProgram) -> Plan:
+    """What to do where it stands, because put off it would be done twice, and outputs to compute in another order."""
+    as_it_stands = Plan(frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING))
     tried = {as_it_stands: _cost(_rebuilt(_draft(program), as_it_stands))}
-    at_once: frozenset[str] = frozenset()
+    plan = Plan()
     for _ in range(ROUNDS):
-        rebuild = _rebuilt(_draft(program), at_once)
-        tried[at_once] = _cost(rebuild)
+        rebuild = _rebuilt(_draft(program), plan)
+        tried[plan] = _cost(rebuild)
         often = Counter(cause.name for cause, _ in rebuild.moves if cause is not None)
         more = frozenset(name for name, count in often.items() if count > 1)
-        if more <= at_once:
+        outputs = {**rebuild.wishes, **dict(plan.outputs)}
+        plan = Plan(plan.at_once | more, tuple(sorted(outputs.items())))
+        if plan in tried:
             break
-        at_once |= more
-    return min(tried, key=lambda names: tried[names])
+    return min(tried, key=lambda plan: tried[plan])
 
 
 def _cost(rebuild: Rebuild) -> tuple[int, int]:
@@ -62,6 +63,8 @@ class _Draft:
 
     graph: torch.fx.Graph
     graph_signature: Any
+    state_dict: dict[str, Any]
+    constants: dict[str, Any]
 
 
 def _draft(program: torch.export.ExportedProgram) -> _Draft:
@@ -70,16 +73,16 @@ def _draft(program: torch.export.ExportedProgram) -> _Draft:
     graph.output(graph.graph_copy(program.graph, made))
     for old, new in made.items():
         new.name = old.name
-    return _Draft(graph, copy.deepcopy(program.graph_signature))
+    return _Draft(graph, copy.deepcopy(program.graph_signature), program.state_dict, dict(program.constants))
 
 
-def _rebuilt(program: Any, at_once: frozenset[str]) -> Rebuild:
+def _rebuilt(program: Any, plan: Plan) -> Rebuild:
     without_changes_in_place(program)
     rules = rule_table()
     for node in program.graph.nodes:
         if node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ()):
             rules.setdefault(node.target, pointwise)
-    rebuild = Rebuild(program, rules, at_once)
+    rebuild = Rebuild(program, rules, plan)
     rebuild.run()
     return rebuild
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.layout.channels import CHANNELWISE, in_order, mixed_image
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Rebuild, Value, fixed
 from model_profiling.export.rewrites.layout.values import held_as, image_of
@@ -19,6 +20,8 @@ OF_IMAGES = {
     aten.upsample_bilinear2d.default, aten.batch_norm.default, aten.prelu.default, aten.convolution.default,
     aten._native_batch_norm_legit_no_training.default, aten.max_pool2d_with_indices.default,
 }  # fmt: skip
+# Operators after which the same layer's outputs lie innermost.
+FOLLOWING = CHANNELWISE | {aten.batch_norm.default}
 PADDING = {aten.pad.default, aten.constant_pad_nd.default}
 
 
@@ -26,9 +29,25 @@ def of_images(rb: Rebuild, node: Any) -> Any:
     value = rb.held(node.args[0])
     if value is None or len(value.shape) != 4:
         return None
-    others = torch.fx.map_arg(node.args[1:], rb._plain)
+    mixed = mixed_image(rb, node, value)
+    if mixed is not None:
+        return mixed
+    others = list(torch.fx.map_arg(node.args[1:], rb._plain))
+    outputs = dict(rb.plan.outputs).get(node.name)
+    if outputs is not None:
+        others[:2] = [entry and rb.constant(entry, 0, outputs) for entry in node.args[1:3]]
     made = rb.again(node, (rb.image(value), *others))
-    return image_of(made) if fixed(made.meta["val"]) else made
+    if not fixed(made.meta["val"]):
+        return made
+    result = in_order(made, outputs, None) if outputs is not None else image_of(made)
+    result.memory.maker = _maker(rb, node) or (value.memory.maker if node.target in FOLLOWING else None)
+    return result
+
+
+def _maker(rb: Rebuild, node: Any) -> tuple[str, int] | None:
+    if node.target is not aten.conv2d.default or (len(node.args) > 6 and node.args[6] != 1):
+        return None
+    return rb.maker(node, node.meta["val"].shape[1])
 
 
 def padding(rb: Rebuild, node: Any) -> Any:

@@ -33,7 +33,9 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
     if any(value.like_image for value in full):
         if _turns_images(node):
             rb.spared.append(node)
-        return image_of(_applied(rb, node, {entry: as_image(rb, value) for entry, value in held.items()}))
+        result = image_of(_applied(rb, node, {entry: as_image(rb, value) for entry, value in held.items()}))
+        result.memory.maker = full[0].memory.maker if len(held) == 1 else None
+        return result
     return _in_one_order(rb, node, held, full)
 
 

@@ -9,7 +9,7 @@ import torch
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.parts import without
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
+from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild, Value, fixed
 from model_profiling.export.rewrites.layout.values import held_as
 
 aten = torch.ops.aten
@@ -22,18 +22,37 @@ def linear(rb: Rebuild, node: Any) -> Value | None:
     if value is None or len(value.shape) < 2 or not fixed(node.meta["val"]):
         return None
     last = len(value.shape) - 1
-    matrix, value = rb.rows(value, last)
-    others = torch.fx.map_arg(node.args[1:], rb._plain)
+    others = list(torch.fx.map_arg(node.args[1:], rb._plain))
+    outputs = dict(rb.plan.outputs).get(node.name)
+    if outputs is not None:
+        others = [entry and rb.constant(entry, 0, outputs) for entry in node.args[1:3]]
+    mixed = _columns(value.layout, last)
+    weight = rb.constant(others[0], 1, mixed) if mixed is not None else None
+    if weight is not None:
+        others[0], width = weight, value.shape[last]
+        matrix = rb.seen(value, (math.prod(value.shape) // width, width))
+    else:
+        matrix, value = rb.rows(value, last)
     made = rb.again(node, (matrix, *others))
-    return held_as(_with_last(value.layout, node.meta["val"].shape[-1]), made, value)
+    result = held_as(_with_last(value.layout, node.meta["val"].shape[-1], outputs), made, value)
+    result.memory.maker = rb.maker(node, node.meta["val"].shape[-1])
+    return result
 
 
-def _with_last(layout: Layout, width: int) -> Layout:
+def _columns(layout: Layout, last: int) -> Outputs | None:
+    """The order of the last dimension's axes, if they lie innermost in memory and not as they are named."""
+    axes = layout.in_memory([last])
+    if len(axes) < 2 or axes == layout.of(last) or layout.order[-len(axes) :] != axes:
+        return None
+    return Outputs(layout.dims[last], tuple(number for _, number in axes))
+
+
+def _with_last(layout: Layout, width: int, outputs: Outputs | None) -> Layout:
     """The same with another innermost last dimension."""
     last = len(layout.dims) - 1
     rest = tuple(axis for axis in layout.order if axis[0] != last)
-    own = ((last, 0),) if width != 1 else ()
-    return Layout((*layout.dims[:-1], (width,) if width != 1 else ()), rest + own)
+    own = outputs or Outputs((width,) if width != 1 else (), (0,) if width != 1 else ())
+    return Layout((*layout.dims[:-1], own.sizes), rest + tuple((last, number) for number in own.order))
 
 
 def softmax(rb: Rebuild, node: Any) -> Value | None:

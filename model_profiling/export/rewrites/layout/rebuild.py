@@ -16,10 +16,14 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
 from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
+# A transpose that takes values one by one costs this much more than one of blocks, measured with XNNPACK on Arm.
+ONE_BY_ONE = 2
+SMALL_BLOCK = 8
 # XNNPACK transposes tensors of up to six dimensions.
 MOST_DIMS = 6
 IMAGE_DIMS = (0, 2, 3, 1)
@@ -38,6 +42,8 @@ class Memory:
     views: dict[tuple[int, ...], Any] = field(default_factory=dict)
     images: dict[tuple[int, ...], Any] = field(default_factory=dict)
     turned: bool = False
+    # The layer whose outputs lie innermost in this memory, side by side.
+    maker: Any = None
     moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
 
 
@@ -69,16 +75,31 @@ class Value:
         return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """A layer's outputs as axes of these sizes, and the order in which it computes them."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """By the names of nodes: layout changes that are done where the model has them, and outputs in another order."""
+
+    at_once: frozenset[str] = frozenset()
+    outputs: tuple[tuple[str, Outputs], ...] = ()
+
+
 Rule = Callable[["Rebuild", Any], Any]
 
 
 class Rebuild:
     """Walks the graph once; `values` are what the nodes of the model are held as."""
 
-    def __init__(self, program: Any, rules: dict[Any, Rule], at_once: frozenset[str] = frozenset()) -> None:
-        """`at_once` names views and permutes that are done where the model has them."""
+    def __init__(self, program: Any, rules: dict[Any, Rule], plan: Plan) -> None:
         self.program = program
-        self.at_once = at_once
+        self.plan = plan
         self.graph = program.graph
         self.rules = rules
         self.values: dict[Any, Any] = {}
@@ -86,6 +107,7 @@ class Rebuild:
         self.at: Any = None
         # What moves, and why: the model's own layout change, if it is one, and the bytes.
         self.moves: list[tuple[Any, int]] = []
+        self.wishes: dict[str, Outputs] = {}
         # Operators that cost layout changes as they stand, and none here.
         self.spared: list[Any] = []
         self.viewed: list[Any] = []
@@ -172,6 +194,11 @@ class Rebuild:
             images[value.shape] = self.step(aten.permute_copy.default, self.seen(value, (n, h, w, c)), list(TO_NCHW))
         return images[value.shape]
 
+    def mixed(self, value: Value) -> Any:
+        """An image with its channels in the order they lie in memory."""
+        image = value.memory.image
+        return image if image is not None and tuple(image.meta["val"].shape) == value.shape else self._closed(value)
+
     def _turned(self, value: Value) -> None:
         """Note that lowering will turn an image, or what is read as one: once in each direction."""
         if not value.memory.turned and value.layout.is_contiguous != value.in_image_order:
@@ -200,8 +227,40 @@ class Rebuild:
             seen = self.seen(value, tuple(sizes))
             made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
             memory = value.memory.moved[value.layout, order] = Memory(flat=made)
-            self.moves.append((value.moves, _bytes(made)))
+            # Values that lie together and stay together are moved as one.
+            in_blocks = permutation[-1] == len(permutation) - 1 and sizes[-1] >= SMALL_BLOCK
+            self.moves.append((value.moves, _bytes(made) * (1 if in_blocks else ONE_BY_ONE)))
+            self._wish(value, order)
         return Value(value.layout.reordered(order), memory, value.moves)
+
+    def _wish(self, value: Value, order: tuple[Axis, ...]) -> None:
+        """Note in which order the layer that made this should have computed its outputs, so that blocks are moved."""
+        layout, maker = value.layout, value.memory.maker
+        if maker is None:
+            return
+        width, count = 1, 0
+        while width < maker[1] and count < len(layout.order):
+            count += 1
+            width *= layout.size(layout.order[-count])
+        axes = layout.order[-count:]
+        if width == maker[1] and count > 1 and order[-1] in axes:
+            wanted = sorted(range(count), key=lambda number: order.index(axes[number]))
+            self.wishes[maker[0]] = Outputs(tuple(layout.sizes(axes)), tuple(wanted))
+
+    def maker(self, node: Any, width: int) -> tuple[str, int] | None:
+        """A layer that could compute its outputs in any order, because its weights are known; and how many they are."""
+        known = all(entry is None or entry.op == "placeholder" for entry in node.args[1:3])
+        return (node.name, width) if known and known_value(self.program, node.args[1]) is not None else None
+
+    def constant(self, node: Any, dim: int, outputs: Outputs) -> Any:
+        """A constant of the model with one dimension in another order; None if it is not a constant."""
+        data = known_value(self.program, node)
+        if data is None:
+            return None
+        rank, count = data.dim(), len(outputs.sizes)
+        cut = data.reshape(*data.shape[:dim], *outputs.sizes, *data.shape[dim + 1 :])
+        order = [*range(dim), *(dim + number for number in outputs.order), *range(dim + count, rank + count - 1)]
+        return constant(self.program, cut.permute(order).reshape(data.shape).contiguous())
 
     def seen(self, value: Value, shape: Iterable[int]) -> Any:
         """Memory as a tensor of this shape."""

@@ -9,7 +9,8 @@ from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, V
 def held_as(layout: Layout, node: Any, source: Value | None = None) -> Value:
     """A new tensor in this order, which it has from `source`."""
     moves = source.moves if source is not None and not layout.is_contiguous else None
-    return Value(layout.simplified(), Memory(flat=node), moves)
+    maker = source.memory.maker if source is not None else None
+    return Value(layout.simplified(), Memory(flat=node, maker=maker), moves)
 
 
 def image_of(node: Any) -> Value:

@@ -37,7 +37,7 @@ def renaming(rb: Rebuild, node: Any) -> Value | None:
     if value is None or not fixed(node.meta["val"]):
         return None
     shape = tuple(node.meta["val"].shape)
-    layout = value.layout.reshaped(shape) if node.name not in rb.at_once else None
+    layout = value.layout.reshaped(shape) if node.name not in rb.plan.at_once else None
     if value.like_image and not value.layout.is_contiguous:
         # Lowered as it stands, a view has an image turned first.
         rb.viewed.append(node)
@@ -51,7 +51,7 @@ def renaming(rb: Rebuild, node: Any) -> Value | None:
 
 def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
     """Move the values now, if that was found to be better than later."""
-    if node.name not in rb.at_once or value.layout.is_contiguous:
+    if node.name not in rb.plan.at_once or value.layout.is_contiguous:
         return value
     return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
 
@@ -86,7 +86,7 @@ def shuffling(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule
             return None
         shape, permutation = views(value.shape, *node.args[1:])
         cut = value.layout.reshaped(shape)
-        if value.like_image:
+        if not value.layout.is_contiguous:
             rb.spared.append(node)
         joined = cut and cut.permuted(permutation).reshaped(tuple(node.meta["val"].shape))
         return at_once(rb, node, replace(value, layout=joined, moves=node)) if joined is not None else None
