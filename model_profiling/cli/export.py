@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.cli.next_step import next_command
 from model_profiling.counting import counted
-from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, IO_LAYOUTS, MEMORY_FORMATS, REWRITES
+from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, IO_LAYOUTS, MEMORY_FORMATS, REWRITES, rewrite_name
 from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
 from model_profiling.saying import say_json, tell, warn
@@ -122,10 +122,11 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
         "--rewrite",
         action="append",
         default=[],
+        type=rewrite_name,
         choices=REWRITES,
         help="change the graph, not its results; keepdim: mean and sum over pixels in a form XNNPACK delegates; "
-        "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
-        "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32",
+        "layout: permutes, views and transposes that move values for nothing go; gelu-tanh: fp16 GELU by its tanh form; "
+        "silu, hardsigmoid: these in fp16 without conversions to fp32",
     )
     parser.add_argument(
         "--delegation",
@@ -184,7 +185,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         loud=loud,
         target=target,
         options=load_options(args),
-        rewrites=tuple(sorted(set(args.rewrite))),
+        rewrites=tuple(args.rewrite),
         delegation=args.delegation,
         io_layout=args.io_layout,
     )

@@ -4,5 +4,12 @@ DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4")
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 IO_LAYOUTS = ("contiguous", "channels_last")
-REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "layout", "per-pixel", "silu")
+REWRITES = ("gelu-tanh", "hardsigmoid", "keepdim", "layout", "silu")
 DELEGATIONS = ("whole", "per-op")
+# What rewrites were called before, in commands, programs and records that are older than their names.
+_EARLIER_NAMES = {"per-pixel": "layout"}
+
+
+def rewrite_name(name: str) -> str:
+    """What a rewrite is called today."""
+    return _EARLIER_NAMES.get(name, name)

@@ -2,11 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+
+from model_profiling.export.choices import rewrite_name
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Setting = bool | int | float | str | list[int | float | str]
-Rewrite = Literal["gelu-tanh", "hardsigmoid", "keepdim", "per-pixel", "silu"]
+Rewrite = Annotated[Literal["gelu-tanh", "hardsigmoid", "keepdim", "layout", "silu"], BeforeValidator(rewrite_name)]
 
 Model = Annotated[
     str,
@@ -42,8 +44,8 @@ Rewrites = Annotated[
     list[Rewrite] | None,
     Field(
         description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
-        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; per-pixel: linear layers between permutes "
-        "become 1x1 convolutions; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions."
+        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; layout: permutes, views and "
+        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions."
     ),
 ]
 MemoryFormat = Annotated[

@@ -85,7 +85,7 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     check_printed("tune", result)
     tried = {entry["name"]: entry for entry in result["tried"]}
     assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
-    assert tried["fp32+per-pixel"]["agreement"]["verdict"] == "agrees"
+    assert tried["fp32+layout"]["agreement"]["verdict"] == "agrees"
     for entry in result["tried"]:
         assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
     keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"

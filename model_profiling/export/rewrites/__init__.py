@@ -16,7 +16,6 @@ from model_profiling.export.rewrites.gelu_tanh import fp16_gelus, gelu_tanh
 from model_profiling.export.rewrites.half_gates import fp16_hardsigmoids, fp16_silus, hardsigmoid, silu
 from model_profiling.export.rewrites.keepdim import keepdim, pixel_reductions
 from model_profiling.export.rewrites.layout import layout, needless_changes
-from model_profiling.export.rewrites.per_pixel import layout_changes, per_pixel
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ REWRITES: dict[str, Rewrite] = {
     "gelu-tanh": Rewrite(fp16_gelus, gelu_tanh),
     "hardsigmoid": Rewrite(fp16_hardsigmoids, hardsigmoid),
     "keepdim": Rewrite(pixel_reductions, keepdim),
-    "per-pixel": Rewrite(layout_changes, per_pixel),
     "silu": Rewrite(fp16_silus, silu),
     "layout": Rewrite(needless_changes, layout),
 }
