@@ -45,7 +45,8 @@ Rewrites = Annotated[
     Field(
         description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
         "keepdim: mean and sum over pixels in a form that XNNPACK delegates; layout: permutes, views and "
-        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions."
+        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in "
+        "fp16 without conversions."
     ),
 ]
 MemoryFormat = Annotated[

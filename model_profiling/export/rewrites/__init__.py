@@ -17,6 +17,9 @@ from model_profiling.export.rewrites.half_gates import fp16_hardsigmoids, fp16_s
 from model_profiling.export.rewrites.keepdim import keepdim, pixel_reductions
 from model_profiling.export.rewrites.layout import layout, needless_changes
 
+# The rewrite that is also done in lowering.
+LAYOUT = "layout"
+
 
 @dataclass(frozen=True)
 class Rewrite:
@@ -31,7 +34,7 @@ REWRITES: dict[str, Rewrite] = {
     "hardsigmoid": Rewrite(fp16_hardsigmoids, hardsigmoid),
     "keepdim": Rewrite(pixel_reductions, keepdim),
     "silu": Rewrite(fp16_silus, silu),
-    "layout": Rewrite(needless_changes, layout),
+    LAYOUT: Rewrite(needless_changes, layout),
 }
 
 
