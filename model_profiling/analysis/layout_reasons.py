@@ -76,6 +76,12 @@ def transposes(flow: DataFlow) -> list[int]:
     return [p for p, step in enumerate(flow.steps) if step.permutation and not _becomes_flag(flow, p)]
 
 
+def reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
+    """Why each transpose of a program is there, by its step."""
+    why = _Why(flow, lines)
+    return {position: why.reason(position)[0] for position in transposes(flow)}
+
+
 def explained(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
     """All transposes and copies of a program, grouped by why they are there, most bytes first."""
     why = _Why(flow, lines)
@@ -132,8 +138,8 @@ class _Why:
     def _seen(self, position: int, beyond: list[tuple[int, int]]) -> tuple[int, int]:
         """Who is met at a step: itself, or who is met beyond it if it does not mind the order."""
         step = self.flow.steps[position]
-        if indifferent(step) and (step.node is not None or beyond[position][0] < _NOBODY):
-            return beyond[position] if beyond[position][0] < _NOBODY else (_ANY, position)
+        if (indifferent(step) or _becomes_flag(self.flow, position)) and beyond[position][0] < _NOBODY:
+            return beyond[position]
         if step.permutation:
             return (_ANY, position)
         return (_PORTABLE if step.node is None else _MATRICES if step.op == _PRODUCT else _ANY, position)
@@ -170,12 +176,15 @@ class _Why:
             return "an output leaves in the usual order"
         if made[0] == _NOBODY:
             return "an input comes as NCHW, and others read it so too"
-        return f"{self._name(made[1])} and {self._name(needed[1])} compute in different orders"
+        return (
+            f"from {self._name(made[1])} to {self._name(needed[1])}: one of them computes in NHWC, the other does not"
+        )
 
     def _name(self, position: int) -> str:
-        step, line = self.flow.steps[position], self.lines.get(position)
-        name = packet(step.op) if step.node is None else step.op
-        return f"{name} at {place(line)}" if step.node is None and line is not None and line.file else name
+        step = self.flow.steps[position]
+        if step.permutation:
+            return "a permute of the model" if position in self.lines else "another layout change of XNNPACK"
+        return packet(step.op) if step.node is None else step.op
 
     def line(self, position: int) -> str:
         """The line of a step, or of the nearest one that has any: what XNNPACK put in has none of its own."""

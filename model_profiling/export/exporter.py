@@ -287,8 +287,8 @@ def _with_lowering(
     flow = data_flow(program, program.methods[0]) if LAYOUT not in request.rewrites else None
     if found is None or flow is None or request.backend != "xnnpack" or request.delegation != "whole":
         return found
-    places = needless_lines(flow, read_sources(staged.pte).of_steps(flow))
-    return {**found, LAYOUT: [*found[LAYOUT], *map(shortened, places)]}
+    places = map(shortened, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+    return {**found, LAYOUT: [*found[LAYOUT], *(place for place in places if place not in found[LAYOUT])]}
 
 
 def _versions() -> dict[str, str]:
