@@ -10,6 +10,7 @@ from math import prod
 import msgspec
 
 from model_profiling.analysis.breakdown import SourceLine
+from model_profiling.analysis.layouts import in_its_order, is_in_order, transposed
 from model_profiling.analysis.undone import KINDS, indifferent
 from model_profiling.analysis.work import BITS
 from model_profiling.graph_terms import packet, unique
@@ -72,8 +73,15 @@ class LayoutReasons(msgspec.Struct, frozen=True):
 
 
 def transposes(flow: DataFlow) -> list[int]:
-    """The transposes that move values: not those that become a flag of the product that reads them."""
-    return [p for p, step in enumerate(flow.steps) if step.permutation and not _becomes_flag(flow, p)]
+    """The transposes that change the order of values: not those that become a flag of the product that reads them."""
+    changing = (p for p, step in enumerate(flow.steps) if step.permutation and not _keeps_order(step))
+    return [position for position in changing if not _becomes_flag(flow, position)]
+
+
+def _keeps_order(step: Step) -> bool:
+    """Whether only dimensions of one value change places."""
+    layout = transposed(in_its_order(step.inputs[0].shape), step.permutation) if step.inputs else None
+    return layout is not None and bool(step.inputs[0].shape) and is_in_order(layout)
 
 
 def reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
@@ -96,9 +104,9 @@ def explained(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
 
 
 def copy_kind(step: Step) -> str:
-    """What a step copies for, '' if it computes, or changes the order of values."""
+    """What a step copies values for, '' if it computes with them or changes their order."""
     if step.permutation:
-        return ""
+        return "transpose of a single pixel, channel or row, whose order stays" if _keeps_order(step) else ""
     if step.node is not None:
         return next((kind for start, kind in _NODE_COPIES.items() if step.op.startswith(start)), "")
     if step.op.startswith(_VIEW):

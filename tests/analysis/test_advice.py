@@ -21,6 +21,7 @@ from model_profiling.analysis.agreement import agreement_of, expected_outputs, r
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.graph import ModelGraph, read_graph
+from model_profiling.analysis.layout_reasons import transposes
 from model_profiling.analysis.layouts import in_its_order, is_in_order, reshaped, transposed
 from model_profiling.analysis.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.profile import profiles
@@ -145,6 +146,7 @@ def test_attention_hides_no_transpose(cases: dict[str, Case]) -> None:
     rows = [row for row, entry in enumerate(case.breakdown.instances) if entry.kind == "transpose"]
     nodes = [step for step in case.graph.flow.steps if step.op == "StaticTranspose"]
     assert len(nodes) == len(rows) + 1 and all(case.graph.step(row) is not None for row in rows)
+    assert len(transposes(case.graph.flow)) == len(rows)
 
 
 def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None:

@@ -1,4 +1,4 @@
-"""Small networks whose layout changes are partly needless; each says how many transposes the rewrite leaves."""
+"""Small networks whose layout changes are partly needless."""
 
 from typing import Any
 
@@ -44,18 +44,6 @@ class Pixels(Net):
         return self.second(tokens.transpose(1, 2).reshape(x.shape))
 
 
-class Shuffled(Net):
-    """Pixels become channels and channels pixels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wide = nn.Conv2d(8, 32, 1)
-
-    def forward(self, image: Any) -> Any:
-        x = functional.pixel_shuffle(self.wide(self.first(image)), 2)
-        return self.wide(x)
-
-
 class Windows(Net):
     """Windows of pixels, and back."""
 
@@ -94,25 +82,3 @@ class Joined(Net):
         x = self.first(image) + 1.0
         x = torch.cat([x[:, :4], functional.relu(x[:, 4:])], 1)
         return self.second(functional.pad(x, (1, 1, 1, 1)))
-
-
-class Width(Net):
-    """A linear layer over the width: what it computes with is not how an image lies in memory."""
-
-    def forward(self, image: Any) -> Any:
-        x = self.first(image)
-        return self.second(self.mlp(x))
-
-
-class Flat(Net):
-    """An image is flattened for a classifier."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(512, 4)
-
-    def forward(self, image: Any) -> Any:
-        return self.head(self.second(self.first(image)).flatten(1))
-
-
-NETS = (Scaled, Pixels, Shuffled, Windows, Heads, Ranked, Joined, Width, Flat)
