@@ -121,27 +121,32 @@ def _border(flow: DataFlow, region: set[int], gone: set[int]) -> _Border:
     entering: set[int] = set()
     leaving: set[int] = set()
     others = 0
+
+    def within(position: int) -> bool:
+        return position in region or position in gone or position == CONSTANT
+
     for position in region:
         step = flow.steps[position]
         for tensor in step.inputs:
             if tensor.source >= 0 and inserted(flow, tensor.source, TO_NCHW):
                 entering.add(tensor.source)
-            elif tensor.source not in region | gone | {CONSTANT} and 2 * _size(tensor) > _size(step.outputs[0]):
+            elif not within(tensor.source) and 2 * _size(tensor) > _size(step.outputs[0]):
                 others += 1
-        readers = set(flow.readers(position)) - region - gone
+        readers = {reader for reader in flow.readers(position) if not within(reader)}
         out = {reader for reader in readers if inserted(flow, reader, TO_NHWC)}
         leaving |= out
         others += bool(readers - out) + (position in flow.returned)
     # Whoever else reads what enters needs it as it is.
-    shared = {p for p in entering if p in flow.returned or not set(flow.readers(p)) <= region | gone}
+    shared = {p for p in entering if p in flow.returned or not all(map(within, flow.readers(p)))}
     return _Border(entering - shared, leaving, others)
 
 
 def _goes_with(flow: DataFlow, position: int, gone: set[int], passed: set[int]) -> bool:
     """Whether XNNPACK put in a change of layout only for steps that go, or that will do without."""
-    readers = set(flow.readers(position))
+    readers = flow.readers(position)
     if inserted(flow, position, TO_NCHW) and position not in flow.returned:
-        return bool(readers & gone) and readers <= gone | passed
+        known = all(reader in gone or reader in passed for reader in readers)
+        return known and any(reader in gone for reader in readers)
     return inserted(flow, position, TO_NHWC) and flow.steps[position].inputs[0].source in gone
 
 

@@ -220,6 +220,17 @@ def test_a_permute_that_is_undone_is_found_with_its_line(cases: dict[str, Case])
     assert not any(finding.rewrite for finding in undone) and all("advice_nets.py:" in f.next_step for f in undone)
 
 
+def test_what_layout_left_is_explained_and_the_rewrite_is_not_named_again(cases: dict[str, Case]) -> None:
+    case = cases["Attending"].where_everything_costs(transpose=1.0)
+    assert any(finding.rewrite == "layout" for finding in case.advice())
+    assert case.made.record.request is not None
+    asked = msgspec.structs.replace(case.made.record.request, rewrites=["layout"])
+    findings = case.advice(record=msgspec.structs.replace(case.made.record, request=asked))
+    assert findings and not any(finding.rewrite == "layout" for finding in findings)
+    (left,) = [finding for finding in findings if finding.rule == "layout changes"]
+    assert "needed" in left.next_step and any("matrix multiplication" in line for line in left.evidence)
+
+
 def test_a_layout_that_somebody_needs_is_not_counted_as_saved(cases: dict[str, Case]) -> None:
     case = cases["Kept"].where_everything_costs(transpose=1.0)
     assert sum(entry.kind == "transpose" for entry in case.breakdown.instances) == 4
