@@ -25,7 +25,7 @@ def needless_changes(e: Evidence) -> Iterator[Finding]:
     if rows := _rows(e, sorted(gone)):
         needed = "is not needed" if len(rows) == 1 else "are not needed"
         title = f"{counted(len(rows), 'layout change')} {needed} and {_take(rows)} {e.share(rows):.0%} of the time"
-        step = f"Export with --rewrite {LAYOUT}: tried on this graph, it removes them."
+        step = f"Export with --rewrite {LAYOUT}: tried on this graph, it is predicted to remove them."
         yield e.finding(Kind.NEEDLESS_LAYOUT, title, rows, step, rewrite=LAYOUT)
 
 

