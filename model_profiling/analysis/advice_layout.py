@@ -1,16 +1,16 @@
-"""Findings about layout changes that the graph shows to be needless: undone again, or asked for by the input."""
+"""Findings about layout changes that the graph shows to be needless: undone again, or asked for by the input.
+
+What reads the graph is imported when there is one: a dump alone has none.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from model_profiling.analysis.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.finding import Evidence, Finding, Kind
-from model_profiling.analysis.layout_reasons import reasons
-from model_profiling.analysis.layout_removal import removable
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import LAYOUT, done
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
-from model_profiling.pte.borders import turned_inputs, turned_outputs
 
 # Layout changes that nothing better is known of are worth a word from this share on.
 _MUCH = 0.15
@@ -21,6 +21,8 @@ def needless_changes(e: Evidence) -> Iterator[Finding]:
     """Transposes and copies that `--rewrite layout` would remove, where the export saw that it finds something."""
     if e.graph is None or e.export is None or done(e.export, LAYOUT):
         return
+    from model_profiling.analysis.layout_removal import removable
+
     gone = removable(e.graph.flow, _lines(e), (e.export.rewrites or {}).get(LAYOUT, []))
     if rows := _rows(e, sorted(gone)):
         needed = "is not needed" if len(rows) == 1 else "are not needed"
@@ -60,6 +62,8 @@ def input_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns an NCHW input to NHWC; an NHWC input would not need it if all who read it are such changes."""
     if e.graph is None or not _io_layout_helps(e):
         return
+    from model_profiling.pte.borders import turned_inputs
+
     turns = [position for readers in turned_inputs(e.graph.flow).values() for position in readers]
     if rows := _rows(e, turns):
         often = "" if len(rows) == 1 else f" {len(rows)} times"
@@ -72,6 +76,8 @@ def output_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns its NHWC result to NCHW for the caller alone; a caller who reads NHWC would not need it."""
     if e.graph is None or not _io_layout_helps(e):
         return
+    from model_profiling.pte.borders import turned_outputs
+
     if rows := _rows(e, turned_outputs(e.graph.flow).values()):
         what = "the output is" if len(rows) == 1 else f"{len(rows)} outputs are"
         title = f"{what} transposed from channels-last, which takes {e.share(rows):.0%} of the time"
@@ -113,6 +119,8 @@ def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
     """Why transposes are there, costliest first."""
     if e.graph is None:
         return []
+    from model_profiling.analysis.layout_reasons import reasons
+
     known = reasons(e.graph.flow, _lines(e))
     costs: dict[str, list[float]] = {}
     for row in rows:

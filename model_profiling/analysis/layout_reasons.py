@@ -13,14 +13,14 @@ from model_profiling.analysis.breakdown import SourceLine
 from model_profiling.analysis.layouts import in_its_order, is_in_order, transposed
 from model_profiling.analysis.undone import KINDS, indifferent
 from model_profiling.analysis.work import BITS
-from model_profiling.graph_terms import packet, unique
+from model_profiling.graph_terms import INPUT, packet, unique
 from model_profiling.pte.borders import turned_inputs, turned_outputs
 from model_profiling.pte.dataflow import DataFlow, Step
 
 _PRODUCT = "BatchMatrixMultiply"
 _IO_LAYOUT = "a caller that can use it avoids this with --io-layout channels_last"
 # Ranks: who has the last word where several operators read or make a tensor.
-_PORTABLE, _MATRICES, _ANY, _NOBODY = range(4)
+_PORTABLE, _MATRICES, _ANY, _CALLER, _NOBODY = range(5)
 _SHUFFLES = ("aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle")
 # Copies inside delegates, by the beginning of a node's name; outside, by the kind of the operator.
 _NODE_COPIES = {
@@ -136,7 +136,7 @@ class _Why:
         count = len(flow.steps)
         self.before: list[tuple[int, int]] = []
         for position in range(count):
-            sources = [t.source for t in flow.steps[position].inputs if t.source >= 0]
+            sources = [t.source for t in flow.steps[position].inputs if t.source >= 0 or t.source == INPUT]
             self.before.append(min((self._seen(s, self.before) for s in sources), default=(_NOBODY, -1)))
         after: list[tuple[int, int]] = [(_NOBODY, -1)] * count
         for position in reversed(range(count)):
@@ -145,8 +145,14 @@ class _Why:
 
     def _seen(self, position: int, beyond: list[tuple[int, int]]) -> tuple[int, int]:
         """Who is met at a step: itself, or who is met beyond it if it does not mind the order."""
+        if position == INPUT:
+            return (_CALLER, position)
         step = self.flow.steps[position]
-        if (indifferent(step) or _becomes_flag(self.flow, position)) and beyond[position][0] < _NOBODY:
+        if step.node is None:
+            through = step.op.startswith(_VIEW)
+        else:
+            through = indifferent(step) or _becomes_flag(self.flow, position)
+        if through and beyond[position][0] < _NOBODY:
             return beyond[position]
         if step.permutation:
             return (_ANY, position)
@@ -182,8 +188,10 @@ class _Why:
             return f"the model's own permute: {reader}"
         if ends:
             return "an output leaves in the usual order"
+        if made[0] == _CALLER:
+            return "an input comes as NCHW, and another operator reads it so"
         if made[0] == _NOBODY:
-            return "an input comes as NCHW, and others read it so too"
+            return "not known: nothing tells where the values come from"
         return (
             f"from {self._name(made[1])} to {self._name(needed[1])}: one of them computes in NHWC, the other does not"
         )

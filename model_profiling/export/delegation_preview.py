@@ -50,11 +50,11 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with stages.stage("look for transposes and copies"):
             places = None if LAYOUT in request.rewrites else (prepared.rewrites or {}).get(LAYOUT, [])
-            layout = _explained(program, places)
+            layout = _explained(program, places, request.io_layout)
     return DelegationPreview(lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings)
 
 
-def _explained(program: Any, places: list[str] | None) -> LayoutReasons:
+def _explained(program: Any, places: list[str] | None, io_layout: str) -> LayoutReasons:
     """Read the program as a run would. `places`: where `--rewrite layout` would find something, None if it was done."""
     with tempfile.TemporaryDirectory() as folder:
         paths = ExportPaths(Path(folder) / "program.pte")
@@ -66,6 +66,10 @@ def _explained(program: Any, places: list[str] | None) -> LayoutReasons:
     own = sources.of_steps(flow)
     lines = {position: msgspec.structs.replace(line, file=short_path(line.file)) for position, line in own.items()}
     found = msgspec.structs.replace(explained(flow, lines), note=sources.note)
+    if io_layout == "channels_last":
+        # It was tried, and does not avoid what is left.
+        left = [msgspec.structs.replace(group, hint="") for group in found.transposes]
+        found = msgspec.structs.replace(found, transposes=left)
     if places is None:
         return found
     moving = set(transposes(flow)) & removable(flow, own, [*places, *needless_lines(flow, own)])

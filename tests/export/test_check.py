@@ -43,7 +43,7 @@ def about(found: LayoutReasons, word: str) -> list[Moves]:
     return [group for group in found.transposes if word in group.reason]
 
 
-@pytest.mark.parametrize("name", ["Scaled", "Pixels", "Windows", "Heads", "Ranked", "Joined"])
+@pytest.mark.parametrize("name", ["Scaled", "Pixels", "Windows", "Heads", "Ranked", "Joined", "Between"])
 def test_as_many_transposes_go_as_was_predicted(checked: Checking, name: str) -> None:
     before, after = checked(name).layout, checked(name, "layout").layout
     assert before.removable is not None and after.removable is None
@@ -69,6 +69,11 @@ def test_what_is_left_is_explained(checked: Checking) -> None:
     around = about(ranked, "aten.topk is not delegated")
     assert sum(group.count for group in around) == ranked.count - 2
     assert all(group.lines == [line_of("torch.topk")] for group in around)
+
+
+def test_an_operator_outside_the_delegate_is_the_reason_even_if_it_minds_no_order(checked: Checking) -> None:
+    found = about(checked("Between").layout, "aten.erf is not delegated")
+    assert sum(group.count for group in found) == 2
 
 
 def test_copies_are_listed_by_kind_with_their_size_and_line(checked: Checking) -> None:

@@ -82,3 +82,10 @@ class Joined(Net):
         x = self.first(image) + 1.0
         x = torch.cat([x[:, :4], functional.relu(x[:, 4:])], 1)
         return self.second(functional.pad(x, (1, 1, 1, 1)))
+
+
+class Between(Net):
+    """An operator that treats every value alike, and that XNNPACK does not take, stands between convolutions."""
+
+    def forward(self, image: Any) -> Any:
+        return self.second(torch.erf(self.first(image)))
