@@ -12,7 +12,7 @@ from math import prod
 
 from model_profiling.analysis.breakdown import SourceLine
 from model_profiling.analysis.movement import LAYOUT_KINDS
-from model_profiling.analysis.undone import KINDS, indifferent, undone_transposes
+from model_profiling.analysis.undone import KINDS, indifferent, is_reshape, undone_transposes
 from model_profiling.graph_terms import CONSTANT, TO_NCHW, TO_NHWC
 from model_profiling.pte.borders import inserted
 from model_profiling.pte.dataflow import DataFlow, Step, Tensor
@@ -38,6 +38,7 @@ def removable(flow: DataFlow, lines: Mapping[int, SourceLine], places: Sequence[
     for position in range(len(flow.steps)):
         if _goes_with(flow, position, gone, passed):
             gone.add(position)
+    gone |= _joined(flow)
     for pair in undone_transposes(flow):
         if {pair.first, pair.second} & gone or _both_inserted(flow, pair.first, pair.second):
             gone |= {pair.first, pair.second} if pair.all_undone else {pair.second}
@@ -148,6 +149,30 @@ def _goes_with(flow: DataFlow, position: int, gone: set[int], passed: set[int]) 
         known = all(reader in gone or reader in passed for reader in readers)
         return known and any(reader in gone for reader in readers)
     return inserted(flow, position, TO_NHWC) and flow.steps[position].inputs[0].source in gone
+
+
+def _joined(flow: DataFlow) -> set[int]:
+    """XNNPACK's changes of layout right before and after a transpose of the model: the rewrite does them in one."""
+    found: set[int] = set()
+    for position, step in enumerate(flow.steps):
+        if step.node is None or not step.permutation or _is_inserted(flow, position):
+            continue
+        before = step.inputs[0].source
+        alone = position
+        while before >= 0 and flow.readers(before) == (alone,) and before not in flow.returned:
+            if inserted(flow, before, TO_NCHW):
+                found.add(before)
+            if not is_reshape(flow.steps[before]):
+                break
+            before, alone = flow.steps[before].inputs[0].source, before
+        after = position
+        while len(readers := flow.readers(after)) == 1 and after not in flow.returned:
+            after = readers[0]
+            if inserted(flow, after, TO_NHWC):
+                found.add(after)
+            if not is_reshape(flow.steps[after]):
+                break
+    return found
 
 
 def _around(flow: DataFlow, position: int) -> set[int]:
