@@ -212,7 +212,7 @@ def export(
         verbose,
         target=target,
         options=options,
-        rewrites=tuple(sorted(set(rewrites))),
+        rewrites=tuple(rewrites),
         delegation=delegation,
         io_layout=io_layout,
     )

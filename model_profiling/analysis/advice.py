@@ -20,7 +20,7 @@ _RULES: tuple[Rule, ...] = (
     advice_portable.no_delegate,
     advice_portable.conversions,
     advice_portable.portable_operators,
-    advice_layout.per_pixel_layers,
+    advice_layout.needless_changes,
     advice_layout.undone_transposes,
     advice_layout.input_layout,
     advice_layout.output_layout,

@@ -1,34 +1,41 @@
-"""Findings about layout changes that the graph shows to be needless: undone again, or asked for by the input."""
+"""Findings about layout changes that the graph shows to be needless: undone again, or asked for by the input.
 
-from collections.abc import Iterable, Iterator
+What reads the graph is imported when there is one: a dump alone has none.
+"""
 
-from model_profiling.analysis.breakdown import InstanceTime
+from collections.abc import Iterable, Iterator, Sequence
+
+from model_profiling.analysis.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
-from model_profiling.analysis.rewrite_matches import PER_PIXEL, matching
+from model_profiling.analysis.rewrite_matches import LAYOUT, done
+from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
-from model_profiling.pte.borders import turned_inputs, turned_outputs
 
 # Layout changes that nothing better is known of are worth a word from this share on.
 _MUCH = 0.15
+_MOST_REASONS = 4
 
 
-def per_pixel_layers(e: Evidence) -> Iterator[Finding]:
-    """Permutes and views around layers that treat every pixel alike, where the export saw that they can go."""
-    if e.graph is None or e.export is None or not (e.export.rewrites or {}).get(PER_PIXEL):
+def needless_changes(e: Evidence) -> Iterator[Finding]:
+    """Transposes and copies that `--rewrite layout` would remove, where the export saw that it finds something."""
+    if e.graph is None or e.export is None or done(e.export, LAYOUT):
         return
-    rows = e.free(lambda entry: entry.kind in LAYOUT_KINDS and entry.source is not None and _matches(e, entry))
-    region = {e.graph.steps[row] for row in rows if row in e.graph.steps}
-    edges = {e.graph.rows[p] for p in e.graph.feeding(region) | e.graph.taking(region) if p in e.graph.rows}
-    claims = {*rows, *edges}
-    # What undoes one of them is not needed without it.
-    claims.update(row for pair in e.movement.inverse_pairs if claims & set(pair.instances) for row in pair.instances)
-    claims -= e.claimed
-    if not claims:
-        return
-    title = f"layout changes around per-pixel layers take {e.share(claims):.0%} of the time"
-    step = f"Export with --rewrite {PER_PIXEL}: the layout changes go, and linear layers become 1x1 convolutions."
-    yield e.finding(Kind.PER_PIXEL_LAYERS, title, claims, step, rewrite=PER_PIXEL)
+    from model_profiling.analysis.layout_removal import removable
+
+    gone = removable(e.graph.flow, _lines(e), (e.export.rewrites or {}).get(LAYOUT, []))
+    if rows := _rows(e, sorted(gone)):
+        needed = "is not needed" if len(rows) == 1 else "are not needed"
+        title = f"{counted(len(rows), 'layout change')} {needed} and {_take(rows)} {e.share(rows):.0%} of the time"
+        step = f"Export with --rewrite {LAYOUT}: tried on this graph, it is predicted to remove them."
+        yield e.finding(Kind.NEEDLESS_LAYOUT, title, rows, step, rewrite=LAYOUT)
+
+
+def _lines(e: Evidence) -> dict[int, SourceLine]:
+    """The lines of the steps that the trace shows."""
+    steps = e.graph.steps if e.graph is not None else {}
+    rows = ((row, entry.source) for row, entry in enumerate(e.breakdown.instances))
+    return {steps[row]: source for row, source in rows if source is not None and row in steps}
 
 
 def undone_transposes(e: Evidence) -> Iterator[Finding]:
@@ -37,29 +44,26 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
         if e.claimed & set(pair.instances):
             continue
         between = f"between them only {', '.join(pair.between)}" if pair.between else "nothing between them"
-        known = bool(pair.at) and all(_matches(e, e.breakdown.instances[row]) for row in pair.instances)
-        rewrite = PER_PIXEL if known else ""
         title = f"{pair.second} undoes {pair.first}, and {_both(pair)} {e.share(pair.instances):.0%} of the time"
-        yield e.finding(
-            Kind.UNDONE_TRANSPOSES, title, pair.instances, _keep_layout(pair, rewrite), [between], rewrite=rewrite
-        )
+        where = f" at {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
+        step = f"Keep one layout across them: look at the permutes and views of the model{where}."
+        yield e.finding(Kind.UNDONE_TRANSPOSES, title, pair.instances, step, [between])
 
 
 def _both(pair: InversePair) -> str:
-    return "both take" if len(pair.instances) > 1 else "takes"
+    return f"both {_take(pair.instances)}" if len(pair.instances) > 1 else "takes"
 
 
-def _keep_layout(pair: InversePair, rewrite: str) -> str:
-    where = f" at {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
-    if rewrite:
-        return f"Export with --rewrite {rewrite}, or keep one layout across the permutes{where}."
-    return f"Keep one layout across them: look at the permutes and views of the model{where}."
+def _take(rows: Sequence[int]) -> str:
+    return "take" if len(rows) > 1 else "takes"
 
 
 def input_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns an NCHW input to NHWC; an NHWC input would not need it if all who read it are such changes."""
     if e.graph is None or not _io_layout_helps(e):
         return
+    from model_profiling.pte.borders import turned_inputs
+
     turns = [position for readers in turned_inputs(e.graph.flow).values() for position in readers]
     if rows := _rows(e, turns):
         often = "" if len(rows) == 1 else f" {len(rows)} times"
@@ -72,6 +76,8 @@ def output_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns its NHWC result to NCHW for the caller alone; a caller who reads NHWC would not need it."""
     if e.graph is None or not _io_layout_helps(e):
         return
+    from model_profiling.pte.borders import turned_outputs
+
     if rows := _rows(e, turned_outputs(e.graph.flow).values()):
         what = "the output is" if len(rows) == 1 else f"{len(rows)} outputs are"
         title = f"{what} transposed from channels-last, which takes {e.share(rows):.0%} of the time"
@@ -104,7 +110,24 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
     shown = ", ".join(f"{kind} {shown_ms(ms)}" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     title = f"layout changes take {e.share(rows):.0%} of the time"
     step = "See where they are in the graph: the chains under data movement show the operators around each."
-    yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown])
+    if done(e.export, LAYOUT):
+        step = f"--rewrite {LAYOUT} left them because they are needed: the evidence says what for."
+    yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown, *_reasons(e, rows)])
+
+
+def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
+    """Why transposes are there, costliest first."""
+    if e.graph is None:
+        return []
+    from model_profiling.analysis.layout_reasons import reasons
+
+    known = reasons(e.graph.flow, _lines(e))
+    costs: dict[str, list[float]] = {}
+    for row in rows:
+        if e.graph.steps.get(row) in known:
+            costs.setdefault(known[e.graph.steps[row]], []).append(e.breakdown.instances[row].ms)
+    ordered = sorted(costs.items(), key=lambda item: -sum(item[1]))[:_MOST_REASONS]
+    return [f"{len(times)} x {shown_ms(sum(times))}: {why}" for why, times in ordered]
 
 
 def _changes_layout(e: Evidence, entry: InstanceTime) -> bool:
@@ -115,7 +138,3 @@ def _changes_layout(e: Evidence, entry: InstanceTime) -> bool:
     # XNNPACK runs concatenations as copies: only a delegate without any tells that its copies are copies.
     nodes = [step.op for step in e.graph.flow.steps if step.instruction == entry.instruction] if e.graph else []
     return bool(nodes) and not any(op.startswith("Concatenate") for op in nodes)
-
-
-def _matches(e: Evidence, entry: InstanceTime) -> bool:
-    return matching(e.export, entry, PER_PIXEL)

@@ -4,7 +4,7 @@ from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.artifacts import ExportRecord
 from model_profiling.graph_terms import packet
 
-# Which operators of the model a rewrite is for. Those of `per-pixel` are layout changes, found by their lines alone.
+# Which operators of the model a rewrite is for. `layout` is for what stands at the lines that were recorded for it.
 _OPERATORS = {
     "attention": ("matmul", "mm", "scaled_dot_product_attention"),
     "copies": (
@@ -30,7 +30,7 @@ REWRITTEN: dict[str, tuple[str, ...]] = {
     for operators in _OPERATORS.values()
     for operator in operators
 }
-PER_PIXEL = "per-pixel"
+LAYOUT = "layout"
 
 
 def origin_of(entry: InstanceTime) -> str:
@@ -47,6 +47,11 @@ def matching(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> 
         return bool(places)
     line = f"{entry.source.file}:{entry.source.line}"
     return any(not place or line == place or line.endswith(f"/{place}") for place in places)
+
+
+def done(export: ExportRecord | None, rewrite: str) -> bool:
+    """Whether the export was asked for the rewrite."""
+    return export is not None and export.request is not None and rewrite in export.request.rewrites
 
 
 def unknown(export: ExportRecord | None) -> bool:

@@ -9,6 +9,7 @@ from model_profiling.analysis.breakdown import SourceLine
 from model_profiling.analysis.profile import Instance
 from model_profiling.artifacts import ExportPaths
 from model_profiling.errors import KitError
+from model_profiling.pte.dataflow import DataFlow
 
 UNLINKED = "operators are not linked to PyTorch lines"
 
@@ -38,6 +39,21 @@ class Sources:
                 line = _node_line(self.record.nodes(nodes[row].debug_handle, method))
             if line is not None:
                 found[row] = line
+        return found
+
+    def of_steps(self, flow: DataFlow, method: str = "forward") -> dict[int, SourceLine]:
+        """The line of each step of the program itself, where one is known: those that passes put in have none."""
+        if self.record is None:
+            return {}
+        found = {}
+        for position, step in enumerate(flow.steps):
+            if step.node is None:
+                source = self.record.source(step.instruction, method, step.op)
+                line = _instruction_line(source) if source is not None and source.nodes else None
+            else:
+                line = _node_line(self.record.nodes(step.node.debug_handle, method)) if step.node.debug_handle else None
+            if line is not None:
+                found[position] = line
         return found
 
 

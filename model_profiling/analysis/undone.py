@@ -6,11 +6,12 @@ exactly. Order in time says nothing here.
 
 import heapq
 from dataclasses import dataclass
+from math import prod
 
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.layouts import Layout, in_its_order, is_in_order, reshaped, transposed
 from model_profiling.graph_terms import CONSTANT
-from model_profiling.pte.dataflow import DataFlow, Step
+from model_profiling.pte.dataflow import DataFlow, Step, Tensor
 
 # Nodes of XNNPACK's graph that treat every value alike. PReLU is not among them: its slopes belong to channels.
 _ELEMENTWISE_NODES = (
@@ -19,7 +20,7 @@ _ELEMENTWISE_NODES = (
     *("Square", "SquareRoot", "Subtract", "Tanh"),
 )
 _ELEMENTWISE_KINDS = ("unary", "binary", "activation", "clamp", "convert", "copy")
-_TABLE = CategoryTable()
+KINDS = CategoryTable()
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _undoing(flow: DataFlow, first: int) -> list[Undone]:
         seen.add(position)
         step = flow.steps[position]
         source = next(tensor.source for tensor in step.inputs if tensor.source in carried)
-        after = _after(step, carried)
+        after = _after(step, carried, flow.fixed)
         if after is None:
             continue
         came_from[position] = source
@@ -89,7 +90,7 @@ def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]
     return tuple(reversed(path))
 
 
-def _after(step: Step, carried: dict[int, Layout]) -> Layout | None:
+def _after(step: Step, carried: dict[int, Layout], fixed: bool) -> Layout | None:
     """The layout of a step's result, if it is one that can be carried through it."""
     if len(step.outputs) != 1:
         return None
@@ -100,24 +101,34 @@ def _after(step: Step, carried: dict[int, Layout]) -> Layout | None:
             if layout is None:
                 return None
             layouts.append((layout, tensor.shape))
-        elif tensor.source != CONSTANT:
+        elif tensor.source != CONSTANT and not _is_number(tensor, fixed):
             return None
     if step.permutation:
         return transposed(layouts[0][0], step.permutation)
     shape = step.outputs[0].shape
-    if _is_reshape(step):
+    if is_reshape(step):
         return reshaped(layouts[0][0], shape)
     alike = all(entry == layouts[0] for entry in layouts) and layouts[0][1] == shape
-    return layouts[0][0] if alike and _is_elementwise(step) else None
+    return layouts[0][0] if alike and is_elementwise(step) else None
 
 
-def _is_reshape(step: Step) -> bool:
+def _is_number(tensor: Tensor, fixed: bool) -> bool:
+    """One value is the same in every layout. A size of () may also be one that is not known."""
+    return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
+
+
+def indifferent(step: Step) -> bool:
+    """Whether a step gives its values in whatever order it is given them."""
+    return len(step.outputs) == 1 and not step.permutation and (is_reshape(step) or is_elementwise(step))
+
+
+def is_reshape(step: Step) -> bool:
     if step.node is not None:
         return step.op == "StaticReshape"
-    return _TABLE.classify(step.op, False).kind == "reshape"
+    return KINDS.classify(step.op, False).kind == "reshape"
 
 
-def _is_elementwise(step: Step) -> bool:
+def is_elementwise(step: Step) -> bool:
     if step.node is not None:
         return step.op in _ELEMENTWISE_NODES
-    return _TABLE.classify(step.op, False).kind in _ELEMENTWISE_KINDS
+    return KINDS.classify(step.op, False).kind in _ELEMENTWISE_KINDS

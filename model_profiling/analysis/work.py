@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from model_profiling.pte.dataflow import Step, Tensor
     from model_profiling.pte.xnnpack_graph import Node
 
-_BITS = {
+BITS = {
     **{"fp32": 32, "fp16": 16, "bf16": 16, "pfp32": 32, "float64": 64, "bool": 8},
     **{"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "int64": 64},
     **{"qint8": 8, "quint8": 8, "qint32": 32, "qcint8": 8, "qcint32": 32, "qdint8": 8, "qpint8": 8},
@@ -63,7 +63,7 @@ class Work(msgspec.Struct, frozen=True):
     @property
     def elements(self) -> float:
         """The numbers that are read and written, weights left out; those of another type are counted by their size."""
-        return 8 * (self.read_bytes + self.written_bytes) / _BITS.get(self.element, 8)
+        return 8 * (self.read_bytes + self.written_bytes) / BITS.get(self.element, 8)
 
     @property
     def intensity(self) -> float | None:
@@ -122,7 +122,7 @@ def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int
     total = 0
     for tensor in tensors:
         floating = tensor.dtype in _FLOATS and element in _FLOATS
-        bits = _BITS.get(element if floating and (packed or tensor.dtype == "fp16") else tensor.dtype)
+        bits = BITS.get(element if floating and (packed or tensor.dtype == "fp16") else tensor.dtype)
         if bits is None:
             return None
         total += (prod(tensor.shape) * bits + 7) // 8

@@ -1,28 +1,38 @@
-"""`sme2-kit check MODEL`: what will XNNPACK take of it, what not and why, before a full export."""
+"""`sme2-kit check MODEL`: what XNNPACK will take of it and what not, what will be moved, and why; writes nothing."""
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling.cli.export import (
     add_model,
+    add_rewrites,
     chosen_model,
     delegation_lines,
     load_options,
     model_words,
+    seen_from_here,
     stage_progress,
 )
 from model_profiling.cli.next_step import next_command
+from model_profiling.counting import counted
 from model_profiling.export.choices import DTYPES
 from model_profiling.saying import say_json, tell
 
-HELP = "show which operators of a model will be delegated, which will not, and why, without a full export"
+if TYPE_CHECKING:
+    from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
+
+HELP = "show which operators of a model will be delegated, and which transposes and copies it needs, and why"
+
+_MOST_LINES = 3
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="default: %(default)s")
+    add_rewrites(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
-    parser.add_argument("--json", action="store_true", help="print every operator and whether it is delegated as JSON")
+    parser.add_argument("--json", action="store_true", help="print operators, transposes and copies as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
@@ -39,12 +49,70 @@ def run(args: argparse.Namespace) -> int:
         with kept_off_terminal(loud):
             from model_profiling.export.delegation_preview import preview
             from model_profiling.export.exporter import ExportRequest
-        options = load_options(args)
-        request = ExportRequest(name, Path(), args.dtype, seed=args.seed, loud=loud, target=target, options=options)
+        request = ExportRequest(
+            name,
+            Path(),
+            args.dtype,
+            seed=args.seed,
+            loud=loud,
+            target=target,
+            options=load_options(args),
+            rewrites=tuple(args.rewrite),
+            io_layout=args.io_layout,
+        )
         found = preview(request, announce)
     if args.json:
-        say_json({"delegation": found.delegation, "nodes": found.nodes, "reasons": found.reasons})
+        say_json(
+            {
+                "delegation": found.delegation,
+                "nodes": found.nodes,
+                "reasons": found.reasons,
+                "layout": found.layout,
+                "warnings": found.warnings,
+            }
+        )
     else:
-        tell("\n".join([f"{target} in {args.dtype}", *delegation_lines(found.delegation), ""]))
-        tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args)))
+        warnings = [f"  warning:   {warning}" for warning in found.warnings]
+        lines = [f"{target} in {args.dtype}", *delegation_lines(found.delegation), *layout_lines(found.layout)]
+        tell("\n".join([*lines, *warnings, ""]))
+        asked = [word for name in request.rewrites for word in ("--rewrite", name)]
+        asked += ["--io-layout", args.io_layout] if args.io_layout != "contiguous" else []
+        tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args), *asked))
     return 0
+
+
+def layout_lines(layout: "LayoutReasons") -> list[str]:
+    """What is moved, by reason, and how much of it a rewrite would remove."""
+    note = [f"  note:      {layout.note}"] if layout.note else []
+    if layout.note and not layout.transposes and not layout.copies:
+        return note
+    lines = [f"  transposes: {layout.count}{_whole(layout.transposes)}", *map(_line, layout.transposes)]
+    if layout.removable:
+        where = f" (at {_places(layout.removable_at)})" if layout.removable_at else ""
+        lines.append(f"    --rewrite layout would remove {layout.removable} of them, as predicted{where}")
+    copies = sum(group.count for group in layout.copies)
+    return [*lines, f"  copies:    {copies}{_whole(layout.copies)}", *map(_line, layout.copies), *note]
+
+
+def _line(group: "Moves") -> str:
+    where = f" (at {_places(group.lines)})" if group.lines else ""
+    hint = f"; {group.hint}" if group.hint else ""
+    return f"    {group.count} x {_size(group.bytes)}{group.reason}{where}{hint}"
+
+
+def _places(lines: list[str]) -> str:
+    more = f" and {counted(len(lines) - _MOST_LINES, 'more line')}" if len(lines) > _MOST_LINES else ""
+    return f"{', '.join(map(seen_from_here, lines[:_MOST_LINES]))}{more}"
+
+
+def _whole(groups: "list[Moves]") -> str:
+    known = [group.bytes for group in groups if group.bytes is not None]
+    return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
+
+
+def _size(size: int | None) -> str:
+    return f"{_shown(size)}: " if size is not None else ""
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from model_profiling.cli.next_step import next_command
 from model_profiling.counting import counted
-from model_profiling.export.choices import BACKENDS, DELEGATIONS, DTYPES, IO_LAYOUTS, MEMORY_FORMATS, REWRITES
+from model_profiling.export.choices import (
+    BACKENDS,
+    DELEGATIONS,
+    DTYPES,
+    IO_LAYOUTS,
+    MEMORY_FORMATS,
+    REWRITES,
+    rewrite_name,
+)
 from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
 from model_profiling.saying import say_json, tell, warn
@@ -111,6 +119,18 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
         default="contiguous",
         help="layout of the 4-D inputs; the layers follow it (default: %(default)s)",
     )
+    add_rewrites(parser)
+    parser.add_argument(
+        "--delegation",
+        choices=DELEGATIONS,
+        default="whole",
+        help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+
+
+def add_rewrites(parser: argparse.ArgumentParser) -> None:
+    """The arguments that change what an export computes with, not what it computes."""
     parser.add_argument(
         "--io-layout",
         choices=IO_LAYOUTS,
@@ -122,19 +142,13 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
         "--rewrite",
         action="append",
         default=[],
+        type=rewrite_name,
         choices=REWRITES,
         help="change the graph, not its results; keepdim: mean and sum over pixels in a form XNNPACK delegates; "
-        "per-pixel: linear layers between permutes become 1x1 convolutions without them; gelu-tanh: fp16 GELU by its "
+        "layout: permutes, views and transposes that move values for nothing go; gelu-tanh: fp16 GELU by its "
         "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32; attention, copies (expand, select, "
         "split, repeat), cumsum, mean, norm, upsample: these from operators that XNNPACK delegates",
     )
-    parser.add_argument(
-        "--delegation",
-        choices=DELEGATIONS,
-        default="whole",
-        help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
 
 
 def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
@@ -185,7 +199,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         loud=loud,
         target=target,
         options=load_options(args),
-        rewrites=tuple(sorted(set(args.rewrite))),
+        rewrites=tuple(args.rewrite),
         delegation=args.delegation,
         io_layout=args.io_layout,
     )
@@ -257,12 +271,12 @@ def delegation_lines(delegation: Delegation) -> list[str]:
     ]
     for left in delegation.not_delegated:
         more = f" and {counted(len(left.sources) - 2, 'more place')}" if len(left.sources) > 2 else ""
-        where = f" (at {', '.join(map(_seen_from_here, left.sources[:2]))}{more})" if left.sources else ""
+        where = f" (at {', '.join(map(seen_from_here, left.sources[:2]))}{more})" if left.sources else ""
         lines.append(f"    {left.count} x {left.op}: {left.reason}{where}")
     return lines
 
 
-def _seen_from_here(source: str) -> str:
+def seen_from_here(source: str) -> str:
     """`path:line` with the path relative to the working directory if it lies below."""
     path, colon, line = source.rpartition(":")
     return f"{shown(Path(path))}{colon}{line}"

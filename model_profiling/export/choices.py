@@ -5,7 +5,14 @@ BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 IO_LAYOUTS = ("contiguous", "channels_last")
 REWRITES = (
-    *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "per-pixel"),
-    *("silu", "upsample"),
+    *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu"),
+    "upsample",
 )
 DELEGATIONS = ("whole", "per-op")
+# What rewrites were called before, in commands, programs and records that are older than their names.
+_EARLIER_NAMES = {"per-pixel": "layout"}
+
+
+def rewrite_name(name: str) -> str:
+    """What a rewrite is called today."""
+    return _EARLIER_NAMES.get(name, name)

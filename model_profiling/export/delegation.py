@@ -83,16 +83,6 @@ def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
     return nodes
 
 
-def forecast_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
-    """List the operators of a graph that was partitioned but not lowered: the tag is the delegate to be."""
-    tags: dict[str, int] = {}
-    nodes = [node for node in graph_module.graph.nodes if _is_operator(node)]
-    return [
-        _node(node, tags.setdefault(tag, len(tags)) if (tag := node.meta.get("delegation_tag")) else None)
-        for node in nodes
-    ]
-
-
 def _is_operator(node: Any) -> bool:
     """Tell operators from bookkeeping: picking one of several outputs is not work."""
     return node.op == "call_function" and node.target is not operator.getitem
@@ -136,6 +126,12 @@ def short_path(path: str) -> str:
     with contextlib.suppress(ValueError):
         return str(Path(path).relative_to(REPOSITORY))
     return path
+
+
+def shortened(place: str) -> str:
+    """`path:line` with a shorter path."""
+    path, colon, line = place.rpartition(":")
+    return f"{short_path(path)}{colon}{line}"
 
 
 def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> Delegation:

@@ -1,59 +1,77 @@
-"""What would be delegated, found out without a full export: capture, ask the partitioner, stop."""
+"""What an export would delegate, and which values it would still move and why: lowered as an export is, not written."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from model_profiling.artifacts import Delegation
-from model_profiling.export.delegation import GraphNode, forecast_nodes, rejections, summarise
-from model_profiling.export.exporter import ExportRequest, Stages, prepare
+import msgspec
+
+from model_profiling import pte
+from model_profiling.analysis.layout_reasons import LayoutReasons, explained, place, transposes
+from model_profiling.analysis.layout_removal import needless_lines, removable
+from model_profiling.analysis.sources import read_sources
+from model_profiling.artifacts import Delegation, ExportPaths
+from model_profiling.export.delegation import GraphNode, short_path
+from model_profiling.export.exporter import ExportRequest, Stages, lower_prepared, prepare, quantize, write_program
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lowering import capture, xnnpack_partitioner
-from model_profiling.export.quantization import quantized
+from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.quiet import kept_off_terminal
+from model_profiling.export.rewrites import LAYOUT
+from model_profiling.graph_terms import unique
 from model_profiling.models.loading import load_model
+from model_profiling.pte.dataflow import data_flow
 
 
 @dataclass(frozen=True)
 class DelegationPreview:
-    """The operators in order, each with the delegate it would go into, and the reasons of those left out."""
+    """The operators in order, each with the delegate it goes into, the reasons of those left out, and what is moved."""
 
     nodes: list[GraphNode]
     delegation: Delegation
     reasons: dict[str, str]
+    layout: LayoutReasons
+    warnings: list[str]
 
 
 def preview(request: ExportRequest, announce: Callable[[str], None]) -> DelegationPreview:
-    """Say what an export would delegate, and write nothing.
-
-    Whatever would fail in an export before lowering fails here the same way.
-    """
+    """Say what an export would give, and write nothing. Whatever would fail in it fails here the same way."""
+    request.check()
     with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
         stages = Stages(None, said, announce)
         with stages.stage("load the model"):
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
-            model = prepare(loaded, request).model
-        call = (model.inputs, model.keyword_inputs, model.dynamic_shapes)
-        with stages.stage("quantize"):
-            module = quantized(model.module, *call, dtype=request.dtype, seed=request.seed)
-        with stages.stage("capture the graph"):
-            stages.captured = capture(module, *call)
-        with stages.stage("ask the partitioner"):
-            return _partition(stages.captured)
+            prepared = prepare(loaded, request)
+        if request.dtype in QUANTIZED:
+            with stages.stage("quantize"):
+                prepared = quantize(prepared, request)
+        lowered, program, prepared = lower_prepared(prepared, request, stages)
+        with stages.stage("look for transposes and copies"):
+            places = None if LAYOUT in request.rewrites else (prepared.rewrites or {}).get(LAYOUT, [])
+            layout = _explained(program, places, request.io_layout)
+    return DelegationPreview(lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings)
 
 
-def _partition(program: Any) -> DelegationPreview:
-    from executorch.exir import EdgeCompileConfig
-
-    # to_edge_transform_and_lower is these two steps and then the costly one: serializing what was cut out.
-    from executorch.exir.program._program import _gen_edge_manager_for_partitioners
-
-    partitioner = xnnpack_partitioner()
-    with rejections() as rejected:
-        edge = _gen_edge_manager_for_partitioners(
-            {"forward": [partitioner]}, {"forward": program}, EdgeCompileConfig(), None
-        )
-        tagged = partitioner(edge.exported_program()).tagged_exported_program
-    nodes = forecast_nodes(tagged.graph_module)
-    return DelegationPreview(nodes, summarise(nodes, "xnnpack", rejected.reasons), rejected.reasons)
+def _explained(program: Any, places: list[str] | None, io_layout: str) -> LayoutReasons:
+    """Read the program as a run would. `places`: where `--rewrite layout` would find something, None if it was done."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = ExportPaths(Path(folder) / "program.pte")
+        write_program(program, paths)
+        read, sources = pte.read(paths.pte), read_sources(paths.pte)
+        flow = data_flow(read, read.methods[0])
+    if flow is None:
+        return LayoutReasons([], [], note="transposes and copies are not known: the program branches")
+    own = sources.of_steps(flow)
+    lines = {position: msgspec.structs.replace(line, file=short_path(line.file)) for position, line in own.items()}
+    found = msgspec.structs.replace(explained(flow, lines), note=sources.note)
+    if io_layout == "channels_last":
+        # It was tried, and does not avoid what is left.
+        left = [msgspec.structs.replace(group, hint="") for group in found.transposes]
+        found = msgspec.structs.replace(found, transposes=left)
+    if places is None:
+        return found
+    moving = set(transposes(flow)) & removable(flow, own, [*places, *needless_lines(flow, own)])
+    at = unique(place(lines[position]) for position in sorted(moving) if position in lines)
+    return msgspec.structs.replace(found, removable=len(moving), removable_at=at or unique(filter(None, places)))

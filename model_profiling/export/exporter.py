@@ -16,11 +16,13 @@ import torch
 
 from model_profiling import files
 from model_profiling.analysis.correctness import suspicious
+from model_profiling.analysis.layout_removal import needless_lines
+from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import KitError
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
-from model_profiling.export.delegation import GraphNode
+from model_profiling.export.delegation import GraphNode, shortened
 from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import stage_failed
 from model_profiling.export.host import host_untouched
@@ -30,9 +32,10 @@ from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, q
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.rewrites import IMPLIED, REWRITES, matches
+from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.pte import program as pte
+from model_profiling.pte.dataflow import data_flow
 
 
 @dataclass
@@ -72,6 +75,8 @@ class Prepared:
     cost: DtypeCost | None = None
     # Where rewrites would change the graph; None until it was captured.
     rewrites: dict[str, list[str]] | None = None
+    # Rewrites that were asked for and found nothing.
+    without: tuple[str, ...] = ()
 
 
 Announce = Callable[[str], None]
@@ -106,12 +111,12 @@ def export_loaded(
             prepared = prepare(loaded, request)
         if request.dtype in QUANTIZED:
             with stages.stage("quantize"):
-                prepared = _quantize(prepared, request)
-        lowered, program, prepared = _lower(prepared, request, stages)
+                prepared = quantize(prepared, request)
+        lowered, program, prepared = lower_prepared(prepared, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
-                _write_program(program, staged_paths)
+                write_program(program, staged_paths)
             _write_samples(prepared, staged_paths)
             record = _record(request, prepared, lowered, staged_paths, stages.seconds)
             _write_tables(request, record, lowered.nodes, paths, staged_paths)
@@ -153,7 +158,8 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost)
 
 
-def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
+def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
+    """Quantize the model as the dtype asks for it."""
     model, dtype, seed = prepared.model, request.dtype, request.seed
     module, call = model.module, (model.inputs, model.keyword_inputs)
     if dtype in QUANTIZED_AS_GRAPH:
@@ -168,7 +174,8 @@ def _quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     return replace(prepared, model=replace(model, module=module), cost=cost)
 
 
-def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+    """Capture, rewrite and lower the model: the graph, the program that ExecuTorch emitted, and what was found."""
     model = prepared.model
     with stages.stage("capture the graph"):
         captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
@@ -176,6 +183,7 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
         prepared = _rewrite(captured, request, prepared, [name for name in REWRITES if name not in done])
     with stages.stage("lower to the backend"):
         lowered = _lowered(captured, request)
+    prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
         program = lowered.edge.to_executorch()
     if request.io_layout == "channels_last":
@@ -185,7 +193,7 @@ def _lower(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[
 
 
 def _lowered(captured: torch.export.ExportedProgram, request: ExportRequest) -> LoweredProgram:
-    return lower(captured, request.backend, request.delegation, keep_layout="layout" in request.rewrites)
+    return lower(captured, request.backend, request.delegation, keep_layout=LAYOUT in request.rewrites)
 
 
 def _with_channels_last_border(
@@ -215,18 +223,22 @@ def _rewrite(
     """Of the rewrites `names`, do those asked for, and look where others would find something."""
     asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
     without = [name for name in names if name in asked and not REWRITES[name].apply(program)]
-    remarks = [
-        f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})"
-        for name in without
-        if name in request.rewrites
-    ]
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
     found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}
-    return replace(prepared, rewrites=dict(sorted(found.items())), warnings=[*prepared.warnings, *remarks])
+    missed = (*prepared.without, *(name for name in without if name in request.rewrites))
+    return replace(prepared, rewrites=dict(sorted(found.items())), without=missed)
 
 
-def _write_program(program: Any, paths: ExportPaths) -> None:
+def _with_remarks(prepared: Prepared, lowered: LoweredProgram, request: ExportRequest) -> Prepared:
+    """Say which rewrites found nothing, in the graph or in its lowering."""
+    without = [name for name in prepared.without if not (name == LAYOUT and lowered.keeps_images)]
+    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
+    return replace(prepared, warnings=[*prepared.warnings, *remarks])
+
+
+def write_program(program: Any, paths: ExportPaths) -> None:
+    """Write the .pte, and the ETRecord beside it."""
     files.write_bytes(paths.pte, program.buffer)
     program.get_etrecord().save(str(paths.etrecord))
 
@@ -249,7 +261,8 @@ def _record(
 ) -> ExportRecord:
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
-    method = pte.parse(staged.pte).methods[0]
+    program = pte.parse(staged.pte)
+    method = program.methods[0]
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
@@ -268,10 +281,21 @@ def _record(
         reference="eager PyTorch, fp32",
         warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
         dtype_cost=prepared.cost,
-        rewrites=prepared.rewrites,
+        rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         request=request.record(prepared.model.origin),
         io_layout=request.io_layout,
     )
+
+
+def _with_lowering(
+    found: dict[str, list[str]] | None, program: pte.Program, staged: ExportPaths, request: ExportRequest
+) -> dict[str, list[str]] | None:
+    """Add where `layout` would also save a layout change in lowering: which there are, only the program shows."""
+    flow = data_flow(program, program.methods[0]) if LAYOUT not in request.rewrites else None
+    if found is None or flow is None or request.backend != "xnnpack" or request.delegation != "whole":
+        return found
+    places = map(shortened, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+    return {**found, LAYOUT: [*found[LAYOUT], *(place for place in places if place not in found[LAYOUT])]}
 
 
 def _versions() -> dict[str, str]:

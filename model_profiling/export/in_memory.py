@@ -57,7 +57,7 @@ def export_module(
         save_graph,
         loud,
         target=f"{type(module).__module__}.{label}",
-        rewrites=tuple(sorted(set(rewrites))),
+        rewrites=tuple(rewrites),
         delegation=delegation,
         io_layout=io_layout,
     )

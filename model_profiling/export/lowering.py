@@ -16,6 +16,10 @@ class LoweredProgram:
     edge: Any
     nodes: list[GraphNode]
     delegation: Delegation
+    # Why the partitioner left nodes out, by their names.
+    reasons: dict[str, str]
+    # Whether images keep their order somewhere, where ExecuTorch by itself would turn them.
+    keeps_images: bool = False
 
 
 def capture(
@@ -37,14 +41,15 @@ def lower(
     import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
+    keeps_images = False
     with rejections() as rejected:
         if keep_layout and backend == "xnnpack":
-            edge = _lower_in_place(program, delegation == "per-op")
+            edge, keeps_images = _lower_in_place(program, delegation == "per-op")
         else:
             chosen = [xnnpack_partitioner(delegation == "per-op")] if backend == "xnnpack" else None
             edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
-    return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons))
+    return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
 
 
 def xnnpack_partitioner(per_op: bool = False) -> Any:
@@ -53,17 +58,26 @@ def xnnpack_partitioner(per_op: bool = False) -> Any:
     return XnnpackPartitioner(per_op_mode=per_op)
 
 
-def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> Any:
+def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> tuple[Any, bool]:
     from executorch.exir import to_edge_transform_and_lower
 
     from model_profiling.export.free_permutes import ImagePartitioner, free_permutes
     from model_profiling.export.image_borders import ImagesStay
 
+    class Noted(ImagesStay):
+        modified = False
+
+        def call(self, exported_program: Any) -> Any:
+            result = super().call(exported_program)
+            Noted.modified |= result.modified
+            return result
+
     partitioner = ImagePartitioner(per_op_mode=per_op)
     with free_permutes():
-        return to_edge_transform_and_lower(
+        edge = to_edge_transform_and_lower(
             program,
-            transform_passes=[ImagesStay(partitioner)],
+            transform_passes=[Noted(partitioner)],
             partitioner=[partitioner],
             generate_etrecord=True,
         )
+    return edge, Noted.modified

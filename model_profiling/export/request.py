@@ -32,6 +32,9 @@ class ExportRequest:
     # channels_last: inputs and outputs in that layout wherever it saves a layout change (see io_layout.py).
     io_layout: str = "contiguous"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rewrites", tuple(sorted({choices.rewrite_name(name) for name in self.rewrites})))
+
     def check(self) -> None:
         """Refuse what no export can do; the command line's own choices are the same."""
         for what, value, allowed in (

@@ -11,6 +11,7 @@ from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.finding import Kind
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.layout_reasons import Moves
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.roof_table import RoofRow
 from model_profiling.analysis.whatif import Prediction
@@ -84,7 +85,11 @@ class LeftPortable(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What an export would delegate."""
+    """What an export would delegate, and which transposes and copies would be left in it, by why they are there.
+
+    `removable_by_layout` is how many of the transposes the rewrite `layout` is predicted to remove (null: it was asked
+    for, or the program branches, which `note` says).
+    """
 
     model: str
     dtype: str
@@ -92,6 +97,11 @@ class Checked(msgspec.Struct, frozen=True):
     portable_nodes: int
     delegate_calls: int
     not_delegated: list[LeftPortable]
+    transposes: list[Moves]
+    copies: list[Moves]
+    removable_by_layout: int | None
+    warnings: list[str]
+    note: str = ""
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -31,14 +31,17 @@ class Making:
         context: Context,
         model: p.Model,
         dtype: p.ModelDtype = "fp16",
+        rewrites: p.Rewrites = None,
+        io_layout: p.IoLayout = "contiguous",
         input_shapes: p.InputShapes = None,
         settings: p.Settings = None,
         checkpoint: p.Checkpoint = None,
         seed: p.Seed = 0,
     ) -> answers.Checked:
-        """Say which operators of a PyTorch model XNNPACK will take and which not, why, and on which lines of the model,
-        without a full export."""
+        """Say which operators of a PyTorch model XNNPACK will take and which not, which transposes and copies would be
+        left, why, and on which lines of the model. Lowers the model as an export does, and writes nothing."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        words += [*flags(io_layout=io_layout), *repeated("rewrite", rewrites)]
         ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
         return results.checked(self._workspace, model, dtype, ended.read(results.PrintedCheck))
 

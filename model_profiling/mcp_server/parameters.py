@@ -2,13 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+
+from model_profiling.export.choices import rewrite_name
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Setting = bool | int | float | str | list[int | float | str]
-Rewrite = Literal[
-    "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "mean", "norm", "per-pixel", "silu",
-    "upsample",
+Rewrite = Annotated[
+    Literal[
+        "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu",
+        "upsample",
+    ],
+    BeforeValidator(rewrite_name),
 ]  # fmt: skip
 
 Model = Annotated[
@@ -45,9 +50,10 @@ Rewrites = Annotated[
     list[Rewrite] | None,
     Field(
         description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
-        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; per-pixel: linear layers between permutes "
-        "become 1x1 convolutions; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in fp16 without conversions; "
-        "attention, copies, cumsum, mean, norm, upsample: these from operators that XNNPACK delegates."
+        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; layout: permutes, views and "
+        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in "
+        "fp16 without conversions; attention, copies, cumsum, mean, norm, upsample: these from operators that "
+        "XNNPACK delegates."
     ),
 ]
 MemoryFormat = Annotated[

@@ -9,6 +9,7 @@ from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
+from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
 from model_profiling.artifacts import Delegation, ExportRecord
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
@@ -36,6 +37,8 @@ class PrintedCheck(msgspec.Struct, frozen=True):
 
     delegation: Delegation
     nodes: list[PrintedNode]
+    layout: LayoutReasons
+    warnings: list[str]
 
 
 def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
@@ -73,7 +76,13 @@ def checked(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck)
         for entry in delegation.not_delegated
     ]
     counts = (delegation.delegated_nodes, delegation.portable_nodes, delegation.delegate_calls)
-    return answers.Checked(model, dtype, *counts, left)
+    layout = printed.layout
+    moved = (_moves(workspace, layout.transposes), _moves(workspace, layout.copies))
+    return answers.Checked(model, dtype, *counts, left, *moved, layout.removable, printed.warnings, layout.note)
+
+
+def _moves(workspace: Workspace, groups: list[Moves]) -> list[Moves]:
+    return [msgspec.structs.replace(group, lines=_distinct(map(workspace.place, group.lines))) for group in groups]
 
 
 def _outside(node: PrintedNode, op: str) -> bool:

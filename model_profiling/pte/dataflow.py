@@ -199,7 +199,13 @@ class _Walk:
 
 
 def _results(arguments: tuple[int, ...], values: tuple[object, ...]) -> tuple[int, ...]:
-    """What a kernel returns: `(a, b, out, out)` names each result once more at the end, a list by its items."""
+    """What a kernel returns: `(a, b, out, out)` names each result once more at the end, a list by its items.
+
+    Of several results, which are arguments of their own, the list of them comes last: `(a, values, indices, list)`.
+    """
+    last = values[arguments[-1]] if arguments else None
+    if isinstance(last, tuple) and last and last == arguments[-1 - len(last) : -1]:
+        return last
     for count in range(len(arguments) // 2, 0, -1):
         if arguments[-2 * count : -count] == arguments[-count:]:
             return arguments[-count:]

@@ -21,6 +21,7 @@ from model_profiling.analysis.agreement import agreement_of, expected_outputs, r
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.graph import ModelGraph, read_graph
+from model_profiling.analysis.layout_reasons import transposes
 from model_profiling.analysis.layouts import in_its_order, is_in_order, reshaped, transposed
 from model_profiling.analysis.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.profile import profiles
@@ -43,6 +44,7 @@ NETS = {
     "Scaled": "fp32",
     "Many": "fp16",
     "Attending": "fp32",
+    "Ranked": "fp32",
 }
 DUMPS = Path(__file__).parents[1] / "data" / "etdump"
 
@@ -145,6 +147,8 @@ def test_attention_hides_no_transpose(cases: dict[str, Case]) -> None:
     rows = [row for row, entry in enumerate(case.breakdown.instances) if entry.kind == "transpose"]
     nodes = [step for step in case.graph.flow.steps if step.op == "StaticTranspose"]
     assert len(nodes) == len(rows) + 1 and all(case.graph.step(row) is not None for row in rows)
+    # The last one moves a dimension of one value: it runs, and changes no order.
+    assert len(transposes(case.graph.flow)) == len(rows) - 1
 
 
 def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None:
@@ -158,7 +162,7 @@ def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None
             findings = advise(Evidence(breakdown, data_movement(breakdown), None, None))
             check(findings, breakdown)
             # Without the .pte nobody knows what feeds what, and nobody guesses.
-            graph_needed = {"undone transposes", "input layout", "per-pixel layers", "dtype conversions"}
+            graph_needed = {"undone transposes", "input layout", "needless layout changes", "dtype conversions"}
             assert not graph_needed & {finding.rule for finding in findings}
             assert not any(finding.rewrite for finding in findings)
 
@@ -210,12 +214,23 @@ def test_a_permute_that_is_undone_is_found_with_its_line(cases: dict[str, Case])
     # XNNPACK's own change of layout undoes each of the model's two.
     assert [len(pair.instances) for pair in pairs] == [2, 2] and all("advice_nets.py:" in pair.at[0] for pair in pairs)
     # The export saw that a rewrite removes them, so that is recommended.
-    (found,) = [finding for finding in case.advice() if finding.rewrite == "per-pixel"]
+    (found,) = [finding for finding in case.advice() if finding.rewrite == "layout"]
     assert set(found.instances) == {row for pair in pairs for row in pair.instances}
     unseen = msgspec.structs.replace(case.made.record, rewrites={})
     undone = [finding for finding in case.advice(record=unseen) if finding.rule == "undone transposes"]
     assert [finding.ms for finding in undone] == pytest.approx([2.0, 2.0])
     assert not any(finding.rewrite for finding in undone) and all("advice_nets.py:" in f.next_step for f in undone)
+
+
+def test_what_layout_left_is_explained_and_the_rewrite_is_not_named_again(cases: dict[str, Case]) -> None:
+    case = cases["Attending"].where_everything_costs(transpose=1.0)
+    assert any(finding.rewrite == "layout" for finding in case.advice())
+    assert case.made.record.request is not None
+    asked = msgspec.structs.replace(case.made.record.request, rewrites=["layout"])
+    findings = case.advice(record=msgspec.structs.replace(case.made.record, request=asked))
+    assert findings and not any(finding.rewrite == "layout" for finding in findings)
+    (left,) = [finding for finding in findings if finding.rule == "layout changes"]
+    assert "needed" in left.next_step and any("matrix multiplication" in line for line in left.evidence)
 
 
 def test_a_layout_that_somebody_needs_is_not_counted_as_saved(cases: dict[str, Case]) -> None:
@@ -225,13 +240,21 @@ def test_a_layout_that_somebody_needs_is_not_counted_as_saved(cases: dict[str, C
     assert len(pair.instances) == 1 and pair.ms == pytest.approx(1.0)
 
 
+def test_operators_with_several_results_are_followed(cases: dict[str, Case]) -> None:
+    graph = cases["Ranked"].graph
+    assert graph is not None
+    (position,) = [p for p, step in enumerate(graph.flow.steps) if step.op.startswith("aten::topk")]
+    assert len(graph.flow.steps[position].outputs) == 2
+    assert [graph.flow.steps[reader].op for reader in graph.flow.readers(position)] == ["StaticTranspose"]
+
+
 def test_lookups_are_not_layout_changes(cases: dict[str, Case]) -> None:
     case = cases["Lookups"]
     looked_up = {"index_select.out", "index.Tensor_out", "embedding.out"}
     assert looked_up <= {entry.operator for entry in case.breakdown.instances}
     busy = replace(case, breakdown=timed(case.breakdown, lambda x: 1.0 if x.operator in looked_up else 0.001))
     findings = busy.advice()
-    assert findings and not {"layout changes", "per-pixel layers"} & rules(findings)
+    assert findings and not {"layout changes", "needless layout changes"} & rules(findings)
     assert not any("layout" in finding.title or "delegates" in finding.next_step for finding in findings)
 
 

@@ -11,11 +11,13 @@ pytest.importorskip("executorch.exir")
 
 import torch
 
+from model_profiling import pte
 from model_profiling.cli.export import prepare_parser
-from model_profiling.errors import InputError
+from model_profiling.export.lowering import lower
+from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import REWRITES, matches
-from model_profiling.export.rewrites.per_pixel import LAYOUT
 from model_profiling.models.toy_cnn.model import ToyCNN
+from model_profiling.pte.dataflow import data_flow
 from tests.conftest import kit
 
 Forward = Callable[[Any, Any], Any]
@@ -59,11 +61,10 @@ QUALIFY: dict[str, Forward] = {
     ),
     "nothing but a transpose and back": lambda net, x: x.transpose(2, 3).relu().transpose(2, 3),
 }
-DISQUALIFY: dict[str, Forward] = {
+NEEDED: dict[str, Forward] = {
     "another order afterwards": lambda net, x: mlp(net, x.permute(0, 2, 3, 1)).permute(0, 3, 2, 1),
     "linear over the width": mlp,
     "tokens that leave": lambda net, x: mlp(net, x.permute(0, 2, 3, 1)),
-    "a layer that needs channels last": lambda net, x: net.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
     "a mixture of two orders": lambda net, x: (x.permute(0, 1, 3, 2) + x).permute(0, 1, 3, 2),
     "weights used elsewhere": lambda net, x: (
         QUALIFY["channels last and back"](net, x) * net.up.weight.mean() * net.down.weight.mean()
@@ -71,19 +72,36 @@ DISQUALIFY: dict[str, Forward] = {
 }
 
 
+def moving(program: pte.Program) -> int:
+    """How many transposes a program has."""
+    flow = data_flow(program, program.methods[0])
+    assert flow is not None
+    return sum(bool(step.permutation) for step in flow.steps)
+
+
 @pytest.mark.parametrize("case", QUALIFY)
-@pytest.mark.parametrize("batch", [1, 2])
-def test_layout_changes_around_per_pixel_layers_go(case: str, batch: int) -> None:
-    changed, error, left = rewritten("per-pixel", Net(QUALIFY[case]), torch.randn(batch, 4, 4, 4))
-    assert changed >= 2 and error < 1e-5
-    assert not left & (LAYOUT | {torch.ops.aten.linear.default})
+def test_layout_changes_around_layers_that_treat_every_pixel_alike_go(case: str) -> None:
+    changed, error, _ = rewritten("layout", Net(QUALIFY[case]), torch.randn(2, 4, 4, 4))
+    assert changed and error < 1e-5
 
 
-@pytest.mark.parametrize("case", DISQUALIFY)
-def test_what_does_not_qualify_stays(case: str) -> None:
+def test_only_the_input_and_the_output_of_such_layers_are_transposed(tmp_path: Path) -> None:
+    def all_of_them(net: Any, x: Any) -> Any:
+        for forward in QUALIFY.values():
+            x = forward(net, x)
+        return x
+
+    program = torch.export.export(Net(all_of_them).eval(), (torch.randn(2, 4, 4, 4),))
+    REWRITES["layout"].apply(program)
+    path = tmp_path / "net.pte"
+    path.write_bytes(lower(program, "xnnpack", keep_layout=True).edge.to_executorch().buffer)
+    assert moving(pte.read(path)) == 2
+
+
+@pytest.mark.parametrize("case", NEEDED)
+def test_an_order_that_somebody_needs_is_made(case: str) -> None:
     # Width, height and channels are alike, so that shapes alone tell nothing.
-    changed, error, _ = rewritten("per-pixel", Net(DISQUALIFY[case]), torch.randn(1, 4, 4, 4))
-    assert changed == 0 and error == 0
+    assert rewritten("layout", Net(NEEDED[case]), torch.randn(1, 4, 4, 4))[1] < 1e-5
 
 
 def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
@@ -151,7 +169,7 @@ def test_what_is_computed_stays_and_only_what_gains_changes(case: str, dtype: An
     assert matches(program)[name] == []
 
 
-@pytest.mark.parametrize("name", ["keepdim", "per-pixel"])
+@pytest.mark.parametrize("name", ["keepdim", "layout"])
 def test_toy_cnn_answers_the_same(name: str) -> None:
     changed, error, _ = rewritten(name, ToyCNN(), torch.randn(1, 3, 96, 96))
     assert changed and error < 1e-6
@@ -164,16 +182,31 @@ def test_the_command_offers_every_rewrite() -> None:
         assert parser.parse_args(["toy_cnn", "--rewrite", name]).rewrite == [name]
 
 
-def test_a_rewrite_that_finds_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
     )
-    done = kit("export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "per-pixel", cwd=tmp_path)
-    assert done.returncode == InputError.exit_code and "finds nothing to change in net" in done.stderr
+    done = kit("export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "layout", cwd=tmp_path)
+    assert done.returncode == 0 and "the rewrite layout finds nothing to change in net" in done.stdout, done.stderr
+
+
+def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
+    parser = argparse.ArgumentParser()
+    prepare_parser(parser)
+    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrite == ["layout"]
+    request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
+    request.check()
+    assert request.rewrites == ("layout", "silu")
+    pytest.importorskip("pydantic")
+    from pydantic import TypeAdapter
+
+    from model_profiling.mcp_server.parameters import Rewrite
+
+    assert TypeAdapter(Rewrite).validate_python("per-pixel") == "layout"
 
 
 def test_int8_is_quantized_after_the_rewrite(tmp_path: Path) -> None:
-    done = kit("export", "toy_cnn", "--dtype", "int8", "--rewrite", "per-pixel", "--save-graph", cwd=tmp_path)
+    done = kit("export", "toy_cnn", "--dtype", "int8", "--rewrite", "layout", "--save-graph", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    graph = (tmp_path / "out_toy_cnn" / "artifacts" / "graph.json").read_text()
-    assert "permute" not in graph and "convolution" in graph
+    program = pte.read(tmp_path / "out_toy_cnn" / "artifacts" / "toy_cnn_xnnpack_int8.pte")
+    assert moving(program) <= 1, "that of the input"

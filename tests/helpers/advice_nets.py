@@ -126,6 +126,13 @@ class Scaled(Net):
         return functional.scaled_dot_product_attention(x, x + 1.0, x - 1.0)
 
 
+class Ranked(Net):
+    """A portable operator with two results stands between convolutions."""
+
+    def forward(self, image: Any) -> Any:
+        return self.second(torch.topk(self.first(image), 32, dim=3)[0])
+
+
 class Attending(Net):
     """Attention over pixels: of its transposes, those of the keys become a flag of the product that takes them."""
 

@@ -12,7 +12,10 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
     *(ROOT / "docs" / f"{name}.md" for name in ("sme2-without-hardware", "android", "android_test_device", "results")),
     *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "platforms")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout")
+    ),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",

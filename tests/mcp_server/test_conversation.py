@@ -70,6 +70,9 @@ def test_from_a_profile_to_a_fix(profiled: tuple[Path, dict[str, Any]]) -> None:
         checked = await call("check", **MODEL, dtype="fp32")
         (portable,) = checked["not_delegated"]
         assert "mean" in portable["op"] and portable["lines"] == [SLOW_LINE] and portable["reason"]
+        transposes = sum(entry["count"] for entry in checked["transposes"])
+        assert transposes and all(entry["reason"] for entry in checked["transposes"])
+        assert checked["removable_by_layout"] is not None and checked["removable_by_layout"] <= transposes
 
         # The advice: which line, why, and what to do about it.
         analysis = await assistant.call_twice("analyze", run_dir=run_dir)

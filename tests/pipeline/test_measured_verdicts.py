@@ -155,10 +155,10 @@ def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_pa
         result = json.loads(done.stdout)
         tried = {entry["name"]: entry for entry in result["tried"]}
         # The window partition of toy_cnn changes the layout for nothing, which costs a few percent.
-        if tried["fp32+per-pixel"]["comparison"]["low"] > 1 and result["winner"]:
+        if tried["fp32+layout"]["comparison"]["low"] > 1 and result["winner"]:
             break
     compared = [entry["comparison"] for entry in result["tried"] if entry["comparison"]]
-    pixels = tried["fp32+per-pixel"]["comparison"]
+    pixels = tried["fp32+layout"]["comparison"]
     assert pixels["contended"] or pixels["low"] > 1
     if not result["winner"]:
         assert any(comparison["contended"] for comparison in compared)

@@ -47,6 +47,8 @@ def test_the_profile_decides_what_is_tried() -> None:
     # Of rewrites, those that the export saw to find something.
     outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
     assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+silu"]
+    needless = [found("needless layout changes", "layout"), found("output layout")]
+    assert names(first_round(BASE, needless, breakdown(), True)) == ["fp32+layout", "fp32+io-layout"]
     assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), True)) == []
 
 
@@ -57,6 +59,9 @@ def test_what_won_alone_is_tried_together() -> None:
     assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
     border = Variant("fp32", io_layout="channels_last")
     assert names(second_round(BASE, [fp16, border, mean], both)) == ["fp16+io-layout+keepdim"]
+    kept = Variant("fp32", rewrites=("layout",))
+    matched = {"fp32": {"layout", "keepdim"}, "fp16": {"layout", "keepdim"}}
+    assert names(second_round(BASE, [kept, border, mean], matched)) == ["fp32+io-layout+keepdim+layout"]
     assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
 
 
@@ -85,7 +90,8 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     check_printed("tune", result)
     tried = {entry["name"]: entry for entry in result["tried"]}
     assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
-    assert tried["fp32+per-pixel"]["agreement"]["verdict"] == "agrees"
+    assert tried["fp32+layout"]["agreement"]["verdict"] == "agrees"
+    assert "not needed" in tried["fp32+layout"]["reason"] and tried["fp32+layout"]["comparison"]["verdict"]
     for entry in result["tried"]:
         assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
     keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"

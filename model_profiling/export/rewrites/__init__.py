@@ -21,8 +21,10 @@ from model_profiling.export.rewrites.keepdim import keepdim, pixel_reductions
 from model_profiling.export.rewrites.layout import layout, needless_changes
 from model_profiling.export.rewrites.means import means, undelegated_means
 from model_profiling.export.rewrites.norm import norm, undelegated_norms
-from model_profiling.export.rewrites.per_pixel import layout_changes, per_pixel
 from model_profiling.export.rewrites.upsample import upsample, whole_upsamplings
+
+# The rewrite that is also done in lowering.
+LAYOUT = "layout"
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,10 @@ REWRITES: dict[str, Rewrite] = {
     "keepdim": Rewrite(pixel_reductions, keepdim),
     "mean": Rewrite(undelegated_means, means, after_quantization=True),
     "norm": Rewrite(undelegated_norms, norm, after_quantization=True),
-    "per-pixel": Rewrite(layout_changes, per_pixel),
     "silu": Rewrite(fp16_silus, silu),
     "upsample": Rewrite(whole_upsamplings, upsample, after_quantization=True),
     # Last: what others put into the graph may need no layout change either.
-    "layout": Rewrite(needless_changes, layout),
+    LAYOUT: Rewrite(needless_changes, layout),
 }
 
 

@@ -1,0 +1,233 @@
+"""What `--rewrite layout` changes: models measured without and with it, in turns; makes the table of docs/layout.md.
+
+    python -m benchmarks.layout_before_after [--work DIR] [--models squeeze_sam,deit_tiny]   # measure what is missing
+    python -m benchmarks.layout_before_after --models toy_cnn --print                          # any model, printed only
+    python -m benchmarks.layout_before_after --render                                         # write the page, no more
+
+Exports, runs and results are kept in DIR: a second call goes on where the first ended. Run it on a quiet machine.
+"""
+
+import argparse
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+import sme2_kit
+from benchmarks.validate_forecast import replace_part
+from model_profiling import files, pte
+from model_profiling.analysis.layout_reasons import transposes
+from model_profiling.errors import KitError
+from model_profiling.models.options import settings_of
+from model_profiling.platforms.environment import describe_host
+from model_profiling.pte.dataflow import data_flow
+from model_profiling.saying import tell
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "layout.md"
+PART = "before and after"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model, how it is exported, and a smaller one with the same operators, for the emulator."""
+
+    model: str
+    dtype: str = "fp32"
+    settings: dict[str, object] = field(default_factory=dict)
+    small: dict[str, object] = field(default_factory=dict)
+    border: bool = False
+
+    def name(self, border: bool) -> str:
+        said = "".join(f"-{key}_{value}" for key, value in sorted(self.settings.items()))
+        return f"{Path(self.model).name.replace(':', '_')}-{self.dtype}{said}{'-io' if border else ''}"
+
+
+CASES = (
+    Case("squeeze_sam", "fp16", {"resolution": 512}, {"resolution": 256}),
+    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, {"resolution": 256}),
+    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, {"resolution": 256}, border=True),
+    Case("mobile_sam", "fp32", {"resolution": 1024}, {"resolution": 256}),
+    Case("efficient_sam", "fp32"),
+    Case("deit_tiny", "fp32"),
+)
+
+
+class Side(msgspec.Struct, frozen=True):
+    """`moving_ms` is the time of data movement; `sme2_ms` and `sme2_moving` what is predicted with SME2, if known."""
+
+    transposes: int | None
+    total_ms: float
+    moving_ms: float
+    sme2_ms: float | None = None
+    sme2_moving: float | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    model: str
+    dtype: str
+    settings: dict[str, object]
+    border: bool
+    before: Side
+    after: Side
+    ratio: float
+    low: float
+    high: float | None
+    contended: bool
+    cpu: str
+    target: str = ""
+    note: str = ""
+
+
+def measured(case: Case, work: Path, budget_s: float, predict: bool) -> Result:
+    """Export and measure a case; what was done already is taken from the work directory."""
+    kept = work / f"{case.name(case.border)}.json"
+    if kept.is_file():
+        return files.read_json(kept, Result, "result")
+    exports = [_exported(case, work, after, case.settings) for after in (False, True)]
+    (pair,) = sme2_kit.compare(exports[0], exports[1], budget_s=budget_s)
+    moving = next(entry for entry in pair.profile.categories if entry.name == "Data Movement")
+    latency = pair.latency
+    sides = [
+        Side(_transposes(exports[0].paths.pte), latency.before_ms, moving.before_ms),
+        Side(_transposes(exports[1].paths.pte), latency.after_ms, moving.after_ms),
+    ]
+    target = note = ""
+    if predict:
+        try:
+            sides, target = _with_sme2(case, work, exports, sides, budget_s)
+        except KitError as error:
+            note = f"with SME2 not predicted: {error.message}"
+    bounds = (latency.ratio, latency.low, latency.high, latency.contended)
+    result = Result(
+        case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu(), target, note
+    )
+    files.write_json(kept, result)
+    return result
+
+
+def _exported(
+    case: Case, work: Path, after: bool, settings: dict[str, object], folder: str = ""
+) -> sme2_kit.ExportResult:
+    border = after and case.border
+    out = work / f"{case.name(border)}-{'after' if after else 'before'}{folder}"
+    return sme2_kit.export(
+        case.model,
+        dtype=case.dtype,
+        settings=settings,
+        rewrites=("layout",) if after else (),
+        io_layout="channels_last" if border else "contiguous",
+        out=out / "artifacts",
+    )
+
+
+def _with_sme2(
+    case: Case, work: Path, exports: list[sme2_kit.ExportResult], sides: list[Side], budget_s: float
+) -> tuple[list[Side], str]:
+    """Both sides with what the forecast says of them."""
+    found, target = [], ""
+    for after, (made, side) in enumerate(zip(exports, sides, strict=True)):
+        home = made.paths.directory.parent
+        run = sme2_kit.run(made, out=home / "run", budget_s=budget_s)
+        small = _exported(case, work, bool(after), case.small, "-small") if case.small else made
+        seen = sme2_kit.kernels(small, levels=["sme2"], out=small.paths.directory.parent / "kernels")
+        forecast = sme2_kit.forecast(run, seen)[-1]
+        last, target = forecast.predictions[-1], forecast.target
+        found.append(msgspec.structs.replace(side, sme2_ms=last.predicted_ms, sme2_moving=last.shares["Data Movement"]))
+    return found, target
+
+
+def _transposes(path: Path) -> int | None:
+    program = pte.read(path)
+    flow = data_flow(program, program.methods[0])
+    return len(transposes(flow)) if flow is not None else None
+
+
+def _cpu() -> str:
+    return str(describe_host().get("cpu") or platform.machine())
+
+
+def table(results: list[Result]) -> str:
+    """The page's table; a row for each model, before and after in each cell."""
+    cpus, targets = ({getattr(result, name) for result in results} - {""} for name in ("cpu", "target"))
+    lines = [
+        f"Measured on {', '.join(sorted(cpus))}, one thread, in turns; ratios with their 95 % interval. With SME2: "
+        f"predicted, in this machine's milliseconds ({', '.join(sorted(targets)) or 'not done'}).",
+        "",
+        "| model | transposes | data movement | total | faster | with SME2, predicted | of it data movement |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for result in results:
+        before, after = result.before, result.after
+        high = f"{result.high:.2f}" if result.high is not None else "?"
+        busy = ", on a busy machine" if result.contended else ""
+        cells = [
+            _title(result),
+            f"{_count(before.transposes)} → {_count(after.transposes)}",
+            f"{before.moving_ms:.1f} → {after.moving_ms:.1f} ms ({after.moving_ms / before.moving_ms - 1:+.0%})"
+            if before.moving_ms
+            else "none",
+            f"{before.total_ms:.1f} → {after.total_ms:.1f} ms",
+            f"**{result.ratio:.2f}x** ({result.low:.2f} to {high}{busy})",
+            _both(before.sme2_ms, after.sme2_ms, "{:.1f}", " ms"),
+            _both(before.sme2_moving, after.sme2_moving, "{:.0%}", ""),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    notes = [f"{result.model}: {result.note}" for result in results if result.note]
+    return "\n".join([*lines, *(["", *notes] if notes else [])])
+
+
+def _title(result: Result) -> str:
+    size = ", ".join(f"{value}" for value in result.settings.values())
+    return f"{result.model} ({', '.join(filter(None, [size, result.dtype, 'io-layout' if result.border else '']))})"
+
+
+def _both(before: float | None, after: float | None, shape: str, unit: str) -> str:
+    if before is None or after is None:
+        return "not known"
+    return f"{shape.format(before)} → {shape.format(after)}{unit}"
+
+
+def _count(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def chosen(names: str, dtype: str, settings: dict[str, object]) -> list[Case]:
+    """The cases of these models; one that is none of the page's is measured as it is asked for."""
+    if not names:
+        return list(CASES)
+    found = []
+    for name in names.split(","):
+        known = [case for case in CASES if case.model == name and not settings]
+        found += known or [Case(name, dtype, settings)]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--work", type=Path, default=Path("out_layout"), metavar="DIR")
+    parser.add_argument("--models", default="", metavar="A,B", help="only these (default: those of the page)")
+    parser.add_argument("--dtype", default="fp32", help="of models that the page does not have (default: fp32)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of such models")
+    parser.add_argument("--budget", type=float, default=60.0, metavar="S", help="seconds for each measurement")
+    parser.add_argument("--no-forecast", action="store_true", help="predict nothing: no emulator is needed")
+    parser.add_argument("--render", action="store_true", help="write the page from what was measured, measure nothing")
+    parser.add_argument("--print", action="store_true", help="print the table, leave the page as it is")
+    args = parser.parse_args()
+    cases = chosen(args.models, args.dtype, settings_of(args.set))
+    results = []
+    for case in cases:
+        if args.render and not (args.work / f"{case.name(case.border)}.json").is_file():
+            tell(f"{case.name(case.border)}: not measured yet\n")
+            continue
+        results.append(measured(case, args.work, args.budget, not args.no_forecast))
+        tell(f"{case.name(case.border)}: {results[-1].ratio:.2f}x\n")
+    if args.print or not args.render:
+        tell(table(results) + "\n")
+    elif results:
+        PAGE.write_text(replace_part(PAGE.read_text(), PART, table(results)))
+
+
+if __name__ == "__main__":
+    main()
