@@ -33,6 +33,7 @@ from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
+from model_profiling.export.rewrites.layout import layout
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.pte import program as pte
 from model_profiling.pte.dataflow import data_flow
@@ -222,12 +223,19 @@ def _rewrite(
 ) -> Prepared:
     """Of the rewrites `names`, do those asked for, and look where others would find something."""
     asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
-    without = [name for name in names if name in asked and not REWRITES[name].apply(program)]
+    without = [name for name in names if name in asked and not _apply(name, program, request)]
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
     found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}
     missed = (*prepared.without, *(name for name in without if name in request.rewrites))
     return replace(prepared, rewrites=dict(sorted(found.items())), without=missed)
+
+
+def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequest) -> int:
+    if name == LAYOUT and request.io_layout == "channels_last":
+        # What is to be handed out as it lies in memory is not turned.
+        return layout(program, large_by_rows=False)
+    return REWRITES[name].apply(program)
 
 
 def _with_remarks(prepared: Prepared, lowered: LoweredProgram, request: ExportRequest) -> Prepared:

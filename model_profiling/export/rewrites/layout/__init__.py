@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,10 +17,13 @@ from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
 ROUNDS = 4
 
 
-def layout(program: torch.export.ExportedProgram) -> int:
-    """Rebuild the program; returns how many of the model's layout changes are gone. What cannot be proven stays."""
+def layout(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> int:
+    """Rebuild the program; returns how many of the model's layout changes are gone. What cannot be proven stays.
+
+    `large_by_rows` turns large images in two steps where they have to be turned.
+    """
     try:
-        return len(_gone(_rebuilt(program, _best(program))))
+        return len(_gone(_rebuilt(program, replace(_best(program), large_by_rows=large_by_rows))))
     except Declined:
         return 0
     finally:

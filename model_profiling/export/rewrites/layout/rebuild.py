@@ -24,6 +24,8 @@ aten = torch.ops.aten
 # A transpose that takes values one by one costs this much more than one of blocks, measured with XNNPACK on Arm.
 ONE_BY_ONE = 2
 SMALL_BLOCK = 8
+# From so many values on an image is turned in two steps.
+LARGE = 1 << 22
 # XNNPACK transposes tensors of up to six dimensions.
 MOST_DIMS = 6
 IMAGE_DIMS = (0, 2, 3, 1)
@@ -89,6 +91,7 @@ class Plan:
 
     at_once: frozenset[str] = frozenset()
     outputs: tuple[tuple[str, Outputs], ...] = ()
+    large_by_rows: bool = True
 
 
 Rule = Callable[["Rebuild", Any], Any]
@@ -169,8 +172,23 @@ class Rebuild:
         """The tensor in its usual order. An image is that by name; whoever reads it otherwise has it turned."""
         if value.is_image:
             self._turned(value)
-            return value.memory.image
+            return self._turned_by_rows(value) if self._is_large(value) else value.memory.image
         return self.seen(self.moved(value, value.layout.among(range(len(value.layout.dims)))), value.shape)
+
+    def _is_large(self, value: Value) -> bool:
+        return self.plan.large_by_rows and math.prod(value.shape) >= LARGE and 1 not in value.shape[1:]
+
+    def _turned_by_rows(self, value: Value) -> Any:
+        """Turn an image that no cache holds in two steps: each row of pixels by itself, then whole rows.
+
+        In one step each value goes to another line of the cache: measured at 16 M values, 68 ms become 38.
+        """
+        n, c, h, w = value.shape
+        if value.shape not in value.memory.views:
+            rows = self.step(aten.permute_copy.default, self.seen(value, (n * h, w, c)), [0, 2, 1])
+            made = self.step(aten.permute_copy.default, self.view(rows, (n, h, c, w)), [0, 2, 1, 3])
+            value.memory.views[value.shape] = made
+        return value.memory.views[value.shape]
 
     def image(self, value: Value) -> Any:
         """A 4-D tensor as an image: channels last in memory where that is free, else as it is.
@@ -208,8 +226,10 @@ class Rebuild:
     def rows(self, value: Value, dim: int) -> tuple[Any, Value]:
         """All of one dimension in its order, innermost, as the columns of a matrix: the matrix, and how it is held."""
         layout = value.layout
-        rest = tuple(axis for axis in layout.order if axis[0] != dim)
-        value = self.moved(value, rest + layout.of(dim))
+        own = layout.of(dim)
+        if own and layout.order[-len(own) :] != own:
+            rest = [other for other in range(len(layout.dims)) if other != dim]
+            value = self.moved(value, layout.among([*rest, dim]))
         width = value.shape[dim]
         if value.layout.is_contiguous and dim == len(value.shape) - 1:
             return self.seen(value, value.shape), value
