@@ -116,7 +116,6 @@ def mean(rb: Rebuild, node: Any) -> Any:
         return None
     parts = order[: inside[0]], order[inside[0] : inside[-1] + 1], order[inside[-1] + 1 :]
     outer, inner, channels = (math.prod(value.layout.sizes(part)) for part in parts)
-    rb.spared.append(node)
     image = rb.step(aten.permute_copy.default, rb.seen(value, (outer, inner, 1, channels)), list(TO_NCHW))
     made = rb.step(aten.mean.dim, image, [2, 3], True)
     kept = Layout(
