@@ -28,8 +28,12 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
     held: dict[Any, Value] = {entry: value for entry, value in values.items() if value is not None}
     shape = tuple(node.meta["val"].shape)
     full = [value for value in held.values() if value.shape == shape]
-    if not full or all(value.layout.is_contiguous and not value.is_image for value in full):
+    if not full:
         return None
+    if all(value.layout.is_contiguous and not value.is_image for value in full):
+        result: Value = rb.plainly(node)
+        result.memory.maker = full[0].memory.maker if len(held) == 1 else None
+        return result
     if any(value.like_image for value in full):
         if _turns_images(node):
             rb.spared.append(node)
