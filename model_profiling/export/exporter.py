@@ -232,6 +232,8 @@ def _rewrite(
 
 
 def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequest) -> int:
+    if name == LAYOUT and request.backend != "xnnpack":
+        return 0  # portable kernels compute in the order that the model has
     if name == LAYOUT and request.io_layout == "channels_last":
         # What is to be handed out as it lies in memory is not turned.
         return layout(program, large_by_rows=False)

@@ -222,7 +222,8 @@ def test_every_dtype_answers_as_the_eager_model_does(dtype: str, tmp_path: Path)
     class All(Idiom):
         def forward(self, x: Any) -> Any:
             x = self.first(x)
-            for body in (windows, enlarged, lambda net, x: x * 2.0, *([attention] if dtype == "fp16" else [])):
+            # Quantization looks for its patterns in every graph, which takes long in a large one.
+            for body in (enlarged, lambda net, x: x * 2.0, *([windows, attention] if dtype == "fp16" else [])):
                 x = body(self, x)
             return self.last(x)
 
