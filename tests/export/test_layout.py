@@ -20,7 +20,7 @@ from torch.nn import functional
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites.layout import layout, needless_changes
 from model_profiling.export.rewrites.layout.order import Layout, transposition
-from model_profiling.export.verify import run_program, verify
+from model_profiling.export.verify import verify
 from model_profiling.pte.dataflow import DataFlow, data_flow
 from model_profiling.pte.program import read
 from tests.helpers.random_layouts import random_network
@@ -57,7 +57,7 @@ def test_views_and_permutes_only_rename_memory(shape: list[int], data: Any) -> N
     assert (moved[places(held.reordered(wanted))] == tensor).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(NUMBERS, SHAPES)
 def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, ...]) -> None:
     network, x = random_network(numbers, shape)
@@ -217,13 +217,11 @@ def test_an_idiom_moves_only_what_has_to_move(name: str) -> None:
     assert told or name in ("a classifier", "squeeze and excite")
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8"])
-def test_every_dtype_answers_as_the_eager_model_does(dtype: str, tmp_path: Path) -> None:
+def test_fp16_answers_as_the_eager_model_does(tmp_path: Path) -> None:
     class All(Idiom):
         def forward(self, x: Any) -> Any:
             x = self.first(x)
-            # Quantization looks for its patterns in every graph, which takes long in a large one.
-            for body in (enlarged, lambda net, x: x * 2.0, *([windows, attention] if dtype == "fp16" else [])):
+            for body in (enlarged, lambda net, x: x * 2.0, windows, attention):
                 x = body(self, x)
             return self.last(x)
 
@@ -231,9 +229,8 @@ def test_every_dtype_answers_as_the_eager_model_does(dtype: str, tmp_path: Path)
     network, x = All(enlarged), torch.randn(1, 3, 4, 4)
     with torch.no_grad():
         network(x)
-    result = export_module(network.eval(), x, tmp_path, dtype=dtype, rewrites=("layout",))
+    result = export_module(network.eval(), x, tmp_path, dtype="fp16", rewrites=("layout",))
     assert verify(result).verdict == "agrees"
-    assert len(run_program(result.paths, result.record)) == 1
     assert result.record.rewrites is not None
     assert not result.record.rewrites["layout"], "a second time would find something to change"
 
