@@ -160,7 +160,8 @@ def table(results: list[Result]) -> str:
     ]
     for result in results:
         before, after = result.before, result.after
-        high = f"{result.high:.2f}" if result.high is not None else "?"
+        known = result.high is not None
+        interval = f"{result.low:.2f} to {result.high:.2f}" if known else "too few runs for an interval"
         busy = ", on a busy machine" if result.contended else ""
         cells = [
             _title(result),
@@ -169,7 +170,7 @@ def table(results: list[Result]) -> str:
             if before.moving_ms
             else "none",
             f"{before.total_ms:.1f} → {after.total_ms:.1f} ms",
-            f"**{result.ratio:.2f}x** ({result.low:.2f} to {high}{busy})",
+            f"**{result.ratio:.2f}x** ({interval}{busy})",
             _both(before.sme2_ms, after.sme2_ms, "{:.1f}", " ms"),
             _both(before.sme2_moving, after.sme2_moving, "{:.0%}", ""),
         ]
