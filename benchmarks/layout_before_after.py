@@ -31,12 +31,11 @@ PART = "before and after"
 
 @dataclass(frozen=True)
 class Case:
-    """One model, how it is exported, and a smaller one with the same operators, for the emulator."""
+    """One model and how it is exported; with `border`, its inputs and outputs are channels-last after the rewrite."""
 
     model: str
     dtype: str = "fp32"
     settings: dict[str, object] = field(default_factory=dict)
-    small: dict[str, object] = field(default_factory=dict)
     border: bool = False
 
     def name(self, border: bool) -> str:
@@ -45,12 +44,13 @@ class Case:
 
 
 CASES = (
-    Case("squeeze_sam", "fp16", {"resolution": 512}, {"resolution": 256}),
-    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, {"resolution": 256}),
-    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, {"resolution": 256}, border=True),
-    Case("mobile_sam", "fp32", {"resolution": 1024}, {"resolution": 256}),
+    Case("squeeze_sam", "fp16", {"resolution": 512}),
+    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}),
+    Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, border=True),
+    Case("mobile_sam", "fp32", {"resolution": 1024}),
     Case("efficient_sam", "fp32"),
     Case("deit_tiny", "fp32"),
+    Case("mobilenet_v3_small", "fp32"),
 )
 
 
@@ -80,12 +80,12 @@ class Result(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def measured(case: Case, work: Path, budget_s: float, predict: bool) -> Result:
+def measured(case: Case, work: Path, budget_s: float) -> Result:
     """Export and measure a case; what was done already is taken from the work directory."""
     kept = work / f"{case.name(case.border)}.json"
     if kept.is_file():
         return files.read_json(kept, Result, "result")
-    exports = [_exported(case, work, after, case.settings) for after in (False, True)]
+    exports = _exports(case, work)
     (pair,) = sme2_kit.compare(exports[0], exports[1], budget_s=budget_s)
     moving = next(entry for entry in pair.profile.categories if entry.name == "Data Movement")
     latency = pair.latency
@@ -93,49 +93,48 @@ def measured(case: Case, work: Path, budget_s: float, predict: bool) -> Result:
         Side(_transposes(exports[0].paths.pte), latency.before_ms, moving.before_ms),
         Side(_transposes(exports[1].paths.pte), latency.after_ms, moving.after_ms),
     ]
-    target = note = ""
-    if predict:
-        try:
-            sides, target = _with_sme2(case, work, exports, sides, budget_s)
-        except KitError as error:
-            note = f"with SME2 not predicted: {error.message}"
     bounds = (latency.ratio, latency.low, latency.high, latency.contended)
-    result = Result(
-        case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu(), target, note
-    )
+    result = Result(case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu())
     files.write_json(kept, result)
     return result
 
 
-def _exported(
-    case: Case, work: Path, after: bool, settings: dict[str, object], folder: str = ""
-) -> sme2_kit.ExportResult:
-    border = after and case.border
-    out = work / f"{case.name(border)}-{'after' if after else 'before'}{folder}"
-    return sme2_kit.export(
-        case.model,
-        dtype=case.dtype,
-        settings=settings,
-        rewrites=("layout",) if after else (),
-        io_layout="channels_last" if border else "contiguous",
-        out=out / "artifacts",
-    )
+def predicted(case: Case, result: Result, work: Path, budget_s: float) -> Result:
+    """The result with what the forecast says of both sides, or why it says nothing."""
+    if result.target or result.note:
+        return result
+    try:
+        found, target = [], ""
+        for made, side in zip(_exports(case, work), (result.before, result.after), strict=True):
+            home = made.paths.directory.parent
+            run = sme2_kit.run(made, out=home / "run", budget_s=budget_s)
+            forecast = sme2_kit.forecast(run, sme2_kit.kernels(made, levels=["sme2"], out=home / "kernels"))[-1]
+            last, target = forecast.predictions[-1], forecast.target
+            moving = last.shares["Data Movement"]
+            found.append(msgspec.structs.replace(side, sme2_ms=last.predicted_ms, sme2_moving=moving))
+        result = msgspec.structs.replace(result, before=found[0], after=found[1], target=target)
+    except KitError as error:
+        result = msgspec.structs.replace(result, note=f"with SME2 not predicted: {error.message}")
+    files.write_json(work / f"{case.name(case.border)}.json", result)
+    return result
 
 
-def _with_sme2(
-    case: Case, work: Path, exports: list[sme2_kit.ExportResult], sides: list[Side], budget_s: float
-) -> tuple[list[Side], str]:
-    """Both sides with what the forecast says of them."""
-    found, target = [], ""
-    for after, (made, side) in enumerate(zip(exports, sides, strict=True)):
-        home = made.paths.directory.parent
-        run = sme2_kit.run(made, out=home / "run", budget_s=budget_s)
-        small = _exported(case, work, bool(after), case.small, "-small") if case.small else made
-        seen = sme2_kit.kernels(small, levels=["sme2"], out=small.paths.directory.parent / "kernels")
-        forecast = sme2_kit.forecast(run, seen)[-1]
-        last, target = forecast.predictions[-1], forecast.target
-        found.append(msgspec.structs.replace(side, sme2_ms=last.predicted_ms, sme2_moving=last.shares["Data Movement"]))
-    return found, target
+def _exports(case: Case, work: Path) -> list[sme2_kit.ExportResult]:
+    """The model without and with the rewrite."""
+    made = []
+    for after in (False, True):
+        border = after and case.border
+        made.append(
+            sme2_kit.export(
+                case.model,
+                dtype=case.dtype,
+                settings=case.settings,
+                rewrites=("layout",) if after else (),
+                io_layout="channels_last" if border else "contiguous",
+                out=work / f"{case.name(border)}-{'after' if after else 'before'}" / "artifacts",
+            )
+        )
+    return made
 
 
 def _transposes(path: Path) -> int | None:
@@ -222,8 +221,11 @@ def main() -> None:
         if args.render and not (args.work / f"{case.name(case.border)}.json").is_file():
             tell(f"{case.name(case.border)}: not measured yet\n")
             continue
-        results.append(measured(case, args.work, args.budget, not args.no_forecast))
-        tell(f"{case.name(case.border)}: {results[-1].ratio:.2f}x\n")
+        result = measured(case, args.work, args.budget)
+        if not (args.no_forecast or args.render):
+            result = predicted(case, result, args.work, args.budget)
+        results.append(result)
+        tell(f"{case.name(case.border)}: {result.ratio:.2f}x\n")
     if args.print or not args.render:
         tell(table(results) + "\n")
     elif results:
