@@ -8,10 +8,10 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 from executorch.exir.passes.constant_prop_pass import constant_prop_pass
-from torch._export.utils import is_buffer, is_lifted_tensor_constant, is_param
 from torch.export.graph_signature import InputKind
 
 from model_profiling.export.images import BROADCASTING, images_of, opens
+from model_profiling.export.rewrites.graph import stored
 from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 
 edge = ops.edge.aten
@@ -56,11 +56,11 @@ def _constants_beside(program: Any, images: dict[Any, None]) -> int:
         if node.target not in BROADCASTING:
             continue
         for constant, other in (node.args[:2], node.args[1::-1]):
-            tensor = _constant(program, constant) if other in images else None
+            tensor = stored(program, constant) if other in images else None
             if tensor is None or tensor.dim() > 4 or (tensor.numel() > MOST_VALUES and len(constant.users) > 1):
                 continue
             if constant not in made:
-                image = tensor.detach().reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
+                image = tensor.reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
                 with graph.inserting_before(first):
                     made[constant] = create_constant_placeholder(
                         program,
@@ -121,19 +121,3 @@ def _permuted(graph: torch.fx.Graph, node: Any, order: tuple[int, ...], like: An
     made = graph.call_function(edge.permute_copy.default, (node, list(order)))
     made.meta = {**like.meta, "val": edge.permute_copy.default(node.meta["val"], list(order))}
     return made
-
-
-def _constant(program: Any, node: Any) -> torch.Tensor | None:
-    """The value of a constant of the program; None if it is not one."""
-    if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
-        return None
-    signature = program.graph_signature
-    if is_param(program, node):
-        return program.state_dict.get(signature.inputs_to_parameters[node.name])
-    if is_lifted_tensor_constant(program, node):
-        return program.constants.get(signature.inputs_to_lifted_tensor_constants[node.name])
-    if is_buffer(program, node):
-        name = signature.inputs_to_buffers[node.name]
-        changing = name in signature.buffers_to_mutate.values()
-        return None if changing else program.state_dict.get(name, program.constants.get(name))
-    return None

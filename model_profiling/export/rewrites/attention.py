@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, known_value, number, replace, step
+from model_profiling.export.rewrites.graph import calls, constant, known_value, number, step, write_anew
 
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
@@ -28,13 +28,11 @@ def undelegated_products(program: ExportedProgram) -> list[Any]:
 
 def attention(program: ExportedProgram) -> int:
     """Write each so; returns how many there were."""
-    found = undelegated_products(program)
-    for node in found:
-        with program.graph.inserting_before(node):
-            result = _attention(program, node) if node.target is ATTENTION else _product(program, node)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, undelegated_products(program), _as_products)
+
+
+def _as_products(program: ExportedProgram, node: Any) -> Any:
+    return _attention(program, node) if node.target is ATTENTION else _product(program, node)
 
 
 def _shape(node: Any) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, replace, step
+from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
@@ -23,14 +23,12 @@ def fp16_gelus(program: torch.export.ExportedProgram) -> list[Any]:
 
 def gelu_tanh(program: torch.export.ExportedProgram) -> int:
     """Replace every GELU of a half-precision tensor; returns how many there were."""
-    found = fp16_gelus(program)
-    for node in found:
-        x = node.args[0]
-        with program.graph.inserting_before(node):
-            square = step(program, node, aten.mul.Tensor, x, x)
-            slope = step(program, node, aten.add.Tensor, step(program, node, aten.mul.Tensor, square, _CUBIC), _LINEAR)
-            gate = step(program, node, aten.sigmoid.default, step(program, node, aten.mul.Tensor, x, slope))
-            result = step(program, node, aten.mul.Tensor, x, gate)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, fp16_gelus(program), _with_sigmoid)
+
+
+def _with_sigmoid(program: torch.export.ExportedProgram, node: Any) -> Any:
+    x = node.args[0]
+    square = step(program, node, aten.mul.Tensor, x, x)
+    slope = step(program, node, aten.add.Tensor, step(program, node, aten.mul.Tensor, square, _CUBIC), _LINEAR)
+    gate = step(program, node, aten.sigmoid.default, step(program, node, aten.mul.Tensor, x, slope))
+    return step(program, node, aten.mul.Tensor, x, gate)

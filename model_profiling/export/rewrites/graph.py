@@ -1,5 +1,6 @@
 """What rewrites share: new nodes at an old one's line, and one node of an exported program taking another's place."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tenso
     needed, waiting = {node}, [node]
     while waiting:
         entry = waiting.pop()
-        if _stored(program, entry) is None and not _pure(entry):
+        if stored(program, entry) is None and not _pure(entry):
             return None
         new = [given for given in entry.all_input_nodes if given not in needed]
         needed.update(new)
@@ -68,12 +69,14 @@ def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tenso
         for entry in program.graph.nodes:
             if entry in needed:
                 args, kwargs = torch.fx.map_arg((entry.args, entry.kwargs), values.get)
-                values[entry] = entry.target(*args, **kwargs) if _pure(entry) else _stored(program, entry)
+                values[entry] = entry.target(*args, **kwargs) if _pure(entry) else stored(program, entry)
     return values[node] if isinstance(values[node], torch.Tensor) else None
 
 
-def _stored(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
-    """The tensor that the program holds for a placeholder, if nobody changes it."""
+def stored(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
+    """The tensor that the program holds for a node, if it is a placeholder and nobody changes it."""
+    if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
+        return None
     signature = program.graph_signature
     name = signature.inputs_to_parameters.get(node.name) or signature.inputs_to_buffers.get(node.name)
     name = name or signature.inputs_to_lifted_tensor_constants.get(node.name)
@@ -135,6 +138,16 @@ def replace(program: torch.export.ExportedProgram, node: Any, new: Any) -> None:
         changed.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
     take_place(program, node, new)
     program.graph.erase_node(node)
+
+
+def write_anew(program: torch.export.ExportedProgram, found: list[Any], write: Callable[[Any, Any], Any]) -> int:
+    """Let what `write` makes of each node stand in its place; returns how many there were."""
+    for node in found:
+        with program.graph.inserting_before(node):
+            result = write(program, node)
+        replace(program, node, result)
+    program.graph_module.recompile()
+    return len(found)
 
 
 def _in_place(node: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, replace, step
+from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
 
 aten = torch.ops.aten
 
@@ -21,15 +21,12 @@ def fp16_silus(program: torch.export.ExportedProgram) -> list[Any]:
 
 def silu(program: torch.export.ExportedProgram) -> int:
     """Write x * sigmoid(x) for every SiLU, and a * sigmoid(b) for every GLU, of a half-precision tensor."""
-    found = fp16_silus(program)
-    for node in found:
-        with program.graph.inserting_before(node):
-            x, gated = _halves(program, node) if node.target is aten.glu.default else (node.args[0], node.args[0])
-            gate = step(program, node, aten.sigmoid.default, gated)
-            result = step(program, node, aten.mul.Tensor, x, gate)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, fp16_silus(program), _gated)
+
+
+def _gated(program: torch.export.ExportedProgram, node: Any) -> Any:
+    x, gated = _halves(program, node) if node.target is aten.glu.default else (node.args[0], node.args[0])
+    return step(program, node, aten.mul.Tensor, x, step(program, node, aten.sigmoid.default, gated))
 
 
 def _halves(program: torch.export.ExportedProgram, node: Any) -> tuple[Any, Any]:
@@ -45,12 +42,10 @@ def fp16_hardsigmoids(program: torch.export.ExportedProgram) -> list[Any]:
 
 def hardsigmoid(program: torch.export.ExportedProgram) -> int:
     """Write x / 6 + 1/2, cut off at 0 and 1, for every hardsigmoid of a half-precision tensor."""
-    found = fp16_hardsigmoids(program)
-    for node in found:
-        with program.graph.inserting_before(node):
-            sloped = step(program, node, aten.mul.Tensor, node.args[0], 1 / 6)
-            shifted = step(program, node, aten.add.Tensor, sloped, 0.5)
-            result = step(program, node, aten.hardtanh.default, shifted, 0.0, 1.0)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, fp16_hardsigmoids(program), _cut_line)
+
+
+def _cut_line(program: torch.export.ExportedProgram, node: Any) -> Any:
+    sloped = step(program, node, aten.mul.Tensor, node.args[0], 1 / 6)
+    shifted = step(program, node, aten.add.Tensor, sloped, 0.5)
+    return step(program, node, aten.hardtanh.default, shifted, 0.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import replace, step
+from model_profiling.export.rewrites.graph import step, write_anew
 
 aten = torch.ops.aten
 
@@ -32,19 +32,15 @@ def pixel_reductions(program: torch.export.ExportedProgram) -> list[Any]:
 
 def keepdim(program: torch.export.ExportedProgram) -> int:
     """Compute each by a mean that keeps its dimensions; returns how many changed."""
-    found = pixel_reductions(program)
-    for node in found:
-        source = node.args[0]
-        height, width = source.meta["val"].shape[2:]
-        with program.graph.inserting_before(node):
-            result = step(program, node, aten.mean.dim, source, [2, 3], True)
-            if node.target is aten.sum.dim_IntList:
-                result = step(program, node, aten.mul.Tensor, result, float(height * width))
-            if not _keeps(node):
-                result = step(program, node, aten.view.default, result, list(node.meta["val"].shape))
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, pixel_reductions(program), _kept_mean)
+
+
+def _kept_mean(program: torch.export.ExportedProgram, node: Any) -> Any:
+    height, width = node.args[0].meta["val"].shape[2:]
+    result = step(program, node, aten.mean.dim, node.args[0], [2, 3], True)
+    if node.target is aten.sum.dim_IntList:
+        result = step(program, node, aten.mul.Tensor, result, float(height * width))
+    return result if _keeps(node) else step(program, node, aten.view.default, result, list(node.meta["val"].shape))
 
 
 def _keeps(node: Any) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
-from model_profiling.export.rewrites.graph import calls, constant, replace, step
+from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
 
 aten = torch.ops.aten
 
@@ -24,29 +24,27 @@ def undelegated_means(program: ExportedProgram) -> list[Any]:
 
 def means(program: ExportedProgram) -> int:
     """Write each as a product; returns how many there were."""
-    found = undelegated_means(program)
-    for node in found:
-        source, axes = node.args[0], _axes(node)
-        shape = list(source.meta["val"].shape)
-        length = math.prod(shape[axis] for axis in axes)
-        scale = float(length) if node.target is aten.sum.dim_IntList else 1.0
-        with program.graph.inserting_before(node):
-            if axes == [1] and len(shape) == 4:
-                weight = constant(program, torch.full((1, length, 1, 1), scale / length, dtype=node.meta["val"].dtype))
-                result = step(program, node, aten.conv2d.default, source, weight)
-            elif axes[-1] == len(shape) - 1:
-                flat = [*shape[: axes[0]], length]
-                rows = source if flat == shape else step(program, node, aten.reshape.default, source, flat)
-                result = row_average(program, node, rows, scale)
-            else:
-                batch, inner = math.prod(shape[: axes[0]]), math.prod(shape[axes[-1] + 1 :])
-                weight = torch.full((batch, 1, length), scale / length, dtype=node.meta["val"].dtype)
-                flat = step(program, node, aten.reshape.default, source, [batch, length, inner])
-                result = step(program, node, aten.bmm.default, constant(program, weight), flat)
-            result = step(program, node, aten.reshape.default, result, list(node.meta["val"].shape))
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, undelegated_means(program), _product)
+
+
+def _product(program: ExportedProgram, node: Any) -> Any:
+    source, axes = node.args[0], _axes(node)
+    shape = list(source.meta["val"].shape)
+    length = math.prod(shape[axis] for axis in axes)
+    scale = float(length) if node.target is aten.sum.dim_IntList else 1.0
+    if axes == [1] and len(shape) == 4:
+        weight = constant(program, torch.full((1, length, 1, 1), scale / length, dtype=node.meta["val"].dtype))
+        result = step(program, node, aten.conv2d.default, source, weight)
+    elif axes[-1] == len(shape) - 1:
+        flat = [*shape[: axes[0]], length]
+        rows = source if flat == shape else step(program, node, aten.reshape.default, source, flat)
+        result = row_average(program, node, rows, scale)
+    else:
+        batch, inner = math.prod(shape[: axes[0]]), math.prod(shape[axes[-1] + 1 :])
+        weight = torch.full((batch, 1, length), scale / length, dtype=node.meta["val"].dtype)
+        flat = step(program, node, aten.reshape.default, source, [batch, length, inner])
+        result = step(program, node, aten.bmm.default, constant(program, weight), flat)
+    return step(program, node, aten.reshape.default, result, list(node.meta["val"].shape))
 
 
 def _axes(node: Any) -> list[int]:

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import calls, constant, number, replace, step
+from model_profiling.export.rewrites.graph import calls, constant, number, step, write_anew
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -49,12 +49,11 @@ def norm(program: ExportedProgram) -> int:
 
 
 def write_as_parts(program: ExportedProgram, found: list[Any]) -> int:
-    for node in found:
-        with program.graph.inserting_before(node):
-            result = _rows(program, node) if node.target in ROWS else _image(program, node)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, found, _parts)
+
+
+def _parts(program: ExportedProgram, node: Any) -> Any:
+    return _rows(program, node) if node.target in ROWS else _image(program, node)
 
 
 def _arguments(node: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, replace, step
+from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
 
 aten = torch.ops.aten
 NEAREST = (
@@ -31,14 +31,12 @@ def whole_upsamplings(program: ExportedProgram) -> list[Any]:
 
 def upsample(program: ExportedProgram) -> int:
     """Replace each by operators that XNNPACK takes; returns how many there were."""
-    found = whole_upsamplings(program)
-    for node in found:
-        width = _group(node.args[0].meta["val"].shape[1])
-        with program.graph.inserting_before(node):
-            result = _deconvolution(program, node, width) if width else _broadcast(program, node)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
+    return write_anew(program, whole_upsamplings(program), _repeated)
+
+
+def _repeated(program: ExportedProgram, node: Any) -> Any:
+    width = _group(node.args[0].meta["val"].shape[1])
+    return _deconvolution(program, node, width) if width else _broadcast(program, node)
 
 
 def _factors(node: Any) -> tuple[int, int]:

@@ -47,7 +47,7 @@ def _convolution(rb: Rebuild, node: Any, value: Value, mixed: Outputs) -> Value 
         inputs = rb.constant(weight, 1, mixed)
         if inputs is None:
             return None
-        plain = [torch.fx.map_arg(entry, rb._plain) for entry in node.args[2:]]
+        plain = [torch.fx.map_arg(entry, rb.plain) for entry in node.args[2:]]
         return image_of(rb.again(node, (rb.mixed(value), inputs, *plain)))
     if groups != value.shape[1] or weight.meta["val"].shape[0] != groups:
         return None

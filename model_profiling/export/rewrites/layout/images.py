@@ -32,7 +32,7 @@ def of_images(rb: Rebuild, node: Any) -> Any:
     mixed = mixed_image(rb, node, value)
     if mixed is not None:
         return mixed
-    others = list(torch.fx.map_arg(node.args[1:], rb._plain))
+    others = list(torch.fx.map_arg(node.args[1:], rb.plain))
     outputs = dict(rb.plan.outputs).get(node.name)
     if outputs is not None:
         others[:2] = [entry and rb.constant(entry, 0, outputs) for entry in node.args[1:3]]

@@ -22,7 +22,7 @@ def linear(rb: Rebuild, node: Any) -> Value | None:
     if value is None or len(value.shape) < 2 or not fixed(node.meta["val"]):
         return None
     last = len(value.shape) - 1
-    others = list(torch.fx.map_arg(node.args[1:], rb._plain))
+    others = list(torch.fx.map_arg(node.args[1:], rb.plain))
     outputs = dict(rb.plan.outputs).get(node.name)
     if outputs is not None:
         others = [entry and rb.constant(entry, 0, outputs) for entry in node.args[1:3]]
@@ -78,7 +78,7 @@ def layer_norm(rb: Rebuild, node: Any) -> Value | None:
         return None
     wide = tuple(node.args[1])
     matrix = rb.seen(value, (math.prod(value.shape) // math.prod(wide), *wide))
-    others = torch.fx.map_arg(node.args[2:], rb._plain)
+    others = torch.fx.map_arg(node.args[2:], rb.plain)
     return held_as(value.layout, rb.again(node, (matrix, list(wide), *others)), value)
 
 

@@ -21,7 +21,7 @@ from model_profiling.export.rewrites.layout.order import Axis, Layout, transposi
 from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
-# A transpose that takes values one by one costs this much more than one of blocks, measured with XNNPACK on Arm.
+# A transpose that takes values one by one is taken to cost this much more than one of blocks.
 ONE_BY_ONE = 2
 SMALL_BLOCK = 8
 # From so many values on an image is turned in two steps.
@@ -129,8 +129,11 @@ class Rebuild:
                 self.values[node] = self.own(node)
 
     def _made(self, node: Any) -> Any:
-        rule = self.rules.get(node.target)
+        rule, spared = self.rules.get(node.target), len(self.spared)
         made = rule(self, node) if rule is not None else None
+        if made is None:
+            # A rule that gave up has spared nothing.
+            del self.spared[spared:]
         return made if made is not None else self.plainly(node)
 
     def _outputs(self, node: Any) -> None:
@@ -155,9 +158,10 @@ class Rebuild:
 
     def plainly(self, node: Any) -> Any:
         """The operator as it stands in the model, on contiguous inputs."""
-        return self.own(self.again(node, torch.fx.map_arg(node.args, self._plain)))
+        return self.own(self.again(node, torch.fx.map_arg(node.args, self.plain)))
 
-    def _plain(self, node: Any) -> Any:
+    def plain(self, node: Any) -> Any:
+        """What a node of the model is now, in its usual order."""
         held = self.values[node]
         return self.contiguous(held) if isinstance(held, Value) else held
 
@@ -310,7 +314,7 @@ class Rebuild:
 
     def again(self, node: Any, args: Any, kwargs: Any = None) -> Any:
         """The operator itself on other inputs; the very same node where nothing changes."""
-        kwargs = torch.fx.map_arg(node.kwargs, self._plain) if kwargs is None else kwargs
+        kwargs = torch.fx.map_arg(node.kwargs, self.plain) if kwargs is None else kwargs
         if same(args, node.args) and same(kwargs, node.kwargs):
             return node
         return self.step(node.target, *args, like=node, **kwargs)
