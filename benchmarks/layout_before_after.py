@@ -11,6 +11,7 @@ import argparse
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -80,13 +81,14 @@ class Result(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def measured(case: Case, work: Path, budget_s: float) -> Result:
+def measured(case: Case, work: Path, budget_s: float, launches: int | None) -> Result:
     """Export and measure a case; what was done already is taken from the work directory."""
     kept = work / f"{case.name(case.border)}.json"
     if kept.is_file():
         return files.read_json(kept, Result, "result")
     exports = _exports(case, work)
-    (pair,) = sme2_kit.compare(exports[0], exports[1], budget_s=budget_s)
+    counts: dict[str, Any] = {"launches": launches, "runs": launches} if launches else {"budget_s": budget_s}
+    (pair,) = sme2_kit.compare(exports[0], exports[1], **counts)
     moving = next(entry for entry in pair.profile.categories if entry.name == "Data Movement")
     latency = pair.latency
     sides = [
@@ -211,6 +213,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="fp32", help="of models that the page does not have (default: fp32)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="settings of such models")
     parser.add_argument("--budget", type=float, default=60.0, metavar="S", help="seconds for each measurement")
+    parser.add_argument("--launches", type=int, metavar="N", help="of one execution each, instead: for slow models")
     parser.add_argument("--no-forecast", action="store_true", help="predict nothing: no emulator is needed")
     parser.add_argument("--render", action="store_true", help="write the page from what was measured, measure nothing")
     parser.add_argument("--print", action="store_true", help="print the table, leave the page as it is")
@@ -221,7 +224,7 @@ def main() -> None:
         if args.render and not (args.work / f"{case.name(case.border)}.json").is_file():
             tell(f"{case.name(case.border)}: not measured yet\n")
             continue
-        result = measured(case, args.work, args.budget)
+        result = measured(case, args.work, args.budget, args.launches)
         if not (args.no_forecast or args.render):
             result = predicted(case, result, args.work, args.budget)
         results.append(result)

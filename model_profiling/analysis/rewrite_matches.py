@@ -22,7 +22,10 @@ _OPERATORS = {
         *("instance_norm", "rms_norm"),
     ),
     "silu": ("silu", "silu_", "glu"),
-    "upsample": ("upsample_nearest2d", "_upsample_nearest_exact2d"),
+    "upsample": (
+        *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
+        *("_upsample_bilinear2d_aa", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
+    ),
 }
 # The rewrites that there are for an operator. An operator may have several, each for another form of it.
 REWRITTEN: dict[str, tuple[str, ...]] = {

@@ -108,6 +108,8 @@ CHANGE: dict[str, dict[str, Forward]] = {
         "channels that no group divides": lambda net, x: functional.interpolate(
             x.repeat(1, 10, 1, 1)[:, :37], scale_factor=(2, 3)
         ),
+        "a factor that is not whole": lambda net, x: functional.interpolate(x, scale_factor=1.5),
+        "nearly whole": lambda net, x: functional.interpolate(x, scale_factor=(3.05, 3.05), mode="nearest-exact"),
     },
 }
 
@@ -137,11 +139,8 @@ STAY: dict[str, tuple[str, Forward]] = {
     "a mask that is computed": ("attention", lambda net, x: attend(x, x, x, attn_mask=x[..., :6])),
     "a mask that allows nothing": ("attention", lambda net, x: attend(x, x, x, attn_mask=net.allowed & (net.bias > 9))),
     "a linear layer": ("attention", lambda net, x: x @ net.token[0].mT),
-    "a factor that is not whole": ("upsample", lambda net, x: functional.interpolate(x, scale_factor=1.5)),
-    "nearly whole": (
-        "upsample",
-        lambda net, x: functional.interpolate(x, scale_factor=(3.05, 3.05), recompute_scale_factor=False),
-    ),
+    "a resize that is delegated": ("upsample", lambda net, x: functional.interpolate(x, (9, 9), mode="bilinear")),
+    "pooling that is delegated": ("upsample", lambda net, x: functional.adaptive_avg_pool2d(x, (3, 4))),
     "integers": ("copies", lambda net, x: x.long().expand(2, 4, 6, 8).select(1, 0)),
     "a long sum": ("cumsum", lambda net, x: x.reshape(2, 192).repeat(1, 3).cumsum(1)),
     "double precision": ("norm", lambda net, x: functional.layer_norm(x.double(), (8,))),
@@ -197,6 +196,50 @@ def test_norms_of_any_shape_and_size(data: st.DataObject) -> None:
         torch.testing.assert_close(mine.double(), other, atol=4 * lost, rtol=8 * torch.finfo(dtype).eps)
 
 
+RESIZES: dict[str, Callable[[Any, tuple[int, int], bool], Any]] = {
+    "bicubic": lambda x, size, corners: functional.interpolate(x, size, mode="bicubic", align_corners=corners),
+    "bicubic by a factor": lambda x, size, corners: functional.interpolate(
+        x, scale_factor=(size[0] / 5, size[1] / 7), mode="bicubic", align_corners=corners
+    ),
+    "smoothed bicubic": lambda x, size, corners: functional.interpolate(
+        x, size, mode="bicubic", align_corners=corners, antialias=True
+    ),
+    "smoothed bilinear": lambda x, size, corners: functional.interpolate(
+        x, size, mode="bilinear", align_corners=corners, antialias=True
+    ),
+    "nearest": lambda x, size, corners: functional.interpolate(x, size, mode="nearest"),
+    "pooling": lambda x, size, corners: functional.adaptive_avg_pool2d(x, size),
+}
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@given(st.data())
+def test_resizes_of_any_kind_and_size(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float16]))
+    channels, height, width = (data.draw(st.integers(2, 9)) for _ in range(3))
+    size = data.draw(st.integers(4, 20)), data.draw(st.integers(4, 20))
+    corners, kinds = data.draw(st.booleans()), data.draw(st.lists(st.sampled_from(sorted(RESIZES)), min_size=1))
+    if dtype == torch.float16:
+        # PyTorch has these in fp32 only.
+        kinds = [kind for kind in kinds if "smoothed" not in kind] or ["bicubic"]
+    x = torch.randn(2, channels, height, width, generator=torch.Generator().manual_seed(0)).to(dtype)
+    forwards = [lambda net, x, kind=kind: RESIZES[kind](x, size, corners) for kind in kinds]
+    places, ours, _ = rewritten("upsample", Net(*forwards), x)
+    divides = height % size[0] == 0 and width % size[1] == 0
+    assert places == sum(kind != "pooling" or not divides for kind in kinds)
+    for kind, mine in zip(kinds, ours, strict=True):
+        wanted = RESIZES[kind](x.double(), size, corners)
+        tolerance = 16 * torch.finfo(dtype).eps
+        torch.testing.assert_close(mine.double(), wanted, atol=tolerance, rtol=tolerance, msg=lambda m, k=kind: k + m)
+
+
+def test_a_large_resize_is_done_without_a_large_matrix() -> None:
+    x = torch.randn(1, 700, 40, 3)
+    places, ours, theirs = rewritten("upsample", Net(lambda net, x: RESIZES["bicubic"](x, (50, 4), False)), x)
+    assert places == 1
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
 class Islands(torch.nn.Module):  # type: ignore[misc]
     """All of them between layers that are delegated."""
 
@@ -208,6 +251,7 @@ class Islands(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, image: Any) -> Any:
         x = functional.interpolate(self.groups(self.first(image)), scale_factor=2)
+        x = functional.interpolate(x, (7, 6), mode="bicubic")
         tokens = self.rows(self.last(x).flatten(2).transpose(1, 2))
         query, key, value = self.parts(tokens).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(query, key, value).transpose(1, 2).flatten(2)

@@ -21,7 +21,7 @@ from model_profiling.export.rewrites.keepdim import keepdim, pixel_reductions
 from model_profiling.export.rewrites.layout import layout, needless_changes
 from model_profiling.export.rewrites.means import means, undelegated_means
 from model_profiling.export.rewrites.norm import norm, undelegated_norms
-from model_profiling.export.rewrites.upsample import upsample, whole_upsamplings
+from model_profiling.export.rewrites.upsample import undelegated_resizes, upsample
 
 # The rewrite that is also done in lowering.
 LAYOUT = "layout"
@@ -50,7 +50,7 @@ REWRITES: dict[str, Rewrite] = {
     "mean": Rewrite(undelegated_means, means, after_quantization=True),
     "norm": Rewrite(undelegated_norms, norm, after_quantization=True),
     "silu": Rewrite(fp16_silus, silu),
-    "upsample": Rewrite(whole_upsamplings, upsample, after_quantization=True),
+    "upsample": Rewrite(undelegated_resizes, upsample, after_quantization=True),
     # Last: what others put into the graph may need no layout change either.
     LAYOUT: Rewrite(needless_changes, layout),
 }

@@ -105,6 +105,13 @@ def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
     return [node for node in found if all(_ordinary(value) for value in _values(node))]
 
 
+def arguments(node: Any) -> dict[str, Any]:
+    """All arguments of a call by their names."""
+    schema = node.target._schema.arguments
+    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
+    return {argument.name: argument.default_value for argument in schema} | given | dict(node.kwargs)
+
+
 def _values(node: Any) -> list[Any]:
     """What goes into a call first, and what comes out of it."""
     first = node.args[0] if node.args else None

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import calls, constant, number, step, write_anew
+from model_profiling.export.rewrites.graph import arguments, calls, constant, number, step, write_anew
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -56,21 +56,14 @@ def _parts(program: ExportedProgram, node: Any) -> Any:
     return _rows(program, node) if node.target in ROWS else _image(program, node)
 
 
-def _arguments(node: Any) -> dict[str, Any]:
-    """All arguments of a call by their names."""
-    schema = node.target._schema.arguments
-    given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
-    return {argument.name: argument.default_value for argument in schema} | given | dict(node.kwargs)
-
-
 def _epsilon(node: Any) -> float:
-    given = _arguments(node)["eps"]
+    given = arguments(node)["eps"]
     # An RMS norm without one takes the smallest step from 1, of the type it computes in.
     return float(torch.finfo(torch.float32).eps if given is None else given)
 
 
 def _fits(node: Any) -> bool:
-    value, given = node.meta["val"], _arguments(node)
+    value, given = node.meta["val"], arguments(node)
     weights = [given[name] for name in ("weight", "bias") if given.get(name) is not None]
     if value.dtype != node.args[0].meta["val"].dtype or any(w.meta["val"].dtype != value.dtype for w in weights):
         return False
@@ -82,7 +75,7 @@ def _fits(node: Any) -> bool:
 
 
 def _rows(program: ExportedProgram, node: Any) -> Any:
-    source, given = node.args[0], _arguments(node)
+    source, given = node.args[0], arguments(node)
     shape, axes = list(source.meta["val"].shape), len(given["normalized_shape"])
     length = math.prod(shape[len(shape) - axes :])
     flat = source if axes == 1 else step(program, node, aten.reshape.default, source, [*shape[:-axes], length])
@@ -104,7 +97,7 @@ def _rows(program: ExportedProgram, node: Any) -> Any:
 
 
 def _image(program: ExportedProgram, node: Any) -> Any:
-    source, given = node.args[0], _arguments(node)
+    source, given = node.args[0], arguments(node)
     shape = list(source.meta["val"].shape)
     batch, channels, pixels = shape[0], shape[1], math.prod(shape[2:])
     groups = given.get("num_groups", channels)

@@ -4,7 +4,8 @@ Its kernel is as large as its stride and holds ones, so every pixel is written i
 layout of the convolutions around it. A group of channels shares a kernel that is the identity: one group per channel
 would be exact as well, but XNNPACK computes groups one after another, and 32 channels at a time are 3 times as fast in
 fp32 and 10 times in fp16. Values are the same bit by bit as long as they are finite. Where no group size fits, the
-image is multiplied by ones that broadcast over the new pixels, between two permutes.
+image is multiplied by ones that broadcast over the new pixels, between two permutes. All other resizes that XNNPACK
+does not take are products with matrices (resize.py).
 """
 
 from typing import Any
@@ -13,28 +14,28 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
+from model_profiling.export.rewrites.resize import NEAREST, as_products, resizes
 
 aten = torch.ops.aten
-NEAREST = (
-    *(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default),
-    *(aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact2d.default),
-)
 # Measured with 24, 96 and 256 channels. In fp16 groups of 4 are slower than the portable kernel and groups of 8 slower
 # than multiplying by ones; more than 32 was not tried.
 LARGEST_GROUP, SMALLEST_GROUP = 32, 16
 
 
-def whole_upsamplings(program: ExportedProgram) -> list[Any]:
-    """Nearest upsamplings that repeat every row and column of the image equally often."""
-    return [node for node in calls(program, *NEAREST) if _repeats(node)]
+def undelegated_resizes(program: ExportedProgram) -> list[Any]:
+    """Nearest upsamplings that repeat every row and column of the image equally often, and other resizes."""
+    whole = [node for node in calls(program, *NEAREST) if _repeats(node)]
+    return whole + [node for node in resizes(program) if node not in whole]
 
 
 def upsample(program: ExportedProgram) -> int:
     """Replace each by operators that XNNPACK takes; returns how many there were."""
-    return write_anew(program, whole_upsamplings(program), _repeated)
+    return write_anew(program, undelegated_resizes(program), _resized)
 
 
-def _repeated(program: ExportedProgram, node: Any) -> Any:
+def _resized(program: ExportedProgram, node: Any) -> Any:
+    if node.target not in NEAREST or not _repeats(node):
+        return as_products(program, node)
     width = _group(node.args[0].meta["val"].shape[1])
     return _deconvolution(program, node, width) if width else _broadcast(program, node)
 
