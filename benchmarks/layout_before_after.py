@@ -32,16 +32,23 @@ PART = "before and after"
 
 @dataclass(frozen=True)
 class Case:
-    """One model and how it is exported; with `border`, its inputs and outputs are channels-last after the rewrite."""
+    """One model and how it is exported; with `border`, its inputs and outputs are channels-last after the rewrite, and
+    `also` are rewrites beside `layout`."""
 
     model: str
     dtype: str = "fp32"
     settings: dict[str, object] = field(default_factory=dict)
     border: bool = False
+    also: tuple[str, ...] = ()
 
     def name(self, border: bool) -> str:
         said = "".join(f"-{key}_{value}" for key, value in sorted(self.settings.items()))
         return f"{Path(self.model).name.replace(':', '_')}-{self.dtype}{said}{'-io' if border else ''}"
+
+    @property
+    def kept(self) -> str:
+        """The name of its result."""
+        return "".join([self.name(self.border), *(f"-{name}" for name in self.also)])
 
 
 CASES = (
@@ -50,6 +57,7 @@ CASES = (
     Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, border=True),
     Case("mobile_sam", "fp32", {"resolution": 1024}),
     Case("efficient_sam", "fp32"),
+    Case("efficient_sam", "fp32", also=("upsample",)),
     Case("deit_tiny", "fp32"),
     Case("mobilenet_v3_small", "fp32"),
 )
@@ -79,11 +87,12 @@ class Result(msgspec.Struct, frozen=True):
     cpu: str
     target: str = ""
     note: str = ""
+    also: list[str] = []
 
 
 def measured(case: Case, work: Path, budget_s: float, launches: int | None) -> Result:
     """Export and measure a case; what was done already is taken from the work directory."""
-    kept = work / f"{case.name(case.border)}.json"
+    kept = work / f"{case.kept}.json"
     if kept.is_file():
         return files.read_json(kept, Result, "result")
     exports = _exports(case, work)
@@ -96,7 +105,9 @@ def measured(case: Case, work: Path, budget_s: float, launches: int | None) -> R
         Side(_transposes(exports[1].paths.pte), latency.after_ms, moving.after_ms),
     ]
     bounds = (latency.ratio, latency.low, latency.high, latency.contended)
-    result = Result(case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu())
+    result = Result(
+        case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu(), also=list(case.also)
+    )
     files.write_json(kept, result)
     return result
 
@@ -117,7 +128,7 @@ def predicted(case: Case, result: Result, work: Path, budget_s: float) -> Result
         result = msgspec.structs.replace(result, before=found[0], after=found[1], target=target)
     except KitError as error:
         result = msgspec.structs.replace(result, note=f"with SME2 not predicted: {error.message}")
-    files.write_json(work / f"{case.name(case.border)}.json", result)
+    files.write_json(work / f"{case.kept}.json", result)
     return result
 
 
@@ -131,9 +142,9 @@ def _exports(case: Case, work: Path) -> list[sme2_kit.ExportResult]:
                 case.model,
                 dtype=case.dtype,
                 settings=case.settings,
-                rewrites=("layout",) if after else (),
+                rewrites=("layout", *case.also) if after else (),
                 io_layout="channels_last" if border else "contiguous",
-                out=work / f"{case.name(border)}-{'after' if after else 'before'}" / "artifacts",
+                out=work / (f"{case.kept}-after" if after else f"{case.name(False)}-before") / "artifacts",
             )
         )
     return made
@@ -182,7 +193,8 @@ def table(results: list[Result]) -> str:
 
 def _title(result: Result) -> str:
     size = ", ".join(f"{value}" for value in result.settings.values())
-    return f"{result.model} ({', '.join(filter(None, [size, result.dtype, 'io-layout' if result.border else '']))})"
+    said = [size, result.dtype, "io-layout" if result.border else "", *result.also]
+    return f"{result.model} ({', '.join(filter(None, said))})"
 
 
 def _both(before: float | None, after: float | None, shape: str, unit: str) -> str:
@@ -221,14 +233,14 @@ def main() -> None:
     cases = chosen(args.models, args.dtype, settings_of(args.set))
     results = []
     for case in cases:
-        if args.render and not (args.work / f"{case.name(case.border)}.json").is_file():
-            tell(f"{case.name(case.border)}: not measured yet\n")
+        if args.render and not (args.work / f"{case.kept}.json").is_file():
+            tell(f"{case.kept}: not measured yet\n")
             continue
         result = measured(case, args.work, args.budget, args.launches)
         if not (args.no_forecast or args.render):
             result = predicted(case, result, args.work, args.budget)
         results.append(result)
-        tell(f"{case.name(case.border)}: {result.ratio:.2f}x\n")
+        tell(f"{case.kept}: {result.ratio:.2f}x\n")
     if args.print or not args.render:
         tell(table(results) + "\n")
     elif results:
