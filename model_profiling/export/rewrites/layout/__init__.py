@@ -53,7 +53,12 @@ def _best(program: torch.export.ExportedProgram) -> Plan:
         plan = Plan(plan.at_once | more, tuple(sorted(outputs.items())))
         if plan in tried:
             break
-    return min(tried, key=lambda plan: tried[plan])
+    best = min(tried, key=lambda plan: tried[plan])
+    # Arithmetic on an image that is then turned several times over is better done after it is turned.
+    turns = _rebuilt(_draft(program), best).turns
+    again = frozenset(node.name for node, count in turns.items() if node is not None and count > 1)
+    other = replace(best, turned=again)
+    return other if again and _cost(_rebuilt(_draft(program), other)) < tried[best] else best
 
 
 def _cost(rebuild: Rebuild) -> tuple[int, int]:

@@ -39,6 +39,7 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
             rb.spared.append(node)
         result = image_of(_applied(rb, node, {entry: as_image(rb, value) for entry, value in held.items()}))
         result.memory.maker = full[0].memory.maker if len(held) == 1 else None
+        result.memory.origin = next((value.memory.origin for value in full if value.is_image), None)
         return result
     return _in_one_order(rb, node, held, full)
 

@@ -10,6 +10,7 @@ neither moves anything (see export/free_permutes.py).
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,8 @@ class Memory:
     turned: bool = False
     # The layer whose outputs lie innermost in this memory, side by side.
     maker: Any = None
+    # The operator whose image this is, or was before arithmetic.
+    origin: Any = None
     moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
 
 
@@ -87,10 +90,12 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Plan:
-    """By the names of nodes: layout changes that are done where the model has them, and outputs in another order."""
+    """By the names of nodes: layout changes that are done where the model has them, images that are turned where they
+    are made, and outputs in another order."""
 
     at_once: frozenset[str] = frozenset()
     outputs: tuple[tuple[str, Outputs], ...] = ()
+    turned: frozenset[str] = frozenset()
     large_by_rows: bool = True
 
 
@@ -110,6 +115,8 @@ class Rebuild:
         self.at: Any = None
         # What moves, and why: the model's own layout change, if it is one, and the bytes.
         self.moves: list[tuple[Any, int]] = []
+        # How often images are turned, by the operators whose they are.
+        self.turns: Counter[Any] = Counter()
         self.wishes: dict[str, Outputs] = {}
         # Operators that cost layout changes as they stand, and none here.
         self.spared: list[Any] = []
@@ -134,7 +141,20 @@ class Rebuild:
         if made is None:
             # A rule that gave up has spared nothing.
             del self.spared[spared:]
-        return made if made is not None else self.plainly(node)
+            return self.plainly(node)
+        if not isinstance(made, Value) or not made.is_image:
+            return made
+        made.memory.origin = made.memory.origin or node
+        return self._turned_here(made) if node.name in self.plan.turned else made
+
+    def _turned_here(self, value: Value) -> Value:
+        """An image in its usual order. Written as a transpose of its own: lowering puts off those that it inserts."""
+        n, c, h, w = value.shape
+        self._turned(value)
+        # The operator may have stayed the model's own node.
+        with self.graph.inserting_before(self.at.next):
+            rows = self.step(aten.permute_copy.default, self.seen(value, (n, h * w, c)), [0, 2, 1])
+            return Value(Layout.contiguous(value.shape), Memory(flat=self.view(rows, value.shape)))
 
     def _outputs(self, node: Any) -> None:
         self.at = node
@@ -225,6 +245,7 @@ class Rebuild:
         """Note that lowering will turn an image, or what is read as one: once in each direction."""
         if not value.memory.turned and value.layout.is_contiguous != value.in_image_order:
             value.memory.turned = True
+            self.turns[value.memory.origin] += 1
             self.moves.append((value.moves, _bytes(value.memory.image or value.memory.flat)))
 
     def rows(self, value: Value, dim: int) -> tuple[Any, Value]:
