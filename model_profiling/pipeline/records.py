@@ -73,6 +73,8 @@ def experiment_record(
         ],
         failure=failure.message if failure else "",
         partial=partial,
+        workspace=ready.workspace if ready else "",
+        weight_cache=ready.weight_cache if ready else "",
     )
 
 

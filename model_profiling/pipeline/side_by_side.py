@@ -30,7 +30,7 @@ def measure(
         clear_directory(home / name)
         (home / name).mkdir(parents=True)
         outcomes[name] = Outcome(program, experiment, runner, home / name)
-    lanes = lanes_of([outcome.experiment for outcome in outcomes.values()], set(), traced=traced)
+    lanes = lanes_of([outcome.experiment for outcome in outcomes.values()], set(), traced=traced, startups=False)
     GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():
         collect(outcome, outcome.scratch)
