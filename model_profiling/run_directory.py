@@ -85,6 +85,9 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     anonymous_loaded: int = 0
     anonymous_first: int = 0
     peak: int = 0
+    # After the last warm-up execution, and how many there were.
+    resident_warm: int = 0
+    warmups: int = 0
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samples", tag_field="kind"):

@@ -226,4 +226,6 @@ class GroupRun:
             ready.anonymous_loaded,
             ready.anonymous_first,
             done.peak,
+            ready.resident_warm,
+            len(ready.warmup_ns),
         )

@@ -23,7 +23,7 @@ class Column(msgspec.Struct, frozen=True):
 
     name: str
     label: str
-    unit: Literal["ms", "percent", ""]
+    unit: Literal["ms", "percent", "bytes", ""]
     value: Getter
     shown: Callable[[float], str]
     better: Literal["lower", "higher"] | None = None
@@ -57,10 +57,21 @@ def _tracer_unknown(measured: ExperimentMetrics) -> str:
     return "~" if measured.tracer_overhead_measured else "-"
 
 
+def _first_result(measured: ExperimentMetrics) -> float | None:
+    """From the start of a process to its first result."""
+    return measured.startup.first_result.median_ms if measured.startup is not None else None
+
+
+def _peak(measured: ExperimentMetrics) -> float | None:
+    return measured.memory.peak_bytes if measured.memory is not None else None
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
     Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
     Column("p95", "p95", "ms", _of(lambda x: x.p95_ms), numbers.ms, "lower"),
+    Column("first_result", "first result", "ms", _first_result, numbers.ms, "lower"),
+    Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
     Column("runs", "runs", "", _of(lambda x: x.runs), numbers.count),
     Column("launches", "launches", "", _of(lambda x: x.launches), numbers.count, detail="full"),
     Column(

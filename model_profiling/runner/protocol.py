@@ -64,6 +64,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     resident_before: int = 0
     resident_loaded: int = 0
     resident_first: int = 0
+    # After the last warm-up execution.
+    resident_warm: int = 0
     # The part of it that is no file's.
     anonymous_before: int = 0
     anonymous_loaded: int = 0

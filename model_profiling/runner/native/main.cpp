@@ -127,6 +127,7 @@ int run(Options options, int64_t born_ns) {
     first_result = now_ns();
     first = memory_now();
   }
+  const int64_t warm = options.warmup > 0 ? memory_now().resident : 0;
   model.forget_trace();
   Line("ready").add("method", options.method_name).add("threads", static_cast<int64_t>(threads))
       .add("load_ns", loaded_at - load_start).add("warmup_ns", warmup).add("backends", model.backends())
@@ -134,6 +135,7 @@ int run(Options options, int64_t born_ns) {
       .add("before_load_ns", load_start - born_ns).add("program_ns", model.program_ns()).add("method_ns", model.method_ns())
       .add("first_result_ns", first_result == 0 ? 0 : first_result - born_ns).add("cached_percent", cached)
       .add("resident_before", before.resident).add("resident_loaded", loaded.resident).add("resident_first", first.resident)
+      .add("resident_warm", warm)
       .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
       .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
       .add("weight_cache", xnnpack.weight_cache).print();
