@@ -1,4 +1,4 @@
-"""Findings about start-up and memory. They cost no time of an inference, so what they say is measured, not predicted."""
+"""Findings about start-up and memory. No inference gains by them: what they cost is measured, not predicted."""
 
 from collections.abc import Iterator
 

@@ -10,7 +10,7 @@ import numpy as np
 from model_profiling.analysis.intervals import log_ratio_bounds
 from model_profiling.analysis.latency import compare
 from model_profiling.analysis.startup import as_turns, unknown_processes
-from model_profiling.run_directory import ExperimentRecord, Process, Samples, Timing, Turn
+from model_profiling.run_directory import Mode, Process, RunnerKind, Samples, Timing, Turn
 
 # Linux counts a process's pages in batches, which one reading may miss: growth below this is no growth. A single
 # process has to show more, since nothing says how much others would differ.
@@ -61,9 +61,11 @@ class MemoryComparison(msgspec.Struct, frozen=True):
     processes: int
 
 
-def memory(record: ExperimentRecord, samples: Samples | None, timing: Timing) -> tuple[Memory | None, str]:
+def memory(
+    samples: Samples | None, timing: Timing = "measured", mode: Mode = "timing", runner: RunnerKind = "kit"
+) -> tuple[Memory | None, str]:
     """What an experiment holds in memory, or in words why nobody knows."""
-    why = unknown_processes(record, samples, timing)
+    why = unknown_processes(samples, timing, mode)
     if why:
         return None, "an emulator's memory is not that of its guest" if timing != "measured" else why
     assert samples is not None
@@ -72,7 +74,7 @@ def memory(record: ExperimentRecord, samples: Samples | None, timing: Timing) ->
         return None, "nobody could look at the runner's memory"
     peak = _median(found, lambda each: each.peak)
     assert peak is not None
-    if record.runner.kind == "foreign":
+    if runner == "foreign":
         return Memory(len(found), peak, SAMPLED), ""
     grown, slope, leak = growth(found, samples.timed)
     return Memory(
@@ -161,7 +163,8 @@ def compare_memory(
 ) -> MemoryComparison | None:
     """Hold the peak of `after` against that of `before`, process by process, as latency is compared."""
     old, new = measured(before[1]), measured(after[1])
-    if not old or not new:
+    # A peak that was sampled is no match for one that the system kept.
+    if not old or not new or _sampled(old) != _sampled(new):
         return None
     found = compare((before[0], as_turns(old, _peak)), (after[0], as_turns(new, _peak)), paired)
     # A ratio of bytes, turned round: how much more instead of how many times faster.
@@ -176,6 +179,11 @@ def compare_memory(
         None if high is None else _percent(high),
         min(len(old), len(new)),
     )
+
+
+def _sampled(processes: Sequence[Process]) -> bool:
+    """Whether these are of a runner that says nothing of itself."""
+    return all(process.resident_loaded == 0 for process in processes)
 
 
 def _peak(process: Process) -> int:

@@ -1,6 +1,6 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from model_profiling.run_directory import (
     ExperimentRecord,
     LatencySource,
     Manifest,
+    Process,
     RunDirectory,
     Samples,
     Turn,
@@ -128,8 +129,8 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None
-    start, no_start = startup(record, samples, manifest.timing)
-    held, not_held = memory(record, samples, manifest.timing)
+    start, no_start = startup(samples, manifest.timing, record.mode, record.runner.kind)
+    held, not_held = memory(samples, manifest.timing, record.mode, record.runner.kind)
     # A cost that cannot be told from none has no number.
     if tracer is not None and tracer.verdict == "slower":
         overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
@@ -150,10 +151,27 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     )
 
 
-def latency_metrics(turns: list[Turn], source: LatencySource) -> ExperimentMetrics:
-    """The metrics of executions of which no run directory tells more."""
+def latency_metrics(
+    turns: list[Turn], source: LatencySource, starts: Sequence[Process] = (), processes: Sequence[Process] = ()
+) -> ExperimentMetrics:
+    """The metrics of executions of which no run directory tells more: those of a dump, or of a program timed now."""
     latency = summarise(turns) if turns else None
-    return ExperimentMetrics("ok", latency, source, tracer_overhead_percent=None, disabled=[], nonfinite_outputs=0)
+    seen = Samples(turns, [], starts=list(starts), processes=list(processes))
+    (start, no_start), (held, not_held) = startup(seen), memory(seen)
+    if not starts and not processes:
+        no_start = not_held = "an ETDump does not tell"
+    return ExperimentMetrics(
+        "ok",
+        latency,
+        source,
+        tracer_overhead_percent=None,
+        disabled=[],
+        nonfinite_outputs=0,
+        startup=start,
+        startup_unknown=no_start,
+        memory=held,
+        memory_unknown=not_held,
+    )
 
 
 def _tracer(samples: Samples | None) -> Comparison | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from model_profiling.analysis.intervals import log_ratio_bounds
 from model_profiling.analysis.latency import Comparison, compare
-from model_profiling.run_directory import ExperimentRecord, Process, Samples, Timing, Turn
+from model_profiling.run_directory import Mode, Process, RunnerKind, Samples, Timing, Turn
 
 # Whether the system had the .pte in memory before it was loaded: what a second start finds, or the first after a boot.
 PageCache = Literal["warm", "cold", "partly warm", "not known"]
@@ -58,13 +58,15 @@ class StartupComparison(msgspec.Struct, frozen=True):
     parts: dict[str, Ratio]
 
 
-def startup(record: ExperimentRecord, samples: Samples | None, timing: Timing) -> tuple[Startup | None, str]:
+def startup(
+    samples: Samples | None, timing: Timing = "measured", mode: Mode = "timing", runner: RunnerKind = "kit"
+) -> tuple[Startup | None, str]:
     """How an experiment starts, or in words why nobody knows."""
-    why = unknown_processes(record, samples, timing)
+    why = unknown_processes(samples, timing, mode)
     if why:
         return None, why
     assert samples is not None
-    if record.runner.kind == "foreign":
+    if runner == "foreign":
         return None, "a foreign runner does not say how it starts"
     starts = usable(samples.starts)
     if not starts:
@@ -83,13 +85,13 @@ def startup(record: ExperimentRecord, samples: Samples | None, timing: Timing) -
     ), ""
 
 
-def unknown_processes(record: ExperimentRecord, samples: Samples | None, timing: Timing) -> str:
+def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> str:
     """Why nothing can be said of an experiment's processes; '' where something can."""
     if samples is None:
         return "the experiment did not finish"
     if timing != "measured":
         return "the CPU was emulated"
-    if record.mode == "trace":
+    if mode == "trace":
         return "its kernels were traced, which changes both"
     if not samples.starts and not samples.processes:
         return "measured by a version of the kit that did not record it"
@@ -148,8 +150,14 @@ def compare_startups(
             found = compare((before[0], as_turns(old, ns)), (after[0], as_turns(new, ns)), paired)
             parts[part] = Ratio(found.ratio, found.low if found.high is not None else None, found.high)
             if part == "first_result":
-                whole = msgspec.structs.replace(found, contended=contended)
+                whole = msgspec.structs.replace(found, contended=contended, caveats=_caches(old, new))
     return StartupComparison(whole, parts)
+
+
+def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
+    """Say so where one side found the .pte in the page cache and the other one did not."""
+    sides = _page_cache(before), _page_cache(after)
+    return [f"the page cache was {sides[0]} before and {sides[1]} after"] if sides[0] != sides[1] else []
 
 
 def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:

@@ -30,6 +30,7 @@ _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 MOST_LAUNCHES = 1000
 # Where the user's clone of ExecuTorch lies: configs of the learning path name runners in it.
 REPOSITORY = "EXECUTORCH_REPO"
+PageCache = Literal["warm", "cold"]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -50,7 +51,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How often a process is started only to see how it starts; 0: never; without a number, as the budget allows.
     startup_launches: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAUNCHES)] | None = None
     # For these: whether the system has the .pte in its page cache, as after an earlier start, or must read it.
-    page_cache: Literal["warm", "cold"] = "warm"
+    page_cache: PageCache = "warm"
     # XNNPACK's memory for intermediate values: each delegate its own, one for the model, or one for all models; and
     # whether delegates share packed weights. Without a value, as ExecuTorch does it.
     workspace: Literal["disabled", "model", "global"] | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
+from model_profiling.pipeline.config import MODES, Config, Experiment, PageCache, compare_pairs
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
 # that changes it for all commands.
@@ -35,11 +35,16 @@ MOST_RUNS_A_LAUNCH = 20
 
 @dataclass(frozen=True)
 class Counts:
-    """Timed executions of each program, launches of it, and seconds for all; what is None is chosen to fit the rest."""
+    """Timed executions of each program, launches of it, and seconds for all; what is None is chosen to fit the rest.
+
+    `startup_launches` are those that only start, with the .pte in the page cache or not.
+    """
 
     runs: int | None = None
     launches: int | None = None
     budget_s: float | None = None
+    startup_launches: int | None = None
+    page_cache: PageCache = "warm"
 
 
 CHOSEN = Counts()
