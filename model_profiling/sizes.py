@@ -2,4 +2,5 @@
 
 
 def shown_mib(value: float) -> str:
-    return f"{value / 2**20:.2f} MiB"
+    # Adding zero makes a plain 0.00 of what would be -0.00.
+    return f"{round(value / 2**20, 2) + 0.0:.2f} MiB"

@@ -28,7 +28,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
         "Look for an operator or a library that allocates and does not free: a custom operator, a preloaded library, "
         "outputs that are kept. Run with heaptrack or LeakSanitizer.",
         [
-            f"{shown_mib(memory.growth_bytes or 0)} over the inferences after warm-up, in the middle of "
+            f"{shown_mib(memory.growth_bytes or 0)} over the inferences after the first, in the middle of "
             f"{memory.processes} processes",
             f"after the first inference {shown_mib(memory.after_first_bytes or 0)}, "
             f"after the last {shown_mib(memory.after_last_bytes or 0)}",

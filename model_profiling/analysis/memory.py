@@ -25,7 +25,7 @@ class Memory(msgspec.Struct, frozen=True):
     """Bytes in memory, medians over the processes of timed executions; None is not known.
 
     `packing_bytes` is what loading added that is no file's: packed weights above all. `load_bytes` is all that loading
-    added. Growth is over inferences after warm-up; `leak` says that every inference adds to it.
+    added. Growth is over inferences after the first; `leak` says that every inference adds to it.
     """
 
     processes: int
@@ -110,15 +110,15 @@ def _difference(processes: Sequence[Process], ends: Callable[[Process], tuple[in
 
 
 def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | None, float | None, bool]:
-    """How much a process grew after warm-up, how much of that each inference adds, and whether that is a leak.
+    """How much a process grew after its first inference, how much of that each one adds, and whether that is a leak.
 
-    What each inference adds is the middle of what was added from turn to turn: memory that is taken once, at any time,
-    is in one of these steps only.
+    What each inference adds is the middle of what was added from one reading to the next, the lower of two middles:
+    memory that is taken once, at any time, is in one of these steps only.
     """
     by_launch: dict[int, list[Turn]] = {}
     for turn in turns:
         by_launch.setdefault(turn.launch, []).append(turn)
-    grown, slopes, steady, steps_seen = [], [], [], 0
+    grown, slopes, steady, two_steps = [], [], [], False
     for process in processes:
         points = _points(process, by_launch.get(process.launch, []))
         if len(points) < 2:
@@ -130,18 +130,19 @@ def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | N
         slopes.append(slope)
         steady.append(slope * (points[-1][0] - points[0][0]))
         grown.append(points[-1][1] - points[0][1])
-        steps_seen += len(steps)
+        two_steps = two_steps or len(steps) > 1
     if not slopes:
         return None, None, False
-    leak = steps_seen > 1 and _at_least(steady) > (_LEAST_GROWTH if len(steady) > 1 else _LEAST_GROWTH_OF_ONE)
+    leak = two_steps and _at_least(steady) > (_LEAST_GROWTH if len(steady) > 1 else _LEAST_GROWTH_OF_ONE)
     return int(np.median(grown)), float(np.median(slopes)), leak
 
 
 def _points(process: Process, turns: Sequence[Turn]) -> list[tuple[float, int]]:
-    """After how many inferences a process held how much: after warm-up, and after each turn."""
-    points = [(float(process.warmups), process.resident_warm)] if process.resident_warm > 0 else []
+    """After how many inferences a process held how much: after the first, after warm-up, and after each turn."""
     if not turns or any(turn.resident <= 0 for turn in turns):
         return []
+    points = [(1.0, process.resident_first)] if process.resident_first > 0 and process.warmups > 1 else []
+    points += [(float(process.warmups), process.resident_warm)] if process.resident_warm > 0 else []
     timed = sum(len(turn.ns) for turn in turns)
     # Uncounted inferences come before each turn, equally many.
     uncounted = max(0, process.runs - process.warmups - timed) / len(turns)

@@ -70,8 +70,6 @@ COLUMNS: tuple[Column, ...] = (
     Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
     Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
     Column("p95", "p95", "ms", _of(lambda x: x.p95_ms), numbers.ms, "lower"),
-    Column("first_result", "first result", "ms", _first_result, numbers.ms, "lower"),
-    Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
     Column("runs", "runs", "", _of(lambda x: x.runs), numbers.count),
     Column("launches", "launches", "", _of(lambda x: x.launches), numbers.count, detail="full"),
     Column(
@@ -93,6 +91,8 @@ COLUMNS: tuple[Column, ...] = (
         "full",
         _tracer_unknown,
     ),
+    Column("first_result", "first result", "ms", _first_result, numbers.ms, "lower"),
+    Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
     Column("min", "min", "ms", _of(lambda x: x.min_ms), numbers.ms, "lower", "distribution"),
     Column("p90", "p90", "ms", _of(lambda x: x.p90_ms), numbers.ms, "lower", "distribution"),
     Column("p99", "p99", "ms", _of(lambda x: x.p99_ms), numbers.ms, "lower", "distribution"),

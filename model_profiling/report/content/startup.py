@@ -91,7 +91,7 @@ def _memory_table(run: RunView, held: dict[str, Memory], program: ProgramMemory 
         less = [None if m.load_bytes is None else m.load_bytes - program.all_constant_bytes for m in held.values()]
         rows.append(("loading adds, less the weights of the .pte", *map(_bytes, less)))
     grown = [memory.growth_per_execution_bytes for memory in held.values()]
-    rows.append(("each inference after warm-up adds", *map(_bytes, grown)))
+    rows.append(("each later inference adds", *map(_bytes, grown)))
     return Table("memory", ("memory", *map(run.label, held)), rows)
 
 
