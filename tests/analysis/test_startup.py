@@ -1,4 +1,4 @@
-"""Start-up and memory from samples: medians with bounds, growth told from what is taken once, unknown told from zero."""
+"""Start-up and memory from samples: medians with bounds, growth told from memory taken once, unknown from zero."""
 
 import json
 import math
