@@ -1,6 +1,11 @@
 """How an amount of memory is written, in one place: analysis and reports show the same digits."""
 
+# Below this, mebibytes with two decimals would leave one digit or none.
+_FEW_DIGITS = 10 << 10
+
 
 def shown_mib(value: float) -> str:
-    # Adding zero makes a plain 0.00 of what would be -0.00.
-    return f"{round(value / 2**20, 2) + 0.0:.2f} MiB"
+    """Mebibytes, or kibibytes where mebibytes would read 0.00."""
+    if 0 < abs(value) < _FEW_DIGITS:
+        return f"{value / 2**10:.1f} KiB" if abs(value) >= 52 else "<0.1 KiB"
+    return f"{value / 2**20:.2f} MiB" if value else "0 MiB"

@@ -48,8 +48,11 @@ def section(run: RunView) -> Section | None:
     metrics = run.summary.metrics
     if metrics is None:
         return None
-    started = {name: each.startup for name, each in metrics.experiments.items() if each.startup is not None}
-    held = {name: each.memory for name, each in metrics.experiments.items() if each.memory is not None}
+    # What is compared stands side by side, before on the left.
+    sides = [name for comparison in metrics.comparisons for name in (comparison.before, comparison.after)]
+    experiments = {name: metrics.experiments[name] for name in dict.fromkeys([*sides, *metrics.experiments])}
+    started = {name: each.startup for name, each in experiments.items() if each.startup is not None}
+    held = {name: each.memory for name, each in experiments.items() if each.memory is not None}
     blocks: list[Block] = []
     if started:
         blocks.append(_startup_table(run, metrics, started))
@@ -59,14 +62,14 @@ def section(run: RunView) -> Section | None:
         blocks.append(_program_table(metrics.program))
     if not blocks:
         return None
-    sentences = [*_conditions(run, metrics.experiments, started, held), *_compared(run, metrics)]
+    sentences = [*_conditions(run, experiments, started, held), *_compared(run, metrics)]
     return Section("startup", "Start-up and memory", [*blocks, *([Bullets(sentences)] if sentences else [])])
 
 
 def _startup_table(run: RunView, metrics: Metrics, started: dict[str, Startup]) -> Table:
     """The parts of a start, experiments side by side; with how many times faster if just two were compared."""
     compared = metrics.startup_comparisons if len(started) == 2 else []
-    names = [n for c in compared[:1] for n in (c.first_result.before, c.first_result.after)] or list(started)
+    names = list(started)
     rows: list[Row] = []
     for part, words in PARTS.items():
         times: list[MedianTime | None] = [getattr(started[name], part) for name in names]
@@ -109,7 +112,7 @@ def _program_table(program: ProgramMemory) -> Table:
             rows.append((f"of that weights of {each.backend}", _bytes(each.constant_bytes)))
     if program.named_bytes:
         rows.append(("weights that delegates look up by name", _bytes(program.named_bytes)))
-    return Table("program_memory", (f"what the .pte says ({program.method})", "bytes"), rows)
+    return Table("program_memory", (f"what the .pte says ({program.method})", "size"), rows)
 
 
 def _conditions(
