@@ -43,7 +43,7 @@ class Kind(str, enum.Enum):
     MEMORY_GROWTH = "memory growth"
     PACKING = "weight packing"
     FIRST_INFERENCE_MEMORY = "memory of the first inference"
-    PEAK_MEMORY = "peak memory"
+    PEAK_MEMORY = "peak above the plan"
     SLOW_FIRST_INFERENCE = "slow first inference"
 
 

@@ -1,12 +1,14 @@
 """What a .pte says by itself of the memory it will take: planned arenas, constants, and what delegates bring along."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from model_profiling import pte
 from model_profiling.errors import InputError
-from model_profiling.pte import xnnpack_graph
+
+if TYPE_CHECKING:
+    from model_profiling.pte import Delegate, Program
 
 # The method that the kit's runner executes.
 _METHOD = "forward"
@@ -54,12 +56,14 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
     """What the .pte says; None if it is gone or cannot be read."""
     if model is None:
         return None
+    from model_profiling import pte  # not for a dump, which comes without its program
+
     try:
         program = pte.read(model)
         method = program.method(_METHOD) or next(iter(program.methods), None)
         if method is None:
             return None
-        backends: dict[str, set[pte.Delegate]] = {}
+        backends: dict[str, set[Delegate]] = {}
         for delegate in method.delegates:
             backends.setdefault(delegate.backend, set()).add(delegate)
         delegates = [_data(program, backend, blobs) for backend, blobs in backends.items()]
@@ -69,7 +73,9 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
     return ProgramMemory(method.name, arenas, program.constant_bytes, program.named_bytes, delegates)
 
 
-def _data(program: pte.Program, backend: str, blobs: set[pte.Delegate]) -> DelegateData:
+def _data(program: "Program", backend: str, blobs: "set[Delegate]") -> DelegateData:
+    from model_profiling.pte import xnnpack_graph
+
     sizes: list[int | None] = [None]
     if backend == xnnpack_graph.BACKEND:
         sizes = [xnnpack_graph.constant_bytes(program, blob) for blob in blobs]

@@ -42,7 +42,7 @@ class Tiny(torch.nn.Module):
         return self.conv(x).relu()
 
 class Wide(torch.nn.Module):
-    '''Two delegates around a sort, each with 200 MB between two convolutions.'''
+    '''Two delegates around a cumulative sum, each with 200 MB between two convolutions.'''
     def __init__(self):
         super().__init__()
         self.out = torch.nn.Conv2d(1, 200, 1)
@@ -50,7 +50,7 @@ class Wide(torch.nn.Module):
 
     def forward(self, x):
         x = self.back(self.out(x).relu())
-        x, _ = torch.sort(x, dim=2)
+        x = torch.cumsum(x, dim=2) * 0.001
         return self.back(self.out(x).relu())
 """
 
@@ -99,7 +99,7 @@ def tiny_run(nets: Callable[[str], Path], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def wide_run(nets: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    few = {"num_runs": 2, "launches": 2, "startup_launches": 1, "warmup": 1}
+    few = {"num_runs": 1, "launches": 1, "startup_launches": 1, "warmup": 1}
     names = {"shared": "global", "apart": "disabled"}
     experiments = [{"name": name, "workspace": how, **few} for name, how in names.items()]
     return measured(tmp_path_factory.mktemp("wide_run"), nets("Wide"), experiments)
@@ -239,7 +239,7 @@ def test_start_up_can_be_left_out_and_odd_counts_are_refused(nets: Callable[[str
     run = sme2_kit.run(nets("Tiny"), runs=6, launches=2, startup_launches=0, out=tmp_path / "out")
     assert len(run.startup) == 0 and all(row.peak_bytes and not row.unknown for row in run.memory)
     assert all("startup_launches is 0" in each.startup_unknown for each in run.metrics.experiments.values())
-    assert "startup_launches is 0" in markdown_report.render(content.report(run), {})
+    assert "made for it (`startup_launches` is 0)" in markdown_report.render(content.report(run), {})
     for count in (-1, 100_000):
         with pytest.raises(InputError, match="startup_launches must be"):
             sme2_kit.run(nets("Tiny"), startup_launches=count, out=tmp_path / "none")
@@ -331,12 +331,12 @@ def test_a_gate_without_evidence_is_an_error_and_not_a_pass(tiny_run: RunView, t
 
 
 def test_two_programs_are_started_for_the_gate(nets: Callable[[str], Path], tmp_path: Path) -> None:
-    """The same program twice, then beside one that has to hold 200 MB more."""
+    """The same program twice: start-up is measured because it is judged, memory anyway."""
     copy = shutil.copytree(nets("Tiny").parent, tmp_path / "copy") / nets("Tiny").name
     limits = ("--fail-if-memory-above", 20, "--fail-if-startup-slower", 400)
     done = kit("compare", nets("Tiny"), copy, "--runs", 6, "--launches", 6, *limits)
     assert done.returncode == 0, done.stderr
     assert "is not above the peak memory" in done.stderr and "time to the first result" in done.stdout
-    found = sme2_kit.compare(nets("Tiny"), nets("Wide"), runs=6, launches=6)
-    assert found[0].memory is not None and (found[0].memory.low_percent or 0) > 1000
-    assert found[0].startup is None and found[0].after is not None and found[0].after.memory is not None
+    (found,) = sme2_kit.compare(nets("Tiny"), copy, runs=6, launches=6)
+    assert found.startup is None and found.after is not None and found.after.memory is not None
+    assert found.memory is not None and found.memory.low_percent is not None and found.memory.processes == 6
