@@ -34,8 +34,8 @@ _RULES: tuple[Rule, ...] = (
 
 
 # What costs no time of an inference: growth will end the process one day and comes first, the rest comes last.
-_FIRST: tuple[Rule, ...] = (advice_startup.memory_growth,)
-_LAST: tuple[Rule, ...] = (
+FIRST: tuple[Rule, ...] = (advice_startup.memory_growth,)
+LAST: tuple[Rule, ...] = (
     advice_startup.first_inference_memory,
     advice_startup.peak_memory,
     advice_startup.packing,
@@ -56,5 +56,5 @@ def advise(evidence: Evidence) -> list[Finding]:
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
     gains = sorted(found, key=lambda finding: -(finding.gain or math.inf))[:_MOST_FINDINGS]
-    first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (_FIRST, _LAST))
+    first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (FIRST, LAST))
     return [*first, *gains, *last]

@@ -12,8 +12,12 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.memory import compare_memory, growth, memory
-from model_profiling.analysis.startup import PART_NS, PARTS, compare_startups, startup
+from model_profiling.analysis.advice import FIRST, LAST, Evidence
+from model_profiling.analysis.latency import summarise
+from model_profiling.analysis.memory import Memory, compare_memory, growth, memory
+from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.program_memory import Arena, DelegateData, ProgramMemory
+from model_profiling.analysis.startup import PART_NS, PARTS, Startup, compare_startups, startup
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Process, RunDirectory, Samples, Turn
 from tests.conftest import ROOT
@@ -55,6 +59,7 @@ def samples(starts: list[Process] | None = None, processes: list[Process] | None
 _times = st.integers(1_000, 10**10)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(_times, _times, _times, _times, _times), min_size=1, max_size=12))
 def test_medians_are_of_the_launches_and_inside_their_bounds(drawn: list[tuple[int, int, int, int, int]]) -> None:
     starts = [start(n, before=a, program=b, method=c, first=d, end=e) for n, (a, b, c, d, e) in enumerate(drawn)]
@@ -199,6 +204,61 @@ def test_the_bounds_of_peak_memory_hold_how_much_more_it_is(count: int, ratio: f
     assert found.high_percent - found.low_percent < 3 * ratio
     sampled = [Process(0, 0.0, 9, peak=MIB)]
     assert compare_memory(("kit", held(100)), ("foreign", sampled), paired=False) is None
+
+
+# Advice
+
+
+def _evidence(
+    start: Startup | None = None, held: Memory | None = None, program: ProgramMemory | None = None
+) -> Evidence:
+    """What rules about start-up and memory look at, of an inference of 10 ms."""
+    latency = summarise([Turn(n, 0.0, [10 * NS]) for n in range(12)])
+    metrics = ExperimentMetrics("ok", latency, "untraced executions", None, [], 0, startup=start, memory=held)
+    return Evidence(None, None, None, None, measured=metrics, program=program)  # type: ignore[arg-type]
+
+
+def _program(planned: int, weights: int, delegates: int = 1) -> ProgramMemory:
+    return ProgramMemory("forward", [Arena(1, planned)], 0, weights, [DelegateData("XnnpackBackend", delegates, 0, 0)])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 3000))
+def test_start_up_is_a_finding_where_it_is_long_and_most_of_the_wait(before: int, method: int, first: int) -> None:
+    start_up, _ = startup(
+        samples([start(n, before=before * NS, method=method * NS, first=first * NS) for n in range(6)])
+    )
+    found = {rule.__name__ for rule in LAST for _ in rule(_evidence(start_up))}
+    whole = before + 2 + method + first
+    assert ("packing" in found) == (method >= 50 and method >= whole / 2)
+    assert ("slow_first_inference" in found) == (first >= 60 and first >= 30)
+    assert not {rule.__name__ for rule in LAST for _ in rule(_evidence())}
+
+
+@settings(deadline=None)
+@given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 400), st.integers(0, 400))
+def test_memory_is_a_finding_where_the_file_does_not_account_for_it(
+    weights: int, planned: int, packed: int, workspace: int
+) -> None:
+    runner = 5
+    loaded = runner + weights + packed
+    first = loaded + planned + workspace
+    held = Memory(
+        6,
+        first * MIB,
+        before_load_bytes=runner * MIB,
+        after_load_bytes=loaded * MIB,
+        after_first_bytes=first * MIB,
+        packing_bytes=packed * MIB,
+        first_inference_bytes=(planned + workspace) * MIB,
+    )
+    evidence = _evidence(held=held, program=_program(planned * MIB, weights * MIB))
+    found = {rule.__name__ for rule in LAST for _ in rule(evidence)}
+    assert ("first_inference_memory" in found) == (workspace >= 32 and workspace >= first / 4)
+    assert ("peak_memory" in found) == (packed >= 32 and packed >= 1.5 * (runner + weights + planned))
+    leak = msgspec.structs.replace(held, leak=True, growth_per_execution_bytes=float(MIB))
+    (finding,) = [finding for rule in FIRST for finding in rule(_evidence(held=leak))]
+    assert "1.00 MiB with every inference" in finding.title and finding.gain == 1
 
 
 # What files say

@@ -114,7 +114,7 @@ def test_compared_experiments_share_a_group_and_take_turns(write: Any) -> None:
     assert [[e.name for e in group] for group in groups(config)] == [["on", "off"], ["alone"]]
     rounds = taken(groups(config)[0])
     assert len(rounds) == 20
-    # Timed lanes are launched in every round, three runs each; those with a tracer, and those that only start, in fewer.
+    # Timed lanes are launched in every round, three runs each; those with a tracer or that only start in fewer.
     assert all(sorted(each.together) == [0, 3] and each.runs >= 6 for each in rounds)
     assert executed(rounds) == {0: 60, 1: 20, 2: 10, 3: 60, 4: 20, 5: 10}
     alone = [{lane for lane, _ in each.alone} for each in rounds]
