@@ -69,6 +69,13 @@ def _startup(pair: PairComparison) -> Comparison:
             f"{pair.latency.after}: there is no start-up to judge; {_why(pair, 'startup_unknown')}",
             "Measure both sides again, without --startup-launches 0.",
         )
+    sides = [measured.startup.page_cache for measured in (pair.before, pair.after) if measured and measured.startup]
+    if sorted(sides) == ["cold", "warm"]:
+        raise InputError(
+            f"{pair.latency.after}: the page cache was {sides[0]} before and {sides[1]} after, so start-up cannot be "
+            "judged",
+            "Measure both sides with the same --page-cache.",
+        )
     return pair.startup.first_result
 
 

@@ -290,6 +290,11 @@ def _slower(raw: dict[str, Any]) -> None:
         process["first_result_ns"] *= 3
 
 
+def _cold(raw: dict[str, Any]) -> None:
+    for process in raw["starts"]:
+        process["cached_percent"] = 0
+
+
 def _without(raw: dict[str, Any]) -> None:
     raw["starts"] = []
 
@@ -322,6 +327,14 @@ def test_a_gate_without_evidence_is_an_error_and_not_a_pass(tiny_run: RunView, t
     )
     done = kit("compare", same, bare, "--fail-if-startup-slower", 10)
     assert done.returncode == 2 and "no start-up to judge; after: no launches were made" in done.stderr, done.stderr
+    cold = _changed(tiny_run, tmp_path / "cold", _cold)
+    done = kit("compare", f"{same}:sound", f"{cold}:sound", "--fail-if-startup-slower", 10)
+    assert done.returncode == 2 and "page cache was warm before and cold after" in done.stderr
+    manifest = json.loads((bare / "manifest.json").read_text())
+    manifest["experiments"]["sound"]["weight_cache"] = "on"
+    (bare / "manifest.json").write_text(json.dumps(manifest))
+    done = kit("compare", same, bare, "--fail-if-memory-above", 10)
+    assert done.returncode == 2 and "weight cache of 'sound' was off in the baseline and is on" in done.stderr
     good = ROOT / "tests" / "data" / "known_good_run"
     old = shutil.copytree(good, tmp_path / "old")
     done = kit("compare", good, old, "--fail-if-memory-above", 10)
