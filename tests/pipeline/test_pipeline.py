@@ -77,7 +77,7 @@ def test_the_manifest_explains_the_numbers(default_run: RunDirectory) -> None:
         assert schedule.kind == "alternating launches, interleaved turns"
         assert schedule.launches >= 1 and f"{QUICK['SME2_KIT_BUDGET_S']} s" in schedule.plan
         samples = default_run.samples(manifest, record.name)
-        assert {turn.launch for turn in samples.timed} == set(range(schedule.launches))
+        assert len({turn.launch for turn in samples.timed}) == schedule.launches
         assert 0 < len(samples.traced_launches) <= min(8, schedule.launches)
         assert len(schedule.order) == schedule.turns
 

@@ -444,7 +444,7 @@ def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Pat
     seen, said = 0, ""
     for moment in range(4):
         goal = seen + chance.randint(1, 9)
-        how = signal.SIGTERM if moment == 1 else signal.SIGKILL
+        how = signal.SIGTERM if moment == 2 else signal.SIGKILL
         said += end_after(start(path), how, root, lambda text, goal=goal: text.count("taken") >= goal)  # type: ignore[misc]
         assert not (root / "manifest.json").exists()
         seen = max([text.read_text().count("taken") for text in root.glob(".partial/*/*.progress")], default=0)
