@@ -91,7 +91,7 @@ COLUMNS: tuple[Column, ...] = (
         "full",
         _tracer_unknown,
     ),
-    Column("first_result", "first result", "ms", _first_result, numbers.ms, "lower"),
+    Column("first_result", "start-up", "ms", _first_result, numbers.ms, "lower"),
     Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
     Column("min", "min", "ms", _of(lambda x: x.min_ms), numbers.ms, "lower", "distribution"),
     Column("p90", "p90", "ms", _of(lambda x: x.p90_ms), numbers.ms, "lower", "distribution"),
