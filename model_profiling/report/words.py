@@ -72,9 +72,14 @@ def _verdict(comparison: Comparison) -> str:
     return sentence if comparison.paired else f"{sentence}; measured separately"
 
 
-def startup_sentence(comparison: StartupComparison) -> str:
+def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
     """The time to the first result of two experiments, said as latency is."""
-    return f"time to the first result: {comparison_sentence(comparison.first_result)}"
+    found = comparison.first_result
+    if found.high is None:
+        said = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
+    else:
+        said = comparison_sentence(found, busy)
+    return f"time to the first result: {said}"
 
 
 def memory_sentence(comparison: MemoryComparison) -> str:

@@ -169,7 +169,7 @@ def lines(run: RunView) -> list[tuple[str, str]]:
             found.append(("start-up", f"{run.label(name)}: {_startup_line(measured.startup)}"))
         if measured.memory is not None:
             found.append(("memory", f"{run.label(name)}: {_memory_line(measured.memory, metrics.program)}"))
-        found += [("start-up", run.labelled(startup_sentence(c))) for c in metrics.startup_comparisons[:1]]
+        found += [("start-up", run.labelled(startup_sentence(c, busy=False))) for c in metrics.startup_comparisons[:1]]
     return found
 
 
