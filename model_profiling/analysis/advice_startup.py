@@ -15,6 +15,7 @@ _MOST = 0.5
 _FAR_ABOVE = 1.5
 # A first inference takes longer than later ones by what it does once; this many times is more than that.
 _SLOW_FIRST = 3.0
+_WEIGHT_CACHE = "Try `weight_cache: true` in a config: delegates with the same weights then share packed ones."
 
 
 def memory_growth(e: Evidence) -> Iterator[Finding]:
@@ -51,7 +52,7 @@ def packing(e: Evidence) -> Iterator[Finding]:
     delegates = sum(each.delegates for each in e.program.delegates) if e.program is not None else 0
     step = "Load the model once and keep it. A smaller dtype packs less."
     if delegates > 1 and e.measured is not None and e.measured.weight_cache != "on":
-        step += " Try `weight_cache: true` in a config: delegates then share packed weights."
+        step += f" {_WEIGHT_CACHE}"
     yield e.measurement(
         Kind.PACKING,
         f"loading the method, with packing weights, takes {load / whole:.0%} of the time to the first result",
@@ -109,7 +110,7 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
     if added > _MOST * excess:
         step = "Packed weights are a second copy of the weights: a smaller dtype shrinks both. "
         if sum(each.delegates for each in e.program.delegates) > 1 and e.measured and e.measured.weight_cache != "on":
-            step += "Try `weight_cache: true` in a config: delegates then share packed weights."
+            step += _WEIGHT_CACHE
     yield e.measurement(
         Kind.PEAK_MEMORY,
         f"the peak of {shown_mib(memory.peak_bytes)} is {memory.peak_bytes / expected:.1f} times what the .pte needs",
