@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         for each in found:
             tell(comparison_sentence(each.latency, busy=len(found) == 1) + "\n")
             if each.startup is not None and (args.verbose or limits.startup_slower is not None):
-                tell(startup_sentence(each.startup) + "\n")
+                tell(startup_sentence(each.startup, busy=len(found) == 1) + "\n")
             if each.memory is not None and (args.verbose or limits.memory_above is not None):
                 tell(memory_sentence(each.memory) + "\n")
             if args.verbose:

@@ -95,7 +95,8 @@ def _speed(pair: PairComparison, gate: Gate, found: Comparison, claim: str, limi
         hint = "without --runs" if gate == "latency" else "without --startup-launches"
         raise InputError(f"{name}: {found.turns} {what} are too few to judge", f"Measure both sides again, {hint}.")
     if found.contended:
-        sentence = f"{name}: measured on a busy machine, so no verdict; stop other work and measure again"
+        what = "" if gate == "latency" else f"{gate} was "
+        sentence = f"{name}: {what}measured on a busy machine, so no verdict; stop other work and measure again"
         return _judgement(pair, gate, limit, "unsure", sentence, strict)
     bounds = (1 / found.high - 1) * 100, (1 / found.low - 1) * 100
     more = "take more runs" if gate == "latency" else "take more start-up launches"
