@@ -33,6 +33,7 @@ ScheduleKind = Literal["interleaved turns", "alternating launches", "alternating
 ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"]
 # No execution takes a year.
 _LONGEST_NS = 365 * 24 * 3600 * 10**9
+_MOST_BYTES = 1 << 50
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
@@ -49,14 +50,58 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     preempted: int = 0
     # Which launch it belongs to; turns of one launch are of one process, and launches of one number ran side by side.
     launch: int = 0
+    # Bytes that were in memory after it; 0 is not known.
+    resident: int = 0
+
+
+class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One process without a tracer, from its start to its end: what starting took, and what it held in memory.
+
+    Times are nanoseconds, memory is bytes; 0 is not known, as is -1 of the page cache. Before the load the process
+    starts and reads its libraries; the load is of the program and of its method, with packing weights; then comes the
+    first execution, and `first_result_ns` is when it was done, since the process started.
+    """
+
+    launch: int
+    # When it was started, in seconds since the run began, and how often it executed, the first included.
+    at_s: float
+    runs: int
+    before_load_ns: int = 0
+    load_ns: int = 0
+    program_ns: int = 0
+    method_ns: int = 0
+    first_ns: int = 0
+    first_result_ns: int = 0
+    # From its start to its end: as seen from outside if it ran here, else as the process says of itself.
+    life_ns: int = 0
+    # Which part of the .pte was in the system's page cache before the load.
+    cached_percent: int = -1
+    resident_before: int = 0
+    resident_loaded: int = 0
+    resident_first: int = 0
+    resident_last: int = 0
+    # The part of it that is no file's.
+    anonymous_before: int = 0
+    anonymous_loaded: int = 0
+    anonymous_first: int = 0
+    peak: int = 0
+    # After the last warm-up execution, and how many there were.
+    resident_warm: int = 0
+    warmups: int = 0
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samples", tag_field="kind"):
-    """Every timed execution, by turn. `timed` had no tracer attached; `traced` had, and is never latency."""
+    """Every timed execution, by turn. `timed` had no tracer attached; `traced` had, and is never latency.
+
+    `starts` are processes that were started only to see how they start: alone, for one execution. `processes` are those
+    of the timed executions.
+    """
 
     timed: list[Turn]
     traced: list[Turn]
     schema: int = 1
+    starts: list[Process] = []
+    processes: list[Process] = []
 
     @property
     def traced_launches(self) -> dict[int, int]:
@@ -105,6 +150,9 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failure: str = ""
     # Not empty: only a part of what was planned has been measured; how much, in words.
     partial: str = ""
+    # How XNNPACK was told to load the model, as it says itself: '' if it does not. See `Experiment` of the config.
+    workspace: str = ""
+    weight_cache: str = ""
 
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -217,8 +265,9 @@ class RunDirectory:
         name = experiment_file(manifest.model.stem, experiment, record.threads, "_samples.json")
         path = self.experiment(experiment) / name
         samples = files.read_json(path, Samples, "samples")
-        sides = (samples.timed, samples.traced)
-        if any(len({turn.turn for turn in side}) < len(side) or not all(map(_possible, side)) for side in sides):
+        if not all(map(_possible_turns, (samples.timed, samples.traced))) or not all(
+            map(_possible_processes, (samples.starts, samples.processes))
+        ):
             raise InputError(
                 f"samples {path} contain times that no execution can have",
                 "Restore the file, or run the pipeline again.",
@@ -226,10 +275,22 @@ class RunDirectory:
         return samples
 
 
-def _possible(turn: Turn) -> bool:
-    """Whether a turn has executions, each of which took some time, and numbers that can be counted with."""
-    counts = (turn.turn, turn.launch, turn.preempted)
-    return bool(turn.ns) and all(0 < ns < _LONGEST_NS for ns in turn.ns) and all(0 <= n < 2**31 for n in counts)
+def _possible_turns(turns: list[Turn]) -> bool:
+    """Whether each turn is there once, has executions which took some time, and numbers that can be counted with."""
+    return len({turn.turn for turn in turns}) == len(turns) and all(
+        bool(turn.ns)
+        and all(0 < ns < _LONGEST_NS for ns in turn.ns)
+        and all(0 <= n < 2**31 for n in (turn.turn, turn.launch, turn.preempted))
+        and 0 <= turn.resident < _MOST_BYTES
+        for turn in turns
+    )
+
+
+def _possible_processes(processes: list[Process]) -> bool:
+    """Whether each process is there once, with numbers that can be counted with."""
+    return len({process.launch for process in processes}) == len(processes) and all(
+        -1 <= getattr(process, name) < _LONGEST_NS for process in processes for name in Process.__struct_fields__
+    )
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:

@@ -3,6 +3,7 @@
     import sme2_kit
     run = sme2_kit.profile(module, example_inputs, dtype="fp16")   # export, run on and off, analyse
     run.categories, run.operators, run.latency, run.advice         # typed rows: .to_dicts(), .to_pandas()
+    run.startup, run.memory                                        # until the first result; peak, growth, packing
     run.report("report.html")
 
 Nothing here prints, ends the process or handles signals. What fails raises a `KitError`, with `message` and `hint`.
@@ -11,7 +12,9 @@ Importing this package imports neither torch nor executorch nor numpy: each func
 `out` is the directory for all files; without it they go to a temporary one that lives as long as the process.
 `on_progress(label, done, total)` is called while work goes on, `total` 0 where that is not known; in a notebook a
 progress bar is shown unless it is given. `runs`, `launches` and `budget_s` say how much to measure (timed executions
-and processes per experiment, seconds for all of them); what is left out is chosen to fit the rest.
+and processes per experiment, seconds for all of them); what is left out is chosen to fit the rest. `startup_launches`
+are processes that are started only to see how they start (0: none), with the .pte in the system's `page_cache` ("warm")
+or dropped from it ("cold").
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.forecast import Forecast
     from model_profiling.analysis.roofs import Roofs
     from model_profiling.export.request import ExportResult
+    from model_profiling.pipeline.config import PageCache
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
     from model_profiling.tune.tuning import TuneResult
@@ -93,6 +97,8 @@ def profile(
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     input_shapes: Sequence[Sequence[int] | str] = (),
@@ -115,7 +121,7 @@ def profile(
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
 
-    _counts(runs, launches, budget_s, threads)  # refused before the export
+    _counts(runs, launches, budget_s, threads, startup_launches, page_cache)  # refused before the export
     home = _place(out, "profile")
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
@@ -149,6 +155,8 @@ def profile(
             runs=runs,
             launches=launches,
             budget_s=budget_s,
+            startup_launches=startup_launches,
+            page_cache=page_cache,
             out=home / "runs" / _platform_name(platform),
             platform=platform,
             on_progress=report,
@@ -231,6 +239,8 @@ def run(
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     label: str | None = None,
@@ -249,10 +259,11 @@ def run(
 
     if (model is None) == (config is None):
         raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
-    counts = _counts(runs, launches, budget_s, threads)
-    if config is not None and (out or inputs or threads or any((runs, launches, budget_s))):
+    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
+    if config is not None and (out or inputs or threads or counts != _counts(None, None, None, None)):
         raise InputError(
-            "out, inputs, threads, runs, launches and budget_s can be used only with a .pte",
+            "out, inputs, threads, runs, launches, budget_s, startup_launches and page_cache can be used only with a "
+            ".pte",
             "Set them in the config instead.",
         )
     asked = Asked(
@@ -302,20 +313,24 @@ def compare(
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
     categories: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Comparisons:
-    """Hold `after` against `before`: latency with its interval and verdict, and every category and operator.
+    """Hold `after` against `before`: latency with its interval and verdict, and every category and operator; `startup`
+    and `memory` where both sides have them.
 
     Each is a run, or its directory (`DIR`, `DIR@LABEL`, either with `:EXPERIMENT`), or an ETDump. Two .pte are measured
-    now, side by side, which is the most exact comparison; threads and counts are for those.
+    now, side by side, which is the most exact comparison; threads and counts are for those, and start-up is measured
+    only if `startup_launches` says how often.
     """
     from model_profiling.runs import resolve
     from sme2_kit import comparing
     from sme2_kit.notebook import shown_progress
 
     sides = [str(resolve(_path(side))) for side in (before, after)]
-    counts = _counts(runs, launches, budget_s, threads)
+    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     with shown_progress(on_progress) as report:
         return comparing.compare(sides[0], sides[1], categories, counts, threads, report)
 
@@ -432,10 +447,17 @@ def _place(out: str | Path | None, what: str) -> Path:
     return temporary_directory(what) if out is None else Path(out)
 
 
-def _counts(runs: int | None, launches: int | None, budget_s: float | None, threads: int | None) -> Counts:
+def _counts(
+    runs: int | None,
+    launches: int | None,
+    budget_s: float | None,
+    threads: int | None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+) -> Counts:
     from model_profiling.pipeline.counts import checked_counts
 
-    return checked_counts(runs, launches, budget_s, threads)
+    return checked_counts(runs, launches, budget_s, threads, startup_launches=startup_launches, page_cache=page_cache)
 
 
 def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, options: Any) -> str:

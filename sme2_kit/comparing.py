@@ -11,8 +11,10 @@ from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.latency import compare as compare_latency
+from model_profiling.analysis.memory import compare_memory
 from model_profiling.analysis.metrics import layout_caveats
 from model_profiling.analysis.selection import Chosen, choose
+from model_profiling.analysis.startup import compare_startups
 from model_profiling.artifacts import ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.on_progress import OnProgress
@@ -78,7 +80,7 @@ def compare(
         else:
             if counts != CHOSEN or threads is not None:
                 raise InputError(
-                    "runs, launches, budget and threads are for two .pte",
+                    "runs, launches, budget, threads and startup launches are for two .pte",
                     "A run directory is measured already: leave them out.",
                 )
             pairs = _pairs(before, after, categories)
@@ -92,7 +94,14 @@ def _compared(before: Chosen, after: Chosen) -> Compared:
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
     old, new = before.profile(), after.profile()
     profile = compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired)
-    return Compared(msgspec.structs.replace(latency, caveats=caveats), profile, before.metrics, after.metrics)
+    return Compared(
+        msgspec.structs.replace(latency, caveats=caveats),
+        profile,
+        before.metrics,
+        after.metrics,
+        compare_startups((names[0], before.starts), (names[1], after.starts), paired, latency.contended),
+        compare_memory((names[0], before.processes), (names[1], after.processes), paired),
+    )
 
 
 def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Chosen, Chosen]]:
@@ -140,6 +149,8 @@ def _in_turns(
             traced_launches=outcome.samples.traced_launches,
             table=table,
             caveats=caveats,
+            starts=tuple(outcome.starts),
+            processes=tuple(outcome.processes),
         )
         for outcome in outcomes.values()
     ]

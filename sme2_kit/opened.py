@@ -12,9 +12,20 @@ from model_profiling.analysis.group_work import GroupWork, group_work, roofs_by_
 from model_profiling.analysis.grouping import instance_groups
 from model_profiling.analysis.latency import Comparison, Latency
 from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.startup import PARTS
 from model_profiling.derived import Outdated
 from model_profiling.errors import KitError
-from sme2_kit.records import AdviceRow, CategoryRow, KernelRow, LatencyRow, ModuleRow, OperatorRow, Records
+from sme2_kit.records import (
+    AdviceRow,
+    CategoryRow,
+    KernelRow,
+    LatencyRow,
+    MemoryRow,
+    ModuleRow,
+    OperatorRow,
+    Records,
+    StartupRow,
+)
 
 
 class Run(RunView):
@@ -76,6 +87,34 @@ class Run(RunView):
         )
 
     @functools.cached_property
+    def startup(self) -> Records[StartupRow]:
+        """How every experiment starts, part by part; nothing of those whose start was not measured."""
+        metrics = self.summary.metrics
+        return Records(
+            StartupRow(name, part, time.median_ms, time.low_ms, time.high_ms, start.launches, start.page_cache)
+            for name, entry in (metrics.experiments.items() if metrics is not None else ())
+            if (start := entry.startup) is not None
+            for part in PARTS
+            if (time := getattr(start, part)) is not None
+        )
+
+    @functools.cached_property
+    def memory(self) -> Records[MemoryRow]:
+        """What the processes of every experiment hold in memory, and what the .pte says of it."""
+        metrics = self.summary.metrics
+        if metrics is None:
+            return Records([])
+        program = metrics.program
+        told = (program.planned_bytes, program.all_constant_bytes) if program is not None else (None, None)
+        return Records(
+            MemoryRow(
+                *(name, entry.memory_unknown, entry.workspace, entry.weight_cache, *told),
+                **(msgspec.structs.asdict(entry.memory) if entry.memory is not None else {}),
+            )
+            for name, entry in metrics.experiments.items()
+        )
+
+    @functools.cached_property
     def comparisons(self) -> Records[Comparison]:
         """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
         metrics = self.summary.metrics
@@ -83,14 +122,14 @@ class Run(RunView):
 
     @functools.cached_property
     def advice(self) -> Records[AdviceRow]:
-        """What to do next, for every experiment, the largest predicted gain first."""
+        """What to do next, for every experiment: a leak first, then the largest predicted gain."""
         return Records(
             AdviceRow(
                 *(name, found.rule.value, found.title, found.gain, found.ms, found.share, found.saved_ms),
-                *(found.next_step, found.evidence, found.rewrite),
+                *(found.next_step, found.evidence, found.rewrite, found.measured),
             )
             for name, experiment, timed in self._experiments()
-            for found in sorted(experiment.advice, key=lambda finding: -finding.saved_ms)
+            for found in experiment.advice
             if timed
         )
 

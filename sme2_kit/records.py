@@ -99,8 +99,49 @@ class LatencyRow(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
+class StartupRow(msgspec.Struct, frozen=True):
+    """How one experiment starts: medians over launches in milliseconds, each part with its 95 % interval (`low_ms`,
+    `high_ms`; None where launches are too few). `part` is process, program, method, inputs, first_inference,
+    first_result or ending; `page_cache` is warm, cold, partly warm or not known."""
+
+    experiment: str
+    part: str
+    median_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    launches: int
+    page_cache: str
+
+
+class MemoryRow(msgspec.Struct, frozen=True):
+    """What the processes of one experiment hold in memory, in bytes; None where it is not known, and `unknown` says
+    why. `planned_bytes` and `constant_bytes` are what the .pte says by itself."""
+
+    experiment: str
+    unknown: str
+    workspace: str
+    weight_cache: str
+    planned_bytes: int | None
+    constant_bytes: int | None
+    processes: int | None = None
+    peak_bytes: int | None = None
+    peak_source: str = ""
+    before_load_bytes: int | None = None
+    after_load_bytes: int | None = None
+    after_first_bytes: int | None = None
+    after_last_bytes: int | None = None
+    load_bytes: int | None = None
+    packing_bytes: int | None = None
+    first_inference_bytes: int | None = None
+    executions: int | None = None
+    growth_bytes: int | None = None
+    growth_per_execution_bytes: float | None = None
+    leak: bool | None = None
+
+
 class AdviceRow(msgspec.Struct, frozen=True):
-    """Something worth doing for one experiment. `gain` is the predicted speedup of the whole."""
+    """Something worth doing for one experiment. `gain` is the predicted speedup of the whole; a finding about start-up
+    or memory gains none, and `measured` says what it costs."""
 
     experiment: str
     rule: str
@@ -112,6 +153,7 @@ class AdviceRow(msgspec.Struct, frozen=True):
     next_step: str
     evidence: list[str]
     rewrite: str
+    measured: str = ""
 
 
 class KernelRow(msgspec.Struct, frozen=True):

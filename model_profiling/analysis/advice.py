@@ -7,7 +7,7 @@ predictions: what would be saved if that time were gone and nothing else changed
 
 import math
 
-from model_profiling.analysis import advice_compute, advice_layout, advice_portable, advice_roof
+from model_profiling.analysis import advice_compute, advice_layout, advice_portable, advice_roof, advice_startup
 from model_profiling.analysis.finding import Evidence as Evidence
 from model_profiling.analysis.finding import Finding as Finding
 from model_profiling.analysis.finding import Rule
@@ -33,6 +33,16 @@ _RULES: tuple[Rule, ...] = (
 )
 
 
+# What costs no time of an inference: growth will end the process one day and comes first, the rest comes last.
+FIRST: tuple[Rule, ...] = (advice_startup.memory_growth,)
+LAST: tuple[Rule, ...] = (
+    advice_startup.first_inference_memory,
+    advice_startup.peak_memory,
+    advice_startup.packing,
+    advice_startup.slow_first_inference,
+)
+
+
 def advise(evidence: Evidence) -> list[Finding]:
     """Apply all rules and keep the findings that would gain most; without times there is nothing to gain."""
     whole = evidence.breakdown.execute_ms
@@ -45,4 +55,6 @@ def advise(evidence: Evidence) -> list[Finding]:
             if finding.saved_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
-    return sorted(found, key=lambda finding: -(finding.gain or math.inf))[:_MOST_FINDINGS]
+    gains = sorted(found, key=lambda finding: -(finding.gain or math.inf))[:_MOST_FINDINGS]
+    first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (FIRST, LAST))
+    return [*first, *gains, *last]

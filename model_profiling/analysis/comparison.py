@@ -8,8 +8,10 @@ from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.intervals import Interval, ratio_intervals
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
+from model_profiling.analysis.startup import StartupComparison
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 _TOUCHED = 1.1
@@ -72,12 +74,15 @@ class ProfileComparison(msgspec.Struct, frozen=True):
 
 
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
-    """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each."""
+    """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each; start-up
+    and peak memory where both sides have them."""
 
     latency: Comparison
     profile: ProfileComparison
     before: ExperimentMetrics | None = None
     after: ExperimentMetrics | None = None
+    startup: StartupComparison | None = None
+    memory: MemoryComparison | None = None
     schema: int = 1
 
 

@@ -12,9 +12,10 @@ from model_profiling.analysis.categories import UNKNOWN, CategoryTable
 from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.kernels import KernelEvidence
-from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.profile import Profile, profiles
+from model_profiling.analysis.program_memory import ProgramMemory
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
 from model_profiling.run_directory import Timing
@@ -103,9 +104,12 @@ def describe(
     notes: list[str],
     graph: "ModelGraph | None" = None,
     roofline: Roofline | None = None,
+    measured: ExperimentMetrics | None = None,
+    program: ProgramMemory | None = None,
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown, graph)
-    advice = advise(Evidence(breakdown, movement, comparison, export, graph, roofline))
+    evidence = Evidence(breakdown, movement, comparison, export, graph, roofline, measured=measured, program=program)
+    advice = advise(evidence)
     notes = [*notes, *_unknown_operators(breakdown)]
     return ExperimentAnalysis(str(path), breakdown, movement, advice, notes, roofline=roofline)
 

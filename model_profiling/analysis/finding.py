@@ -16,6 +16,8 @@ from model_profiling.durations import shown_ms
 if TYPE_CHECKING:
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.graph import ModelGraph
+    from model_profiling.analysis.metrics import ExperimentMetrics
+    from model_profiling.analysis.program_memory import ProgramMemory
 
 _MOST_LINES = 3
 
@@ -38,6 +40,11 @@ class Kind(str, enum.Enum):
     COMPUTE_IN_FP32 = "compute in fp32"
     RUNTIME_OVERHEAD = "runtime overhead"
     BELOW_ROOF = "below the roof"
+    MEMORY_GROWTH = "memory growth"
+    PACKING = "weight packing"
+    FIRST_INFERENCE_MEMORY = "memory of the first inference"
+    PEAK_MEMORY = "peak above the plan"
+    SLOW_FIRST_INFERENCE = "slow first inference"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -45,7 +52,8 @@ class Finding(msgspec.Struct, frozen=True):
     the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then
     (None: nothing would be left of it).
 
-    `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something.
+    `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something. A finding
+    about start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
     """
 
     rule: Kind
@@ -55,10 +63,11 @@ class Finding(msgspec.Struct, frozen=True):
     share: float
     gain: float | None
     next_step: str
-    label: Literal["prediction"] = "prediction"
+    label: Literal["prediction", "measurement"] = "prediction"
     saved_ms: float = 0.0
     instances: list[int] = []
     rewrite: str = ""
+    measured: str = ""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -71,6 +80,9 @@ class Evidence(msgspec.Struct, frozen=True):
     graph: "ModelGraph | None" = None
     roofline: Roofline | None = None
     claimed: set[int] = set()
+    # Start-up and memory of the experiment, and what the .pte says of memory by itself.
+    measured: "ExperimentMetrics | None" = None
+    program: "ProgramMemory | None" = None
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
         """The rows that no finding has claimed and that `wanted` picks, costliest first."""
@@ -124,6 +136,11 @@ class Evidence(msgspec.Struct, frozen=True):
             instances=claims,
             rewrite=rewrite,
         )
+
+    def measurement(self, rule: Kind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
+        """A finding about start-up or memory: no inference becomes faster."""
+        evidence = [remark for remark in remarks if remark]
+        return Finding(rule, title, evidence, 0.0, 0.0, 1.0, next_step, "measurement", measured=cost)
 
 
 Rule = Callable[[Evidence], Iterator[Finding]]

@@ -1,17 +1,21 @@
 """metrics.json: the numbers a person asks for first, from a run directory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
+from model_profiling.analysis.memory import Memory, MemoryComparison, compare_memory, memory
+from model_profiling.analysis.program_memory import ProgramMemory, program_memory
+from model_profiling.analysis.startup import Startup, StartupComparison, compare_startups, startup
 from model_profiling.run_directory import (
     NOT_RANDOMISED,
     ExperimentRecord,
     LatencySource,
     Manifest,
+    Process,
     RunDirectory,
     Samples,
     Turn,
@@ -24,7 +28,9 @@ PARTIAL_STATUS: MeasuredStatus = "partial"
 class ExperimentMetrics(msgspec.Struct, frozen=True):
     """One experiment's latency; None where it gave none. Overhead is how much slower the tracer made it.
 
-    Without a number for it, `tracer_overhead_measured` tells "too little to be seen" from "not measured".
+    Without a number for it, `tracer_overhead_measured` tells "too little to be seen" from "not measured". Without
+    `startup` or `memory`, the field beside it says in words why they are not known. `workspace` and `weight_cache` are
+    the options that XNNPACK loaded the model with, '' if it did not say.
     """
 
     status: MeasuredStatus
@@ -34,10 +40,17 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     disabled: list[str]
     nonfinite_outputs: int
     tracer_overhead_measured: bool = False
+    startup: Startup | None = None
+    startup_unknown: str = ""
+    memory: Memory | None = None
+    memory_unknown: str = ""
+    workspace: str = ""
+    weight_cache: str = ""
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
-    """metrics.json. `sources` is set in the file only: the state of the run that it was made from."""
+    """metrics.json. `program` is what the .pte says of memory by itself, None if the file is gone or has changed.
+    `sources` is set in the file only: the state of the run that it was made from."""
 
     model: str
     platform: str
@@ -46,6 +59,9 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
     agreements: list[Agreement]
     schema: int = 1
     sources: str | msgspec.UnsetType = msgspec.UNSET
+    startup_comparisons: list[StartupComparison] = []
+    memory_comparisons: list[MemoryComparison] = []
+    program: ProgramMemory | None = None
 
 
 def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
@@ -54,13 +70,29 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
     samples = {name: directory.samples(manifest, name) for name in done}
     experiments = {name: experiment_metrics(manifest, name, samples.get(name)) for name in manifest.experiments}
     comparisons = []
+    starts: list[StartupComparison | None] = []
+    memories: list[MemoryComparison | None] = []
     for before, after in manifest.compare_pairs:
         if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
             sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
-            compared = compare(sides[0], sides[1], paired=done[before].session == done[after].session)
+            paired = done[before].session == done[after].session
+            compared = compare(sides[0], sides[1], paired=paired)
             caveats = dict.fromkeys(words for name in (before, after) for words in caveats_of(manifest, name))
             comparisons.append(msgspec.structs.replace(compared, caveats=list(caveats)))
-    return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
+            one, other = samples[before], samples[after]
+            # Processes that only start do not say whether others took the processor; those beside them do.
+            starts.append(compare_startups((before, one.starts), (after, other.starts), paired, compared.contended))
+            memories.append(compare_memory((before, one.processes), (after, other.processes), paired))
+    return Metrics(
+        manifest.model.stem,
+        manifest.platform,
+        experiments,
+        comparisons,
+        agreements(directory, manifest),
+        startup_comparisons=[each for each in starts if each is not None],
+        memory_comparisons=[each for each in memories if each is not None],
+        program=program_memory(manifest.model.file()),
+    )
 
 
 def caveats_of(manifest: Manifest, name: str) -> list[str]:
@@ -97,6 +129,8 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None
+    start, no_start = startup(samples, manifest.timing, record.mode, record.runner.kind)
+    held, not_held = memory(samples, manifest.timing, record.mode, record.runner.kind)
     # A cost that cannot be told from none has no number.
     if tracer is not None and tracer.verdict == "slower":
         overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
@@ -108,13 +142,36 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
         disabled=record.features.disabled if record.features else [],
         nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
         tracer_overhead_measured=tracer is not None,
+        startup=start,
+        startup_unknown=no_start,
+        memory=held,
+        memory_unknown=not_held,
+        workspace=record.workspace,
+        weight_cache=record.weight_cache,
     )
 
 
-def latency_metrics(turns: list[Turn], source: LatencySource) -> ExperimentMetrics:
-    """The metrics of executions of which no run directory tells more."""
+def latency_metrics(
+    turns: list[Turn], source: LatencySource, starts: Sequence[Process] = (), processes: Sequence[Process] = ()
+) -> ExperimentMetrics:
+    """The metrics of executions of which no run directory tells more: those of a dump, or of a program timed now."""
     latency = summarise(turns) if turns else None
-    return ExperimentMetrics("ok", latency, source, tracer_overhead_percent=None, disabled=[], nonfinite_outputs=0)
+    seen = Samples(turns, [], starts=list(starts), processes=list(processes))
+    (start, no_start), (held, not_held) = startup(seen), memory(seen)
+    if not starts and not processes:
+        no_start = not_held = "an ETDump does not tell"
+    return ExperimentMetrics(
+        "ok",
+        latency,
+        source,
+        tracer_overhead_percent=None,
+        disabled=[],
+        nonfinite_outputs=0,
+        startup=start,
+        startup_unknown=no_start,
+        memory=held,
+        memory_unknown=not_held,
+    )
 
 
 def _tracer(samples: Samples | None) -> Comparison | None:

@@ -13,7 +13,7 @@ from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
-from model_profiling.run_directory import LatencySource, RunDirectory, Turn, experiment_file
+from model_profiling.run_directory import LatencySource, Process, RunDirectory, Turn, experiment_file
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
@@ -37,10 +37,13 @@ class Chosen:
     ready: Profile | None = None
     # Of an experiment of a run: all that was measured.
     measured: ExperimentMetrics | None = None
+    # Processes that only started, and those of the timed executions.
+    starts: tuple[Process, ...] = ()
+    processes: tuple[Process, ...] = ()
 
     @property
     def metrics(self) -> ExperimentMetrics:
-        return self.measured or latency_metrics(self.turns, self.latency_source)
+        return self.measured or latency_metrics(self.turns, self.latency_source, self.starts, self.processes)
 
     def profile(self) -> Profile:
         return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
@@ -109,6 +112,8 @@ def _finished(run: "RunView", name: str) -> Chosen:
         table=run.table,
         caveats=tuple(caveats_of(manifest, name)),
         measured=experiment_metrics(manifest, name, samples),
+        starts=tuple(samples.starts),
+        processes=tuple(samples.processes),
     )
 
 

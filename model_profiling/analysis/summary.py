@@ -55,6 +55,7 @@ def analyse_run(
         for b, a in pairs
     ]
     compared = {comparison.after: comparison for comparison in comparisons}
+    metrics = compute_metrics(directory, manifest)
     experiments = {
         name: _with_kernels(
             describe(
@@ -65,6 +66,8 @@ def analyse_run(
                 notes,
                 graphs[name],
                 _roofline(sides[name][2], manifest, name, roofs),
+                metrics.experiments.get(name),
+                metrics.program,
             ),
             manifest,
             name,
@@ -78,7 +81,7 @@ def analyse_run(
         dtype=manifest.model.dtype,
         experiments=experiments,
         comparisons=comparisons,
-        metrics=compute_metrics(directory, manifest),
+        metrics=metrics,
         notes=[
             *([sources.note] if sources.note else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),

@@ -1,6 +1,7 @@
 """`sme2-kit compare A B`: one line a person can act on, and a gate for CI. Two .pte are measured first, in turns."""
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,22 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="exit 1 if the whole 95 %% interval is above the limit: B is slower by more than PCT percent",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="with --fail-if-slower: also fail when that cannot be ruled out"
+        "--fail-if-startup-slower",
+        type=float,
+        metavar="PCT",
+        help="the same of the time from the start of a process to its first result",
     )
+    parser.add_argument(
+        "--fail-if-memory-above", type=float, metavar="PCT", help="the same of peak memory: B takes PCT percent more"
+    )
+    parser.add_argument("--strict", action="store_true", help="with a limit: also fail when that cannot be ruled out")
     parser.add_argument(
         "--any-baseline",
         action="store_true",
-        help="with --fail-if-slower: accept a baseline A of another model, machine or setting",
+        help="with a limit: accept a baseline A of another model, machine or setting",
     )
     count_flags.prepare_parser(parser, "of each of two .pte")
+    count_flags.prepare_startup(parser, "none, or 10 with --fail-if-startup-slower")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
@@ -50,16 +59,19 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     start_numpy()
     from model_profiling.gates.baseline import refuse_wrong_baseline
-    from model_profiling.gates.verdict import judge
+    from model_profiling.gates.verdict import Limits, judge
+    from model_profiling.pipeline.schedule import STARTUP_LAUNCHES
     from model_profiling.report import terminal
-    from model_profiling.report.words import busy_sentence, comparison_sentence
+    from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
     from sme2_kit import comparing
 
     before, after = str(resolved(args.before)), str(resolved(args.after))
-    gated = args.fail_if_slower is not None
-    if gated:
+    limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above)
+    if limits.given:
         refuse_wrong_baseline(before, after, args.any_baseline)
     counts = count_flags.counts(args)
+    if limits.startup_slower is not None and counts.startup_launches is None and before.endswith(".pte"):
+        counts = dataclasses.replace(counts, startup_launches=STARTUP_LAUNCHES)
     with progress() as report:
         found = comparing.compare(before, after, args.categories, counts, args.threads, report)
     if args.json:
@@ -67,11 +79,15 @@ def run(args: argparse.Namespace) -> int:
     else:
         for each in found:
             tell(comparison_sentence(each.latency, busy=len(found) == 1) + "\n")
+            if each.startup is not None and (args.verbose or limits.startup_slower is not None):
+                tell(startup_sentence(each.startup, busy=len(found) == 1) + "\n")
+            if each.memory is not None and (args.verbose or limits.memory_above is not None):
+                tell(memory_sentence(each.memory) + "\n")
             if args.verbose:
                 terminal.show_comparison(each.profile)
         if len(found) > 1 and (busy := busy_sentence(found.latency)):
             warn(f"warning: {busy}\n")
-    judgements = judge(list(found.latency), args.fail_if_slower, args.strict) if gated else []
+    judgements = judge(list(found), limits, args.strict)
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
     _leave_for_ci(args, found, judgements)

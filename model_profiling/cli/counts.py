@@ -20,13 +20,38 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
     parser.add_argument("--threads", type=int, metavar="N", help="threads of the model (default: 1)")
 
 
+def prepare_startup(parser: argparse.ArgumentParser, default: str = "10, or as the budget allows") -> None:
+    """The flags of what is measured of start-up."""
+    parser.add_argument(
+        "--startup-launches",
+        type=int,
+        metavar="N",
+        help=f"processes started only to see how they start; 0: none (default: {default})",
+    )
+    parser.add_argument(
+        "--page-cache",
+        choices=("warm", "cold"),
+        help="for these: the .pte in the system's page cache, as after an earlier start, or dropped from it "
+        "(default: warm)",
+    )
+
+
 def counts(args: argparse.Namespace) -> "Counts":
     """What the user asked for, checked."""
     from model_profiling.pipeline.counts import checked_counts
 
-    return checked_counts(args.runs, args.launches, args.budget, args.threads, lambda name: f"--{name}")
+    return checked_counts(
+        args.runs,
+        args.launches,
+        args.budget,
+        args.threads,
+        lambda name: f"--{name.replace('_', '-')}",
+        getattr(args, "startup_launches", None),
+        getattr(args, "page_cache", None) or "warm",
+    )
 
 
 def given(args: argparse.Namespace) -> bool:
     """Whether any of the flags was used."""
-    return any(value is not None for value in (args.runs, args.launches, args.budget, args.threads))
+    flags = (args.runs, args.launches, args.budget, args.threads, args.startup_launches, args.page_cache)
+    return any(value is not None for value in flags)

@@ -29,6 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
     platform_flags.prepare_parser(parser)
     count_flags.prepare_parser(parser, "per experiment")
+    count_flags.prepare_startup(parser)
     parser.add_argument(
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
     )

@@ -37,6 +37,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment")
+    count_flags.prepare_startup(parser)
     parser.add_argument(
         "--label", metavar="NAME", help="label of this run; commands take it as DIR@NAME (default: date and time)"
     )
@@ -129,7 +130,7 @@ def _asked(args: argparse.Namespace) -> "Asked":
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
     if args.config is not None and (args.output_root or args.inputs or count_flags.given(args)):
-        flags = "--output-root, --inputs, --runs, --launches, --budget and --threads"
+        flags = "--output-root, --inputs, --runs, --launches, --budget, --threads, --startup-launches and --page-cache"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
     return Asked(
         model=args.model,

@@ -49,6 +49,13 @@ def _same_experiments(old: Manifest, new: Manifest) -> None:
             raise InputError(f"the new run has no finished experiment '{name}', which the baseline has", _ANYWAY)
         if (record.threads, record.disable_features) != (other.threads, other.disable_features):
             raise InputError(f"'{name}' has other threads or features than in the baseline", _ANYWAY)
+        for what, was, now in (
+            ("workspace", record.workspace, other.workspace),
+            ("weight cache", record.weight_cache, other.weight_cache),
+        ):
+            # Runs of earlier kits do not say.
+            if was and now and was != now:
+                raise InputError(f"XNNPACK's {what} of '{name}' was {was} in the baseline and is {now}", _ANYWAY)
 
 
 def _run(text: str) -> tuple[RunDirectory, str | None] | None:

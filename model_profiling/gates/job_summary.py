@@ -4,10 +4,10 @@ import html
 from collections.abc import Sequence
 
 from model_profiling.analysis.comparison import PairComparison
-from model_profiling.gates.verdict import Judgement
+from model_profiling.gates.verdict import Gate, Judgement
 from model_profiling.report import metric_columns
 from model_profiling.report.markdown import row, text
-from model_profiling.report.words import comparison_sentence
+from model_profiling.report.words import comparison_sentence, memory_sentence, startup_sentence
 
 _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
 
@@ -19,11 +19,13 @@ def job_summary(results: Sequence[PairComparison], judgements: list[Judgement]) 
     lines = [f"## {title}", ""]
     lines += [f"- {text(judgement.sentence)}" for judgement in judgements]
     lines += ["", row(["experiment", "gate", "result"]), "|---|---|---|"]
-    judged = {id(judgement.comparison): judgement for judgement in judgements}
     for result in results:
-        judgement = judged.get(id(result.latency))
-        mark = "-" if judgement is None else _MARKS[judgement.outcome]
+        mine = {judgement.gate: judgement for judgement in judgements if judgement.of(result)}
+        judged = mine.pop("latency", None)
+        mark = "-" if judged is None else _MARKS[judged.outcome]
         lines.append(row([result.latency.after, mark, comparison_sentence(result.latency)]))
+        for gate, judgement in mine.items():
+            lines.append(row([result.latency.after, f"{_MARKS[judgement.outcome]}: {gate}", said(result, gate)]))
     for result in results:
         profile = result.profile
         lines += ["", f"<details><summary>{html.escape(result.latency.after)}: where the time goes</summary>", ""]
@@ -45,6 +47,15 @@ def job_summary(results: Sequence[PairComparison], judgements: list[Judgement]) 
         ]
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def said(result: PairComparison, gate: Gate) -> str:
+    """What was compared, in words."""
+    if gate == "start-up" and result.startup is not None:
+        return startup_sentence(result.startup)
+    if gate == "peak memory" and result.memory is not None:
+        return memory_sentence(result.memory)
+    return comparison_sentence(result.latency)
 
 
 def _metrics(result: PairComparison) -> list[str]:

@@ -4,40 +4,46 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from model_profiling.analysis.comparison import PairComparison
-from model_profiling.gates.verdict import Judgement
+from model_profiling.gates.job_summary import said
+from model_profiling.gates.verdict import Gate, Judgement
 from model_profiling.report import metric_columns
-from model_profiling.report.words import comparison_sentence
 
 
 def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
-    """Each comparison as a test case; one that no gate judged passes and only says what it saw."""
-    judged = {id(judgement.comparison): judgement for judgement in judgements}
-    failures = sum(judgement.failed for judgement in judgements)
-    suite = ET.Element(
-        "testsuite", name="sme2-kit compare", tests=str(len(results)), failures=str(failures), errors="0"
-    )
+    """Each comparison as a test case; one that no gate judged passes and only says what it saw. What start-up and
+    memory are judged for are cases of their own."""
+    suite = ET.Element("testsuite", name="sme2-kit compare")
     for result in results:
-        comparison = result.latency
-        case = ET.SubElement(
-            suite, "testcase", classname="sme2-kit.compare", name=f"{comparison.after} against {comparison.before}"
-        )
-        _add_metrics(case, result)
-        judgement = judged.get(id(comparison))
-        said = comparison_sentence(comparison)
-        if judgement is not None and judgement.failed:
-            ET.SubElement(case, "failure", message=_legal(judgement.sentence)).text = _legal(said)
-        output = said if judgement is None else f"{said}\n{judgement.sentence}"
-        ET.SubElement(case, "system-out").text = _legal(output)
-        case.set("name", _legal(case.get("name", "")))
+        mine = {judgement.gate: judgement for judgement in judgements if judgement.of(result)}
+        _add_metrics(_add_case(suite, result, "latency", mine.pop("latency", None)), result)
+        for gate, judgement in mine.items():
+            _add_case(suite, result, gate, judgement)
+    counts = {"tests": len(suite), "failures": sum(judgement.failed for judgement in judgements), "errors": 0}
+    for name, count in counts.items():
+        suite.set(name, str(count))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _add_case(suite: ET.Element, result: PairComparison, gate: Gate, judgement: Judgement | None) -> ET.Element:
+    comparison = result.latency
+    what = "" if gate == "latency" else f": {gate}"
+    name = _legal(f"{comparison.after} against {comparison.before}{what}")
+    case = ET.SubElement(suite, "testcase", classname="sme2-kit.compare", name=name)
+    told = said(result, gate)
+    if judgement is not None and judgement.failed:
+        ET.SubElement(case, "failure", message=_legal(judgement.sentence)).text = _legal(told)
+    output = told if judgement is None else f"{told}\n{judgement.sentence}"
+    ET.SubElement(case, "system-out").text = _legal(output)
+    return case
 
 
 def _add_metrics(case: ET.Element, result: PairComparison) -> None:
     """The metrics of both sides as properties: CI systems show them, and some draw them over time."""
     if result.before is None or result.after is None:
         return
-    properties = ET.SubElement(case, "properties")
+    properties = ET.Element("properties")
+    case.insert(0, properties)
     for side, measured in (("before", result.before), ("after", result.after)):
         for column in metric_columns.columns("short", "full"):
             value = column.value(measured)

@@ -1,47 +1,144 @@
 """The judgement of a gate, as data that every output shows alike."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.latency import Comparison
 from model_profiling.errors import InputError
 
+Gate = Literal["latency", "start-up", "peak memory"]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """By how many percent the second side may be worse; None: not judged."""
+
+    slower: float | None = None
+    startup_slower: float | None = None
+    memory_above: float | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The flags that were used, as the user writes them."""
+        flags = {
+            "--fail-if-slower": self.slower,
+            "--fail-if-startup-slower": self.startup_slower,
+            "--fail-if-memory-above": self.memory_above,
+        }
+        return {flag: limit for flag, limit in flags.items() if limit is not None}
+
 
 class Judgement(msgspec.Struct, frozen=True):
-    """One comparison held against the limit. `outcome` is passed, failed, or unsure (fails only when strict)."""
+    """One comparison held against a limit. `outcome` is passed, failed, or unsure (fails only when strict)."""
 
-    comparison: Comparison
+    before: str
+    after: str
     limit_percent: float
     outcome: Literal["passed", "failed", "unsure"]
     failed: bool
     sentence: str
+    gate: Gate = "latency"
+
+    def of(self, pair: PairComparison) -> bool:
+        return (self.before, self.after) == (pair.latency.before, pair.latency.after)
 
 
-def judge(comparisons: list[Comparison], limit_percent: float, strict: bool) -> list[Judgement]:
-    """Hold each comparison against the limit; one that has no interval at all is no basis for a pass."""
-    if not (math.isfinite(limit_percent) and limit_percent >= 0):
-        raise InputError(f"--fail-if-slower {limit_percent:g} is not a limit", "Give a percentage of 0 or more.")
-    return [_judge(comparison, limit_percent, strict) for comparison in comparisons]
+def judge(pairs: Sequence[PairComparison], limits: Limits, strict: bool) -> list[Judgement]:
+    """Hold each pair against each limit; one that has no interval at all is no basis for a pass."""
+    for flag, limit in limits.given.items():
+        if not (math.isfinite(limit) and limit >= 0):
+            raise InputError(f"{flag} {limit:g} is not a limit", "Give a percentage of 0 or more.")
+    found = []
+    for pair in pairs:
+        if limits.slower is not None:
+            found.append(_speed(pair, "latency", pair.latency, "slower", limits.slower, strict))
+        if limits.startup_slower is not None:
+            claim = "slower to its first result"
+            found.append(_speed(pair, "start-up", _startup(pair), claim, limits.startup_slower, strict))
+        if limits.memory_above is not None:
+            found.append(_memory(pair, limits.memory_above, strict))
+    return found
 
 
-def _judge(comparison: Comparison, limit_percent: float, strict: bool) -> Judgement:
-    name, allowed = comparison.after, 1 / (1 + limit_percent / 100)
-    if comparison.high is None:
+def _startup(pair: PairComparison) -> Comparison:
+    if pair.startup is None:
         raise InputError(
-            f"{name}: {comparison.turns} turns are too few to judge", "Measure both sides again, without --runs."
+            f"{pair.latency.after}: there is no start-up to judge; {_why(pair, 'startup_unknown')}",
+            "Measure both sides again, without --startup-launches 0.",
         )
-    if comparison.contended:
-        sentence = f"{name}: measured on a busy machine, so no verdict; stop other work and measure again"
-        return Judgement(comparison, limit_percent, "unsure", strict, sentence)
-    if comparison.high < allowed:
-        return Judgement(
-            comparison, limit_percent, "failed", True, f"{name} is slower by more than {limit_percent:g} %"
+    sides = [measured.startup.page_cache for measured in (pair.before, pair.after) if measured and measured.startup]
+    if sorted(sides) == ["cold", "warm"]:
+        raise InputError(
+            f"{pair.latency.after}: the page cache was {sides[0]} before and {sides[1]} after, so start-up cannot be "
+            "judged",
+            "Measure both sides with the same --page-cache.",
         )
-    if comparison.low < allowed:
-        sentence = f"{name}: slower by more than {limit_percent:g} % cannot be ruled out; take more runs"
-        return Judgement(comparison, limit_percent, "unsure", strict, sentence)
-    return Judgement(
-        comparison, limit_percent, "passed", False, f"{name} is not slower by more than {limit_percent:g} %"
-    )
+    return pair.startup.first_result
+
+
+def _why(pair: PairComparison, reason: Literal["startup_unknown", "memory_unknown"]) -> str:
+    """Which side lacks it, and why."""
+    sides = (("before", pair.before), ("after", pair.after))
+    told = [
+        f"{side}: {getattr(measured, reason)}" for side, measured in sides if measured and getattr(measured, reason)
+    ]
+    return "; ".join(told) or "the two sides were measured in different ways"
+
+
+def _speed(pair: PairComparison, gate: Gate, found: Comparison, claim: str, limit: float, strict: bool) -> Judgement:
+    name = pair.latency.after
+    if found.high is None:
+        what = "turns" if gate == "latency" else "start-up launches"
+        hint = "without --runs" if gate == "latency" else "without --startup-launches"
+        raise InputError(f"{name}: {found.turns} {what} are too few to judge", f"Measure both sides again, {hint}.")
+    if found.contended:
+        what = "" if gate == "latency" else f"{gate} was "
+        sentence = f"{name}: {what}measured on a busy machine, so no verdict; stop other work and measure again"
+        return _judgement(pair, gate, limit, "unsure", sentence, strict)
+    bounds = (1 / found.high - 1) * 100, (1 / found.low - 1) * 100
+    more = "take more runs" if gate == "latency" else "take more start-up launches"
+    return _held(pair, gate, bounds, claim, limit, more, strict)
+
+
+def _memory(pair: PairComparison, limit: float, strict: bool) -> Judgement:
+    name, found = pair.latency.after, pair.memory
+    if found is None:
+        raise InputError(
+            f"{name}: there is no peak memory to judge; {_why(pair, 'memory_unknown')}",
+            "Measure both sides again with this version of the kit and its own runner.",
+        )
+    if found.low_percent is None or found.high_percent is None:
+        raise InputError(
+            f"{name}: {found.processes} processes are too few to judge peak memory",
+            "Measure both sides again, without --launches.",
+        )
+    claim = "above the peak memory of its baseline"
+    bounds = found.low_percent, found.high_percent
+    return _held(pair, "peak memory", bounds, claim, limit, "take more launches", strict)
+
+
+def _held(
+    pair: PairComparison, gate: Gate, bounds: tuple[float, float], claim: str, limit: float, more: str, strict: bool
+) -> Judgement:
+    """Failed if the whole interval is above the limit, unsure if a part of it is."""
+    name, claim = pair.latency.after, f"{claim} by more than {limit:g} %"
+    if bounds[0] > limit:
+        return _judgement(pair, gate, limit, "failed", f"{name} is {claim}", strict)
+    if bounds[1] > limit:
+        return _judgement(pair, gate, limit, "unsure", f"{name}: {claim} cannot be ruled out; {more}", strict)
+    return _judgement(pair, gate, limit, "passed", f"{name} is not {claim}", strict)
+
+
+def _judgement(
+    pair: PairComparison,
+    gate: Gate,
+    limit: float,
+    outcome: Literal["passed", "failed", "unsure"],
+    sentence: str,
+    strict: bool,
+) -> Judgement:
+    failed = outcome == "failed" or (outcome == "unsure" and strict)
+    return Judgement(pair.latency.before, pair.latency.after, limit, outcome, failed, sentence, gate)

@@ -12,8 +12,11 @@ from model_profiling.analysis.finding import Kind
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.layout_reasons import Moves
+from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.program_memory import ProgramMemory
 from model_profiling.analysis.roof_table import RoofRow
+from model_profiling.analysis.startup import StartupComparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
 from model_profiling.platforms.doctor import Check
@@ -105,7 +108,10 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Latency of each experiment, comparisons with 95 % intervals, and whether outputs agree."""
+    """Latency, start-up and memory of each experiment, comparisons with 95 % intervals, and whether outputs agree.
+
+    `program` is what the .pte says of memory by itself (null: the file is gone).
+    """
 
     run_dir: str
     model: str
@@ -115,6 +121,9 @@ class Measured(msgspec.Struct, frozen=True):
     comparisons: list[Comparison]
     agreements: list[Agreement]
     notes: list[str]
+    startup_comparisons: list[StartupComparison] = []
+    memory_comparisons: list[MemoryComparison] = []
+    program: ProgramMemory | None = None
 
 
 class HotLine(msgspec.Struct, frozen=True):
@@ -130,7 +139,8 @@ class HotLine(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """Something worth doing. `gain` is the predicted speedup of the whole (None: over 10x).
+    """Something worth doing. `gain` is the predicted speedup of the whole (None: over 10x); a finding about start-up
+    or memory is labelled "measurement", gains none, and `measured` says what it costs.
 
     `rewrite`, if not empty, is one that was tried on this graph: give it to `export` in `rewrites`.
     """
@@ -144,7 +154,8 @@ class Advice(msgspec.Struct, frozen=True):
     gain: float | None
     next_step: str
     rewrite: str
-    label: Literal["prediction"] = "prediction"
+    label: Literal["prediction", "measurement"] = "prediction"
+    measured: str = ""
 
 
 class KnownRoofs(msgspec.Struct, frozen=True):
@@ -220,11 +231,14 @@ class Forecasts(msgspec.Struct, frozen=True):
 class Compared(Comparison, frozen=True, kw_only=True):
     """`after` against `before`; `ratio` above 1 means that `after` is faster, `low` and `high` bound it.
 
-    `high` None, or `contended`: the verdict cannot be relied on.
+    `high` None, or `contended`: the verdict cannot be relied on. `startup` (time to the first result) and `memory`
+    (peak) are null where a side was not measured for it.
     """
 
     categories: list[Change]
     shift: str
+    startup: StartupComparison | None = None
+    memory: MemoryComparison | None = None
 
 
 class Comparisons(msgspec.Struct, frozen=True):

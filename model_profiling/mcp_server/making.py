@@ -110,17 +110,20 @@ class Making:
         launches: p.Launches = None,
         budget_s: p.Budget = None,
         threads: p.Threads = None,
+        startup_launches: p.StartupLaunches = None,
+        page_cache: p.PageCache = None,
         label: p.Label = None,
         force: p.Force = False,
         output_root: p.OutputRoot = None,
     ) -> answers.Measured:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
-        Android, files are pushed to the device. Answers with latencies, the comparison with its 95 % interval, and
-        whether the outputs agree."""
+        Android, files are pushed to the device. Answers with latencies, start-up, memory, the comparison with its 95 %
+        interval, and whether the outputs agree."""
         words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
         words += repeated("only", experiments)
         words += flags(platform=platform, runs=runs, launches=launches, budget=budget_s, threads=threads, label=label)
+        words += flags(startup_launches=startup_launches, page_cache=page_cache)
         words += switches(force=force)
         place, what = self._what_to_run(model, config, output_root, platform or local_name())
         if inputs:

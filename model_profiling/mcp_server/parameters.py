@@ -108,6 +108,19 @@ Runs = Annotated[
 Launches = Annotated[int | None, Field(description="Processes started per experiment (default: chosen).", ge=1)]
 Budget = Annotated[float | None, Field(description="Seconds for all executions (default: 30).", gt=0)]
 Threads = Annotated[int | None, Field(description="Threads of each execution (default: 1).", ge=1, le=1024)]
+StartupLaunches = Annotated[
+    int | None,
+    Field(
+        description="Processes started per experiment only to see how they start: load, packing, first inference. 0: "
+        "none (default: 10, or as the budget allows; of `compare` none, unless start-up is judged).",
+        ge=0,
+        le=1000,
+    ),
+]
+PageCache = Annotated[
+    Literal["warm", "cold"] | None,
+    Field(description="For these: the .pte in the system's page cache, or dropped from it (default: warm)."),
+]
 Label = Annotated[
     str | None, Field(description="Name of this run among those of its directory: DIR@LABEL names it later.")
 ]

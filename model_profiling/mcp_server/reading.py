@@ -127,26 +127,41 @@ class Reading:
             float | None,
             Field(description="Limit in percent: `gate` is failed if the whole 95 % interval is above it.", ge=0),
         ] = None,
+        fail_if_startup_slower: Annotated[
+            float | None, Field(description="The same of the time to the first result.", ge=0)
+        ] = None,
+        fail_if_memory_above: Annotated[
+            float | None, Field(description="The same of peak memory: `after` takes so many percent more.", ge=0)
+        ] = None,
         strict: Annotated[
-            bool, Field(description="With `fail_if_slower`: the gate also fails if that cannot be ruled out.")
+            bool, Field(description="With a limit: the gate also fails if that cannot be ruled out.")
         ] = False,
         any_baseline: Annotated[
             bool,
-            Field(description="With `fail_if_slower`: accept a `before` of another model, machine or setting."),
+            Field(description="With a limit: accept a `before` of another model, machine or setting."),
         ] = False,
         runs: p.Runs = None,
         launches: p.Launches = None,
         budget_s: p.Budget = None,
         threads: p.Threads = None,
+        startup_launches: p.StartupLaunches = None,
+        page_cache: p.PageCache = None,
     ) -> answers.Comparisons:
         """Compare two .pte (measured now, interleaved), two run directories (experiments of equal name), two
-        experiments, or two .etdump. runs, launches, budget_s and threads are for two .pte. Nothing is written."""
+        experiments, or two .etdump: latency, start-up and peak memory. runs, launches, budget_s, threads,
+        startup_launches and page_cache are for two .pte. Nothing is written."""
         sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
-        words = flags(fail_if_slower=fail_if_slower, runs=runs, launches=launches, budget=budget_s, threads=threads)
+        limits = flags(
+            fail_if_slower=fail_if_slower,
+            fail_if_startup_slower=fail_if_startup_slower,
+            fail_if_memory_above=fail_if_memory_above,
+        )
+        words = [*limits, *flags(runs=runs, launches=launches, budget=budget_s, threads=threads)]
+        words += flags(startup_launches=startup_launches, page_cache=page_cache)
         words += switches(strict=strict, any_baseline=any_baseline)
         ended = await self._commands.kit(steps_of(context), "compare", *sides, "--json", *words, accept=(0, 1))
         found = [results.compared(entry) for entry in ended.read(list[PairComparison])]
-        if fail_if_slower is None:
+        if not limits:
             return answers.Comparisons("none", found)
         return answers.Comparisons("failed" if ended.code else "passed", found)
 

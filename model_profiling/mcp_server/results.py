@@ -104,6 +104,9 @@ def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
         comparisons=metrics.comparisons if metrics else [],
         agreements=metrics.agreements if metrics else [],
         notes=summary.notes,
+        startup_comparisons=metrics.startup_comparisons if metrics else [],
+        memory_comparisons=metrics.memory_comparisons if metrics else [],
+        program=metrics.program if metrics else None,
     )
 
 
@@ -164,7 +167,13 @@ def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
 def compared(entry: PairComparison) -> answers.Compared:
     profile = entry.profile
     latency = msgspec.structs.asdict(entry.latency)
-    return answers.Compared(**latency, categories=profile.categories, shift=profile.shift.sentence)
+    return answers.Compared(
+        **latency,
+        categories=profile.categories,
+        shift=profile.shift.sentence,
+        startup=entry.startup,
+        memory=entry.memory,
+    )
 
 
 def forecast(entry: Forecast, most: int) -> Forecast:

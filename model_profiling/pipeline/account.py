@@ -11,7 +11,7 @@ from model_profiling.pipeline.foreign import execution_times
 from model_profiling.pipeline.progress import Ended, Entry, Opened, Planned, Progress, Settled, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds
-from model_profiling.run_directory import RunnerRecord, Samples, Turn, experiment_file
+from model_profiling.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Done, Features, Ready
 
 
@@ -40,10 +40,13 @@ class Outcome:
     failure: KitError | None = None
     # The ETDumps of its launches, in order.
     dumps: list[Path] = field(default_factory=list)
+    # Processes that were started only to see how they start, and those of timed executions.
+    starts: list[Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
 
     @property
     def samples(self) -> Samples:
-        return Samples(self.timed, self.traced)
+        return Samples(self.timed, self.traced, starts=self.starts, processes=self.processes)
 
     def file(self, suffix: str) -> Path:
         name = experiment_file(self.program.stem, self.experiment.name, self.experiment.num_threads, suffix)
@@ -96,7 +99,10 @@ class Account:
 
     def _readable(self, lane: str, launch: int, runs: int) -> bool:
         """Whether the ETDump of a launch is there, with all its executions: a machine may have gone down with it."""
-        experiment = next(each.experiment for each in self.lanes if each.label == lane)
+        found_lane = next(each for each in self.lanes if each.label == lane)
+        if found_lane.kind is Kind.STARTUP:
+            return True
+        experiment = found_lane.experiment
         outcome = self.outcomes[experiment.name]
         try:
             found = len(execution_times(outcome.dump(launch)))
@@ -125,26 +131,34 @@ class Account:
         elif isinstance(entry, Taken):
             lane = by_label[entry.lane]
             outcome = self.outcomes[lane.experiment.name]
-            (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(entry.turn)
+            if lane.kind is not Kind.STARTUP:
+                (outcome.timed if lane.kind is Kind.TIMED else outcome.traced).append(entry.turn)
             self.done += len(entry.turn.ns)
         elif isinstance(entry, Ended):
             lane = by_label[entry.lane]
             outcome = self.outcomes[lane.experiment.name]
             outcome.done = outcome.done or entry.done
-            if lane.kind is not Kind.TIMED:
+            if lane.kind in (Kind.TRACED, Kind.LAUNCHED):
                 outcome.dumps.append(outcome.dump(entry.launch))
+            if entry.process is not None:
+                (outcome.starts if lane.kind is Kind.STARTUP else outcome.processes).append(entry.process)
             if entry.launch_s is not None:
                 self.launch_s.setdefault(entry.lane, entry.launch_s)
 
     def keeps_outputs(self, lane: Lane) -> bool:
-        """Whether this lane's outputs are kept: both lanes of an experiment compute the same."""
-        return lane is [other for other in self.lanes if other.experiment is lane.experiment][-1]
+        """Whether this lane's outputs are kept: all lanes of an experiment compute the same."""
+        mine = [each for each in self.lanes if each.experiment is lane.experiment and each.kind is not Kind.STARTUP]
+        return lane is mine[-1]
 
     def cost(self) -> Cost:
         """What the first round took: lanes of every round, and lanes of a few."""
         sums = {Kind.TIMED: [0.0, 0.0], Kind.TRACED: [0.0, 0.0]}
+        startup_s = 0.0
         for lane in self.lanes:
             outcome = self.outcomes[lane.experiment.name]
+            if lane.kind is Kind.STARTUP:
+                startup_s += self.launch_s.get(lane.label, 0.0)
+                continue
             turns = outcome.timed if lane.kind is Kind.TIMED else outcome.traced
             if outcome.failure is not None or not turns:
                 continue
@@ -153,4 +167,5 @@ class Account:
             settle = (self.settle_runs or 0) / TURN if lane.kind is Kind.TIMED else 0
             both = sums[Kind.TRACED if lane.kind is Kind.TRACED else Kind.TIMED]
             both[0], both[1] = both[0] + launch, both[1] + one * (1 + settle)
-        return Cost(*sums[Kind.TIMED], *sums[Kind.TRACED])
+        (launch_s, run_s), (traced_launch_s, traced_run_s) = sums[Kind.TIMED], sums[Kind.TRACED]
+        return Cost(launch_s, run_s, traced_launch_s, traced_run_s, startup_s)

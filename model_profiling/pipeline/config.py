@@ -5,7 +5,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -30,6 +30,7 @@ _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 MOST_LAUNCHES = 1000
 # Where the user's clone of ExecuTorch lies: configs of the learning path name runners in it.
 REPOSITORY = "EXECUTORCH_REPO"
+PageCache = Literal["warm", "cold"]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -47,6 +48,14 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
     num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     disable_features: list[Annotated[str, msgspec.Meta(pattern=FEATURE_PATTERN)]] = []
+    # How often a process is started only to see how it starts; 0: never; without a number, as the budget allows.
+    startup_launches: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAUNCHES)] | None = None
+    # For these: whether the system has the .pte in its page cache, as after an earlier start, or must read it.
+    page_cache: PageCache = "warm"
+    # XNNPACK's memory for intermediate values: each delegate its own, one for the model, or one for all models; and
+    # whether delegates share packed weights. Without a value, as ExecuTorch does it.
+    workspace: Literal["disabled", "model", "global"] | None = None
+    weight_cache: bool | None = None
     # A command prefix for the runner, for example ["taskset", "80"].
     launch_prefix: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     # Android: the cores to run on, as a cluster's name or a hexadecimal mask.

@@ -1,9 +1,10 @@
 """How much to measure, as asked for: executions, launches, seconds, threads."""
 
 from collections.abc import Callable
+from typing import get_args
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import MOST_LAUNCHES
+from model_profiling.pipeline.config import MOST_LAUNCHES, PageCache
 from model_profiling.pipeline.schedule import Counts
 
 
@@ -13,6 +14,8 @@ def checked_counts(
     budget_s: float | None,
     threads: int | None,
     spelled: Callable[[str], str] = lambda name: name,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
 ) -> Counts:
     """What was asked for, if it can be had; `spelled` is how the user wrote each name."""
     for name, value in (("runs", runs), ("launches", launches), ("threads", threads)):
@@ -24,4 +27,11 @@ def checked_counts(
         raise InputError(
             f"{spelled('budget')} must be a number of seconds above 0, not {budget_s:g}", "For example 60."
         )
-    return Counts(runs, launches, budget_s)
+    if startup_launches is not None and not 0 <= startup_launches <= MOST_LAUNCHES:
+        raise InputError(
+            f"{spelled('startup_launches')} must be from 0 to {MOST_LAUNCHES}, not {startup_launches}",
+            "Leave it out for the default; 0 measures no start-up.",
+        )
+    if page_cache not in get_args(PageCache):
+        raise InputError(f"{spelled('page_cache')} is {page_cache!r}", f"Use {' or '.join(get_args(PageCache))}.")
+    return Counts(runs, launches, budget_s, startup_launches, page_cache)

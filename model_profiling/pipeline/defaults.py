@@ -31,7 +31,13 @@ def default_config(
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     paths = ExportPaths(model.resolve())
     dtype = model_dtype(paths, export_record(paths))
-    common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": threads or 1}
+    common = {
+        "num_runs": counts.runs,
+        "launches": counts.launches,
+        "num_threads": threads or 1,
+        "startup_launches": counts.startup_launches,
+        "page_cache": counts.page_cache,
+    }
     if not _is_program(model):
         raise InputError(
             f"{model} is not a .pte: it does not start like an ExecuTorch program",

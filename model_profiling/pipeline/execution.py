@@ -18,7 +18,8 @@ from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Set
 from model_profiling.pipeline.resuming import Rest
 from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
 from model_profiling.platforms.base import Platform, Request, Session
-from model_profiling.run_directory import Turn
+from model_profiling.run_directory import Process, Turn
+from model_profiling.runner.protocol import Done
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
 _SETTLE_BELOW_NS = 50_000_000
@@ -39,6 +40,8 @@ class GroupRun:
         self._timeout_s = timeout_s
         self._budget_s = budget_s
         self._sessions: dict[str, Session] = {}
+        # When each of them was started, since all began.
+        self._began: dict[str, float] = {}
         self._total = 1
         self._planned = False
         self.account = account
@@ -123,13 +126,18 @@ class GroupRun:
             warmup=experiment.warmup,
             disable_features=tuple(experiment.disable_features),
             log=outcome.file(".log"),
-            etdump=outcome.dump(launch) if lane.kind is not Kind.TIMED else None,
+            etdump=outcome.dump(launch) if lane.kind in (Kind.TRACED, Kind.LAUNCHED) else None,
             output_base=outcome.file("_output") if outcome.done is None and self.account.keeps_outputs(lane) else None,
             kernel_trace=outcome.file(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._timeout_s,
             launch_prefix=tuple(experiment.launch_prefix),
             affinity=experiment.affinity,
+            once=lane.kind is Kind.STARTUP,
+            cold=lane.kind is Kind.STARTUP and experiment.page_cache == "cold",
+            workspace=experiment.workspace,
+            weight_cache=experiment.weight_cache,
         )
+        self._began[lane.label] = self._elapsed()
         began = time.monotonic()
         if lane.kind is Kind.LAUNCHED:
             self._sessions[lane.label] = LaunchedSession(self._platform, request)
@@ -148,15 +156,24 @@ class GroupRun:
         ]
         return 1 if not warm or max(warm) < _SETTLE_BELOW_NS else 0
 
+    def _elapsed(self) -> float:
+        return round(time.monotonic() - self.account.start, 6)
+
     def _turn(self, lane: Lane, number: int, step: int, launch: int, count: int) -> None:
-        at_s = round(time.monotonic() - self.account.start, 6)
+        if lane.kind is Kind.STARTUP:
+            # It has executed, and ended.
+            turn = Turn(len(self.account.order) - 1, self._began[lane.label], self._first_ns(lane), 0, launch)
+            self.account.note(Taken(number, step, lane.label, turn))
+            return
+        at_s = self._elapsed()
         settle = (self.account.settle_runs or 0) if lane.kind is Kind.TIMED else 0
         session, began = self._sessions[lane.label], time.monotonic()
         times = session.run(settle + count)[settle:]
         if lane.kind is Kind.LAUNCHED:
             # Such a runner is started by its turn: all that was not execution.
             self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
-        taken = Turn(len(self.account.order) - 1, at_s, times, min(session.preempted, count), launch)
+        preempted = min(session.preempted, count)
+        taken = Turn(len(self.account.order) - 1, at_s, times, preempted, launch, session.resident)
         self.account.note(Taken(number, step, lane.label, taken))
 
     def _finish(self, lane: Lane, number: int, launch: int) -> None:
@@ -171,5 +188,44 @@ class GroupRun:
         outcome = self.account.outcomes[lane.experiment.name]
         first = outcome.done is None and self.account.keeps_outputs(lane)
         self.account.note(
-            Ended(number, lane.label, launch, self.account.launch_s.get(lane.label), done if first else None)
+            Ended(
+                number,
+                lane.label,
+                launch,
+                self.account.launch_s.get(lane.label),
+                done if first else None,
+                self._process(lane, launch, session, done),
+            )
+        )
+
+    def _first_ns(self, lane: Lane) -> list[int]:
+        return self._sessions[lane.label].ready.warmup_ns[:1]
+
+    def _process(self, lane: Lane, launch: int, session: Session, done: Done) -> Process | None:
+        """What is known of a process that has ended; None of those with a tracer, which changes both."""
+        if lane.kind is Kind.TRACED:
+            return None
+        ready, began = session.ready, self._began.pop(lane.label)
+        return Process(
+            launch,
+            began,
+            len(ready.warmup_ns) + done.runs,
+            ready.before_load_ns,
+            ready.load_ns,
+            ready.program_ns,
+            ready.method_ns,
+            ready.warmup_ns[0] if ready.warmup_ns else 0,
+            ready.first_result_ns,
+            session.life_ns,
+            ready.cached_percent,
+            ready.resident_before,
+            ready.resident_loaded,
+            ready.resident_first,
+            done.resident,
+            ready.anonymous_before,
+            ready.anonymous_loaded,
+            ready.anonymous_first,
+            done.peak,
+            ready.resident_warm,
+            len(ready.warmup_ns),
         )

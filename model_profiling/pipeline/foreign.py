@@ -16,6 +16,8 @@ class LaunchedSession:
     features = Features("", "", [], [], [], [])
     ready = Ready("", 0, 0, [], [], [], [])
     preempted = 0
+    resident = 0
+    life_ns = 0
 
     def __init__(self, platform: Platform, request: Request) -> None:
         assert request.etdump is not None
@@ -23,11 +25,12 @@ class LaunchedSession:
         self._request = request
         self._etdump = request.etdump
         self._runs = 0
+        self._peak = 0
 
     def run(self, count: int) -> list[int]:
         """Launch it; its warm-up executions are left out of what is returned."""
         request = self._request
-        self._platform.launch(request, request.warmup + count)
+        self._peak = self._platform.launch(request, request.warmup + count)
         if not self._etdump.is_file():
             raise RunError(
                 f"the runner {request.runner.path} wrote no ETDump",
@@ -42,7 +45,7 @@ class LaunchedSession:
         return times[request.warmup :]
 
     def finish(self) -> Done:
-        return Done(self._runs, self._etdump.stat().st_size, [])
+        return Done(self._runs, self._etdump.stat().st_size, [], peak=self._peak)
 
     def close(self) -> None:
         """Nothing stays open between launches."""

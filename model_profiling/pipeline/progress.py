@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.run_directory import Conditions, Turn
+from model_profiling.run_directory import Conditions, Process, Turn
 from model_profiling.runner.protocol import Done, Features, Ready
 
 
@@ -50,13 +50,15 @@ class Taken(msgspec.Struct, frozen=True, tag="taken"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """A process ended in order: its files are complete. `done` is given once for each experiment."""
+    """A process ended in order: its files are complete. `done` is given once for each experiment; `process` if it
+    had no tracer."""
 
     round: int
     lane: str
     launch: int
     launch_s: float | None
     done: Done | None = None
+    process: Process | None = None
 
 
 class Planned(msgspec.Struct, frozen=True, tag="planned"):

@@ -26,9 +26,15 @@ def schedule_record(account: Account, seed: int, foreign: bool, conditions: Cond
         account.settle_runs or 0,
         account.order,
         conditions,
-        account.launches,
+        _launches(account),
         account.plan,
     )
+
+
+def _launches(account: Account) -> int:
+    """How many launches latency, or evidence, is from; those that only start are counted with each start."""
+    turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
+    return max((len({turn.launch for turn in some}) for some in turns), default=account.launches)
 
 
 def experiment_record(
@@ -73,6 +79,8 @@ def experiment_record(
         ],
         failure=failure.message if failure else "",
         partial=partial,
+        workspace=ready.workspace if ready else "",
+        weight_cache=ready.weight_cache if ready else "",
     )
 
 

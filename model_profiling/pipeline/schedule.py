@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
+from model_profiling.pipeline.config import MODES, Config, Experiment, PageCache, compare_pairs
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
 # that changes it for all commands.
@@ -24,8 +24,10 @@ MOST_LAUNCHES = 100
 # Enough for an interval of every operator's time, and each operator's median needs no more executions than these.
 TRACED_LAUNCHES = 8
 TRACED_RUNS = 50
-# The part of the budget that executions with a tracer may take.
+# The part of the budget that executions with a tracer may take, and that launches may take which only start.
 TRACED_SHARE = 1 / 3
+STARTUP_SHARE = 1 / 4
+STARTUP_LAUNCHES = 10
 # Executions in a turn: the shorter, the better drift cancels; but an uncounted run comes before each.
 TURN = 3
 MOST_RUNS_A_LAUNCH = 20
@@ -33,11 +35,16 @@ MOST_RUNS_A_LAUNCH = 20
 
 @dataclass(frozen=True)
 class Counts:
-    """Timed executions of each program, launches of it, and seconds for all; what is None is chosen to fit the rest."""
+    """Timed executions of each program, launches of it, and seconds for all; what is None is chosen to fit the rest.
+
+    `startup_launches` are those that only start, with the .pte in the page cache or not.
+    """
 
     runs: int | None = None
     launches: int | None = None
     budget_s: float | None = None
+    startup_launches: int | None = None
+    page_cache: PageCache = "warm"
 
 
 CHOSEN = Counts()
@@ -48,6 +55,8 @@ class Kind(Enum):
 
     TIMED = "timed"
     TRACED = "traced"
+    # Started, executed once and ended, with nothing else alive: to see how it starts.
+    STARTUP = "startup"
     # A foreign runner cannot be paced: it is started for so many executions, with a tracer, and ends.
     LAUNCHED = "launched"
 
@@ -71,6 +80,8 @@ class Lane:
     @property
     def first_runs(self) -> int:
         """The executions of the first launch, before anything has been chosen."""
+        if self.kind is Kind.STARTUP:
+            return 1
         if self.launches == 1:
             return self.runs or MOST_RUNS_A_LAUNCH
         if self.runs is None:
@@ -81,12 +92,13 @@ class Lane:
 @dataclass(frozen=True)
 class Cost:
     """What one launch (loading and warming up) and one execution took, in seconds, of all lanes that give latency
-    together and of all lanes with a tracer together."""
+    together and of all lanes with a tracer together; and one launch of all lanes together that only start."""
 
     launch_s: float
     run_s: float
     traced_launch_s: float = 0.0
     traced_run_s: float = 0.0
+    startup_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,9 +141,14 @@ def groups(config: Config) -> list[list[Experiment]]:
 
 
 def lanes_of(
-    experiments: Sequence[Experiment], foreign: set[str], timed: bool = True, traced: bool = True
+    experiments: Sequence[Experiment],
+    foreign: set[str],
+    timed: bool = True,
+    traced: bool = True,
+    startups: bool = True,
 ) -> list[Lane]:
-    """Each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced` none."""
+    """Each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced` none of
+    those; without `startups` none that only start."""
     lanes = []
     for experiment in experiments:
         runs, launches = experiment.num_runs, experiment.launches
@@ -155,6 +172,8 @@ def lanes_of(
             else:
                 asked = min(TRACED_LAUNCHES, launches, count or launches) if launches is not None else None
                 lanes.append(Lane(experiment, Kind.TRACED, count, asked))
+        if startups and not evidence_only and experiment.startup_launches != 0:
+            lanes.append(Lane(experiment, Kind.STARTUP, experiment.startup_launches, experiment.startup_launches))
     return lanes
 
 
@@ -173,16 +192,15 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     least = LEAST_LAUNCHES if budget_s is None else 1
     traced, traced_runs = _traced(cost, budget, least)
     a_launch = min(MOST_RUNS_A_LAUNCH, max(TURN, math.ceil(math.sqrt(cost.launch_s / max(cost.run_s, 1e-9)))))
-    left_s = budget - traced * (cost.traced_launch_s + traced_runs * cost.traced_run_s)
+    startups = max(least, min(STARTUP_LAUNCHES, int(budget * STARTUP_SHARE / max(cost.startup_s, 1e-9))))
+    left_s = budget - traced * (cost.traced_launch_s + traced_runs * cost.traced_run_s) - startups * cost.startup_s
     fits = int(left_s / max(cost.launch_s + a_launch * cost.run_s, 1e-9))
     launches = max(least, min(MOST_LAUNCHES, fits))
     asked = [lane.runs for lane in lanes if _gives_latency(lane) and lane.launches is None and lane.runs is not None]
     if asked:
         launches = min(launches, max(LEAST_LAUNCHES, max(asked) // TURN))
-    settled = [
-        _settled(lane, launches, a_launch) if _gives_latency(lane) else _settled(lane, traced, traced_runs)
-        for lane in lanes
-    ]
+    chosen_counts = {Kind.TRACED: (traced, traced_runs), Kind.STARTUP: (startups, 1)}
+    settled = [_settled(lane, *chosen_counts.get(lane.kind, (launches, a_launch))) for lane in lanes]
     chosen = any(_gives_latency(lane) and lane.launches is None for lane in lanes)
     return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as requested"
 
@@ -202,7 +220,7 @@ def default_budget_s() -> float:
 
 
 def _gives_latency(lane: Lane) -> bool:
-    return lane.kind is not Kind.TRACED
+    return lane.kind in (Kind.TIMED, Kind.LAUNCHED)
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:

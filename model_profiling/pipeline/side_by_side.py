@@ -22,15 +22,26 @@ def measure(
     traced: bool = False,
     counts: Counts = CHOSEN,
 ) -> dict[str, Outcome]:
-    """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>."""
+    """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
+
+    How they start is measured if the counts say how often.
+    """
     runner = platform.runner(None)
     outcomes = {}
     for name, program in programs.items():
-        experiment = Experiment(name, num_runs=counts.runs, num_threads=threads, launches=counts.launches)
+        experiment = Experiment(
+            name,
+            num_runs=counts.runs,
+            num_threads=threads,
+            launches=counts.launches,
+            startup_launches=counts.startup_launches,
+            page_cache=counts.page_cache,
+        )
         clear_directory(home / name)
         (home / name).mkdir(parents=True)
         outcomes[name] = Outcome(program, experiment, runner, home / name)
-    lanes = lanes_of([outcome.experiment for outcome in outcomes.values()], set(), traced=traced)
+    experiments, startups = [outcome.experiment for outcome in outcomes.values()], bool(counts.startup_launches)
+    lanes = lanes_of(experiments, set(), traced=traced, startups=startups)
     GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():
         collect(outcome, outcome.scratch)

@@ -157,9 +157,9 @@ class AndroidPlatform:
         flags = paced_flags(request, model, inputs, etdump, output)
         command = [*self._start(request, bundle, variables, preload), *flags]
         place = Place(at.device, at.store, home, at.facts.boot_id, tuple(fetch), request.output_base)
-        return AndroidSession(place, command, request.log, request.timeout_s, at.heat, at.transport)
+        return AndroidSession(place, command, request.log, request.timeout_s, at.heat, at.transport, request.once)
 
-    def launch(self, request: Request, executions: int) -> None:
+    def launch(self, request: Request, executions: int) -> int:
         at, bundle = self._device(), self._bundle(request)
         at.heat.before_turn()
         model, home = at.store.file(request.model), at.store.session()
@@ -178,6 +178,7 @@ class AndroidPlatform:
             with contextlib.suppress(KitError):
                 end_process(at.device, home)
                 at.store.remove(home)
+        return 0
 
     def load(self) -> float:
         """The device's load average; the last one known where it cannot be asked any more."""

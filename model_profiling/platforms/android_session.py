@@ -81,14 +81,21 @@ class AndroidSession(ProcessSession):
     """Keeps the Session protocol over `adb shell`; its files are pulled and proven when it finishes."""
 
     def __init__(
-        self, place: Place, command: list[str], log: Path, timeout_s: float, heat: HeatLog, transport: TransportLog
+        self,
+        place: Place,
+        command: list[str],
+        log: Path,
+        timeout_s: float,
+        heat: HeatLog,
+        transport: TransportLog,
+        once: bool = False,
     ) -> None:
         self._place = place
         self._heat = heat
         self._transport = transport
         self._ended = self._fetching = False
         words = start_command(place.home, command)
-        super().__init__(place.device.command(*words), log, timeout_s)
+        super().__init__(place.device.command(*words), log, timeout_s, once=once)
 
     def run(self, count: int) -> list[int]:
         self._heat.before_turn()
@@ -102,6 +109,8 @@ class AndroidSession(ProcessSession):
         self._fetching = True
         try:
             done = super().finish()
+            # Seen from here, the way to the device is part of it.
+            self.life_ns = done.life_ns
             self._fetch(done)
         finally:
             self._fetching = False

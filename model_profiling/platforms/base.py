@@ -28,6 +28,12 @@ class Request:
     # Words put before the runner, for example `taskset 80`, and the cores to run on: a cluster's name or a mask.
     launch_prefix: tuple[str, ...] = ()
     affinity: str | None = None
+    # Load, execute once and end, without waiting for turns; and whether to drop the model from the page cache before.
+    once: bool = False
+    cold: bool = False
+    # How XNNPACK is told to load the model; None leaves it to ExecuTorch.
+    workspace: str | None = None
+    weight_cache: bool | None = None
 
 
 At = Path | str
@@ -37,7 +43,11 @@ def paced_flags(
     request: Request, model: At, inputs: Sequence[At], etdump: At | None, output_base: At | None
 ) -> list[str]:
     """The flags of the kit's runner for a session; the paths are those on the machine where it will run."""
-    flags = [f"--model_path={model}", f"--cpu_threads={request.threads}", f"--warmup={request.warmup}", "--paced"]
+    flags = [f"--model_path={model}", f"--cpu_threads={request.threads}"]
+    flags += ["--warmup=1", "--num_executions=0"] if request.once else [f"--warmup={request.warmup}", "--paced"]
+    flags += ["--drop_cache"] if request.cold else []
+    flags += [f"--workspace={request.workspace}"] if request.workspace is not None else []
+    flags += [f"--weight_cache={'on' if request.weight_cache else 'off'}"] if request.weight_cache is not None else []
     flags += [f"--inputs={path}" for path in inputs]
     if request.disable_features:
         flags.append(f"--disable_features={','.join(request.disable_features)}")
@@ -56,8 +66,11 @@ class Session(Protocol):
 
     features: Features
     ready: Ready
-    # In how many executions of the last turn other work took the processor away.
+    # In how many executions of the last turn other work took the processor away, and the bytes in memory after it.
     preempted: int
+    resident: int
+    # How long the process lived, known when it has finished; 0 is not known.
+    life_ns: int
 
     def run(self, count: int) -> list[int]:
         """Execute `count` times and return each execution's nanoseconds."""
@@ -99,8 +112,11 @@ class Platform(Protocol):
     def open(self, request: Request) -> Session:
         """Start a paced session of the kit's runner."""
 
-    def launch(self, request: Request, executions: int) -> None:
-        """Run a foreign runner once from start to end, with a tracer: all such a runner can do."""
+    def launch(self, request: Request, executions: int) -> int:
+        """Run a foreign runner once from start to end, with a tracer: all such a runner can do.
+
+        Returns the most bytes that it was seen to hold in memory; 0 if nobody could look.
+        """
 
     def load(self) -> float:
         """How busy the machine is with other work: the one-minute load average."""

@@ -1,7 +1,10 @@
 """What platforms that start the runner as a process of this machine have in common."""
 
+import contextlib
 import os
+import re
 import subprocess
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,9 @@ from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
+
+# How often a runner that is not the kit's is looked at while it runs.
+_LOOK_S = 0.05
 
 
 def list_features(command: list[str]) -> Features | None:
@@ -78,7 +84,7 @@ class ProcessPlatform:
             variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
-        return ProcessSession(words, request.log, request.timeout_s)
+        return ProcessSession(words, request.log, request.timeout_s, once=request.once)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
         """The words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
@@ -87,25 +93,23 @@ class ProcessPlatform:
             return [*self._prefix, *(word for setting in settings for word in ("-E", setting))]
         return ["env", *settings] if settings else []
 
-    def launch(self, request: Request, executions: int) -> None:
+    def launch(self, request: Request, executions: int) -> int:
         _refuse_affinity(request)
         flags = launch_flags(request, request.model, executions, request.etdump)
         command = [*request.launch_prefix, *self._prefix, request.runner.path, *flags]
         with request.log.open("ab") as log:
             start = log.tell()
             try:
-                done = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=request.timeout_s, check=False
-                )
-            except subprocess.TimeoutExpired:
-                raise RunError(
-                    f"{command[0]} did not end within {request.timeout_s:g} s", "Raise `timeout_s`."
-                ) from None
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             except OSError as error:
                 what = f"the runner {command[0]} cannot be started: {error.strerror}"
                 raise SetupError(what, "Check that it is built for this machine.") from None
-        if done.returncode != 0:
-            raise runner_failure(done.returncode, request.log, start)
+            with process:
+                peak = _watched(process, request.timeout_s)
+        if process.returncode != 0:
+            raise runner_failure(process.returncode, request.log, start)
+        # An emulator's memory is not its guest's.
+        return 0 if self._prefix else peak
 
     def load(self) -> float:
         return os.getloadavg()[0]
@@ -115,6 +119,23 @@ class ProcessPlatform:
 
     def close(self) -> None:
         """Nothing was changed."""
+
+
+def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Wait for a process; the most bytes that it was seen to hold in memory, 0 where the system does not say."""
+    deadline, peak = time.monotonic() + timeout_s, 0
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_LOOK_S)
+                return peak
+            with contextlib.suppress(OSError):
+                found = re.search(r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+                peak = max(peak, int(found[1]) * 1024 if found else 0)
+            if time.monotonic() > deadline:
+                raise RunError(f"{process.args[0]!s} did not end within {timeout_s:g} s", "Raise `timeout_s`.")  # type: ignore[index]
+    finally:
+        process.kill()
 
 
 def _refuse_affinity(request: Request) -> None:

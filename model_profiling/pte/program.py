@@ -104,6 +104,8 @@ class Method:
     values: tuple[Value, ...] = ()
     takes: tuple[int, ...] = ()
     returns: tuple[int, ...] = ()
+    # The bytes of each planned arena, by its memory id, which count from 1.
+    planned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,9 @@ class Program:
     path: Path
     version: int
     methods: tuple[Method, ...]
+    # Bytes of constant tensors that no delegate has taken, and of data that delegates look up by name.
+    constant_bytes: int = 0
+    named_bytes: int = 0
 
     def method(self, name: str) -> Method | None:
         return next((method for method in self.methods if method.name == name), None)
@@ -152,7 +157,7 @@ def parse(path: Path) -> Program:
     root = buffer.root("the program")
     blobs = _Blobs(tuple(_inline(root)), tuple(_segments(root, base, size)))
     methods = tuple(_method(plan, blobs) for plan in root.tables(1, "execution plan"))
-    return Program(path, root.u32(0), methods)
+    return Program(path, root.u32(0), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs))
 
 
 _remembered = Remembered(parse)
@@ -204,6 +209,39 @@ def _segments(root: Table, base: int, size: int) -> "list[tuple[int, int]]":
     return found
 
 
+def _constant_bytes(root: Table, blobs: _Blobs) -> int:
+    """The bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
+    inline = 0
+    for entry in root.tables(2, "constant buffer"):
+        at = entry.where(0)
+        inline += root.buffer.vector(root.buffer.follow(at, "constant data"), 1, "constant data")[1] if at else 0
+    place = root.table(5, "constant segment")
+    # Its first offset is reserved: of a segment with no other one, nothing is a constant.
+    if place is None or len(place.i64s(1, "constant offsets")) < 2:
+        return inline
+    return inline + _segment_bytes(root, blobs, place.u32(0))
+
+
+def _named_bytes(root: Table, blobs: _Blobs) -> int:
+    """The bytes of the segments that names lead to, each once."""
+    indices = {entry.u32(1) for entry in root.tables(7, "named data")}
+    return sum(_segment_bytes(root, blobs, index) for index in indices)
+
+
+def _segment_bytes(root: Table, blobs: _Blobs, index: int) -> int:
+    if index >= len(blobs.segments):
+        raise root.buffer.fail(f"data is in segment {index} of {len(blobs.segments)}", root.at)
+    return blobs.segments[index][1]
+
+
+def _planned(plan: Table) -> tuple[int, ...]:
+    """The sizes of planned arenas; the first one of the list is not used."""
+    sizes = plan.i64s(8, "planned arenas")[1:]
+    if any(size < 0 for size in sizes):
+        raise plan.buffer.fail("a planned arena has fewer than 0 bytes", plan.at)
+    return sizes
+
+
 def _method(plan: Table, blobs: _Blobs) -> Method:
     operators = [_joined(entry.string(0, "name"), entry.string(1, "overload")) for entry in plan.tables(6, "operator")]
     delegates = tuple(_delegate(entry, blobs) for entry in plan.tables(7, "delegate"))
@@ -219,7 +257,7 @@ def _method(plan: Table, blobs: _Blobs) -> Method:
             raise plan.buffer.fail(f"value {number} of {len(values)} is used", plan.at)
     inputs, outputs = (tuple(_as_tensor(values[number]) for number in some) for some in (takes, returns))
     name = plan.string(0, "the method's name")
-    return Method(name, instructions, delegates, inputs, outputs, values, takes, returns)
+    return Method(name, instructions, delegates, inputs, outputs, values, takes, returns, _planned(plan))
 
 
 def _joined(name: str, overload: str) -> str:

@@ -155,9 +155,24 @@ def graphs(program: Program, method: Method) -> dict[int, XnnpackGraph]:
     return found
 
 
+def constant_bytes(program: Program, delegate: Delegate) -> int | None:
+    """The bytes of constants behind a delegate's graph; None for a blob from before there was a header to say so."""
+    head = _head(program, delegate)
+    if head[4:8] != b"XH00":
+        return None
+    size = int.from_bytes(head[22:30], "little")
+    if size > delegate.size:
+        raise PteError(program.path, f"an XNNPACK delegate has {size} bytes of constants in {delegate.size}")
+    return size
+
+
+def _head(program: Program, delegate: Delegate) -> bytes:
+    return program.blob(delegate, 0, min(_HEADER, delegate.size)).ljust(_HEADER, b"\0")
+
+
 def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
     """Read the graph of one XNNPACK delegate."""
-    head = program.blob(delegate, 0, min(_HEADER, delegate.size)).ljust(_HEADER, b"\0")
+    head = _head(program, delegate)
     if head[4:8] == b"XH00":
         offset, size = int.from_bytes(head[10:14], "little"), int.from_bytes(head[14:18], "little")
     elif head[4:6] == b"XN":  # before there was a header, a blob was the flatbuffer, weights and all

@@ -41,10 +41,10 @@ class Bullets(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One finding: what, what it would gain, its evidence, what to do, and the line of PyTorch to begin with."""
+    """One finding: what, what it would gain (or costs), its evidence, what to do, and the line to begin with."""
 
     title: str
-    gain: str
+    worth: str
     evidence: list[str]
     next_step: str
     place: str = ""

@@ -138,11 +138,13 @@ def _movers(runs: Sequence[RunView]) -> Section | None:
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = Number(numbers.gain(finding.gain), finding.gain)
+                gain = Number(finding.measured or numbers.gain(finding.gain), finding.gain)
                 rows.append((name, finding.title, gain, finding.next_step))
     if not rows:
         return None
-    return Section("advice", "What to do next", [Table("advice", ("run", "finding", "predicted gain", "next"), rows)])
+    return Section(
+        "advice", "What to do next", [Table("advice", ("run", "finding", "predicted gain, or cost", "next"), rows)]
+    )
 
 
 def _machines(runs: Sequence[RunView]) -> Section:

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from model_profiling.report import metric_columns, numbers
-from model_profiling.report.words import agreement_sentence, comparison_sentence
+from model_profiling.report.words import agreement_sentence, comparison_sentence, worth
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
@@ -71,8 +71,8 @@ def _advice(run: "RunView") -> list[str]:
         if findings:
             lines += ["", f"## What to do next ({text(run.label(name))})", ""]
         for place, finding in enumerate(findings, 1):
-            gain = numbers.gain(finding.gain)
-            lines.append(f"{place}. **{text(finding.title)}** (predicted gain {gain}). {text(finding.next_step)}")
+            told = f"**{text(finding.title)}** ({text(worth(finding))})"
+            lines.append(f"{place}. {told}. {text(finding.next_step)}")
     return lines
 
 

@@ -23,7 +23,7 @@ class Column(msgspec.Struct, frozen=True):
 
     name: str
     label: str
-    unit: Literal["ms", "percent", ""]
+    unit: Literal["ms", "percent", "bytes", ""]
     value: Getter
     shown: Callable[[float], str]
     better: Literal["lower", "higher"] | None = None
@@ -57,6 +57,15 @@ def _tracer_unknown(measured: ExperimentMetrics) -> str:
     return "~" if measured.tracer_overhead_measured else "-"
 
 
+def _first_result(measured: ExperimentMetrics) -> float | None:
+    """From the start of a process to its first result."""
+    return measured.startup.first_result.median_ms if measured.startup is not None else None
+
+
+def _peak(measured: ExperimentMetrics) -> float | None:
+    return measured.memory.peak_bytes if measured.memory is not None else None
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
     Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
@@ -82,6 +91,8 @@ COLUMNS: tuple[Column, ...] = (
         "full",
         _tracer_unknown,
     ),
+    Column("first_result", "start-up", "ms", _first_result, numbers.ms, "lower"),
+    Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
     Column("min", "min", "ms", _of(lambda x: x.min_ms), numbers.ms, "lower", "distribution"),
     Column("p90", "p90", "ms", _of(lambda x: x.p90_ms), numbers.ms, "lower", "distribution"),
     Column("p99", "p99", "ms", _of(lambda x: x.p99_ms), numbers.ms, "lower", "distribution"),

@@ -3,6 +3,7 @@
 import math
 
 from model_profiling.durations import shown_ms
+from model_profiling.sizes import shown_mib
 
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
@@ -51,6 +52,11 @@ def gain(value: float | None) -> str:
     return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
+def bounded_ms(median: float, low: float | None, high: float | None) -> str:
+    """`1.420 ms (1.400 to 1.440)`; the median alone where nothing bounds it."""
+    return ms(median) if low is None or high is None else f"{ms(median)} ({low:.3f} to {high:.3f})"
+
+
 def interval(low: float | None, high: float | None) -> str:
     """The bounds of a ratio; a dash where they are so far apart that they bound nothing."""
     if low is None or high is None or not math.isfinite(high) or (low * _BOUNDS_NOTHING < 1 < high / _BOUNDS_NOTHING):
@@ -81,7 +87,7 @@ def spread(percent: float | None) -> str:
 
 
 def mebibytes(value: float) -> str:
-    return f"{value / 2**20:.2f} MiB"
+    return shown_mib(value)
 
 
 def seconds(value: float) -> str:

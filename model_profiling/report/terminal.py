@@ -19,7 +19,15 @@ from model_profiling.counting import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.terminal_table import table
-from model_profiling.report.words import agreement_sentence, in_common, named, repeated, unique_labels
+from model_profiling.report.words import (
+    agreement_sentence,
+    growth_sentence,
+    in_common,
+    named,
+    repeated,
+    unique_labels,
+    worth,
+)
 from model_profiling.saying import columns, paint, tell
 
 if TYPE_CHECKING:
@@ -76,7 +84,7 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 def render_run(run: "RunView", style: Style) -> str:
     """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
-    from model_profiling.report.terminal_screen import first_screen, modules
+    from model_profiling.report.terminal_screen import first_screen, modules, startup
 
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
@@ -85,7 +93,14 @@ def render_run(run: "RunView", style: Style) -> str:
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += [*first_screen(run, style), *_time(run, style), *modules(run)]
-    lines += [*_latency(run), "", *_agreement_lines(run, style), *_remarks(run, style), *_notes(run, style)]
+    lines += [
+        *_latency(run),
+        "",
+        *startup(run, style),
+        *_agreement_lines(run, style),
+        *_remarks(run, style),
+        *_notes(run, style),
+    ]
     lines += [_files(run.path, style)]
     return "\n".join(lines) + "\n"
 
@@ -154,6 +169,7 @@ def _remarks(run: "RunView", style: Style) -> list[str]:
         (n, f"{counted(m.nonfinite_outputs, 'output')} NaN or Inf") for n, m in measured.items() if m.nonfinite_outputs
     ]
     warnings = [(n, warning) for n, m in measured.items() if m.latency for warning in m.latency.warnings]
+    warnings += [(n, growth_sentence(m.memory)) for n, m in measured.items() if m.memory and m.memory.leak]
     notes = [(name, note) for name, record in records.items() for note in record.notes]
     labelled = (
         (style.paint(31, "failed") + "   ", in_common(failed)),
@@ -274,7 +290,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {wrapped(f'{finding.title} (predicted gain {numbers.gain(finding.gain)})', 5)}")
+        lines.append(f"  {number}. {wrapped(f'{finding.title} ({worth(finding)})', 5)}")
         lines.append(f"     {style.dim(wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 

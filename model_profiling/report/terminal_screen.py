@@ -7,6 +7,7 @@ from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content.modules import short
 from model_profiling.report.content.roofline import headroom_line, roof_line
+from model_profiling.report.content.startup import lines as startup_lines
 from model_profiling.report.terminal import Style, wrapped
 from model_profiling.report.terminal_table import table
 
@@ -43,7 +44,7 @@ def _actions(actions: list[Advice], otherwise: str, style: Style) -> list[str]:
         return [f"  {wrapped(otherwise)}", ""] if otherwise else []
     lines = [f"  {style.bold('what to do next')}"]
     for number, action in enumerate(actions, 1):
-        lines.append(f"  {number}. {wrapped(f'{action.title} (predicted gain {action.gain})', 5)}")
+        lines.append(f"  {number}. {wrapped(f'{action.title} ({action.worth})', 5)}")
         at = f"{action.place}: " if action.place else ""
         lines.append(f"     {style.dim(wrapped(at + action.next_step, 5))}")
     return [*lines, ""]
@@ -58,6 +59,11 @@ def modules(run: RunView) -> list[str]:
             rows.append((_cut("  " * depth + part), numbers.ms(node.ms), f"{node.share:.1%}"))
         lines += [*table(rows, words=1), ""] if len(rows) > 1 else []
     return lines
+
+
+def startup(run: RunView, style: Style) -> list[str]:
+    """Start-up and memory in a few lines."""
+    return [f"  {style.dim(label)}{' ' * (9 - len(label))}{wrapped(text, 11)}" for label, text in startup_lines(run)]
 
 
 def roofs(run: RunView, name: str) -> list[str]:

@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.intervals import ASSUMED_SPREAD
+from model_profiling.report import numbers
 
 if TYPE_CHECKING:
     from model_profiling.analysis.agreement import Agreement
+    from model_profiling.analysis.finding import Finding
     from model_profiling.analysis.forecast import Forecast
     from model_profiling.analysis.latency import Comparison
+    from model_profiling.analysis.memory import Memory, MemoryComparison
+    from model_profiling.analysis.startup import StartupComparison
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
@@ -66,6 +70,47 @@ def _verdict(comparison: Comparison) -> str:
     bounds = f"{confidence} {low:.2f} to {high:.2f}"
     sentence = f"{comparison.after} is {ratio:.2f}x {comparison.verdict} than {comparison.before} ({bounds})"
     return sentence if comparison.paired else f"{sentence}; measured separately"
+
+
+def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
+    """The time to the first result of two experiments, said as latency is."""
+    found = comparison.first_result
+    if found.high is None:
+        said = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
+    else:
+        said = comparison_sentence(found, busy)
+    return f"time to the first result: {said}"
+
+
+def memory_sentence(comparison: MemoryComparison) -> str:
+    """How much more memory one of two experiments takes at its peak."""
+    sides = f"{numbers.mebibytes(comparison.after_bytes)} against {numbers.mebibytes(comparison.before_bytes)}"
+    pair = f"peak memory of {comparison.after} and {comparison.before}"
+    low, high = comparison.low_percent, comparison.high_percent
+    if low is None or high is None:
+        count = "one process" if comparison.processes == 1 else f"{comparison.processes} processes"
+        return f"{pair}: {sides}; {count} per side: too few for an interval"
+    bounds = f"95 % interval {low:+.1f} to {high:+.1f} %"
+    if low <= 0 <= high:
+        return f"{pair}: no difference seen ({sides}, {bounds})"
+    more = "above" if comparison.percent > 0 else "below"
+    off = f"{abs(comparison.percent):.1f} % {more} that of {comparison.before}"
+    return f"peak memory of {comparison.after} is {off} ({sides}, {bounds})"
+
+
+def growth_sentence(memory: Memory) -> str:
+    """Whether memory grows with inferences; '' where no process took turns enough to tell."""
+    each = memory.growth_per_execution_bytes
+    if each is None:
+        return ""
+    if memory.leak:
+        return f"memory grows by {numbers.mebibytes(each)} with every inference: a leak"
+    return f"memory does not grow with inferences ({memory.executions} in each process)"
+
+
+def worth(finding: Finding) -> str:
+    """What a finding would gain, or, if it is about start-up or memory, what it costs."""
+    return finding.measured or f"predicted gain {numbers.gain(finding.gain)}"
 
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")

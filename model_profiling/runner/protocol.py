@@ -41,7 +41,12 @@ class Features(msgspec.Struct, frozen=True, tag_field="event", tag="features"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
-    """The model is loaded and warm."""
+    """The model is loaded and warm.
+
+    Times are durations, but for `first_result_ns`, which counts from when the system started the process. Memory is in
+    bytes. 0 is not known, as is -1 of the page cache. Loading is reading the program, then its method, with packing,
+    then the inputs.
+    """
 
     method: str
     threads: int
@@ -50,6 +55,24 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     backends: list[str]
     inputs: list[Tensor]
     outputs: list[Tensor]
+    before_load_ns: int = 0
+    program_ns: int = 0
+    method_ns: int = 0
+    first_result_ns: int = 0
+    # Which part of the .pte the system had in its page cache before it was loaded.
+    cached_percent: int = -1
+    resident_before: int = 0
+    resident_loaded: int = 0
+    resident_first: int = 0
+    # After the last warm-up execution.
+    resident_warm: int = 0
+    # The part of it that is no file's.
+    anonymous_before: int = 0
+    anonymous_loaded: int = 0
+    anonymous_first: int = 0
+    # XNNPACK's load options in force; '' if it does not say.
+    workspace: str = ""
+    weight_cache: str = ""
 
 
 class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):
@@ -60,19 +83,24 @@ class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):
 
 
 class Turn(msgspec.Struct, frozen=True, tag_field="event", tag="turn"):
-    """The end of one `run N`: NaN and Inf in the last outputs, and the runs in which others took the processor."""
+    """The end of one `run N`: NaN and Inf in the last outputs, the runs in which others took the processor, and the
+    bytes that are in memory now."""
 
     runs: int
     nonfinite: int
     preempted: int = 0
+    resident: int = 0
 
 
 class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
-    """Everything asked for is on disk."""
+    """Everything asked for is on disk. `peak` is the most bytes that were in memory, `life_ns` the process's age."""
 
     runs: int
     etdump_bytes: int
     outputs: list[Tensor]
+    resident: int = 0
+    peak: int = 0
+    life_ns: int = 0
 
 
 Message = Features | Ready | Ran | Turn | Done

@@ -38,14 +38,21 @@ class ProcessSession:
     features: Features
     ready: Ready
     preempted = 0
+    resident = 0
+    life_ns = 0
 
-    def __init__(self, command: list[str], log: Path, timeout_s: float, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], log: Path, timeout_s: float, env: dict[str, str] | None = None, once: bool = False
+    ) -> None:
+        """A runner that runs `once` is not paced: when this returns, it has ended."""
         self._timeout_s = timeout_s
+        self._done: Done | None = None
         self._buffer = b""
         self._log_path = log
         self._log: BinaryIO = log.open("ab")
         # Where this session's words begin: several sessions may share one log.
         self._log_start = log.stat().st_size
+        began = time.monotonic_ns()
         try:
             # A session of its own, so that Ctrl-C reaches the pipeline alone and it decides what to end.
             self._process = subprocess.Popen(
@@ -65,6 +72,9 @@ class ProcessSession:
         try:
             self.features = self._expect(Features)
             self.ready = self._expect(Ready)
+            if once:
+                self._done = self._last_words()
+                self.life_ns = time.monotonic_ns() - began
         except BaseException:
             self.close()
             raise
@@ -72,11 +82,20 @@ class ProcessSession:
     def run(self, count: int) -> list[int]:
         self._say(f"run {count}\n")
         times = [self._expect(Ran).ns for _ in range(count)]
-        self.preempted = self._expect(Turn).preempted
+        turn = self._expect(Turn)
+        self.preempted, self.resident = turn.preempted, turn.resident
         return times
 
     def finish(self) -> Done:
-        self._say("quit\n")
+        if self._done is None:
+            self._say("quit\n")
+            self._done = self._last_words()
+        self.life_ns = self.life_ns or self._done.life_ns
+        self.close()
+        return self._done
+
+    def _last_words(self) -> Done:
+        """The last message of a process that then ends in order."""
         done = self._expect(Done)
         try:
             code = self._process.wait(timeout=self._timeout_s)
@@ -84,7 +103,6 @@ class ProcessSession:
             raise RunError("the runner did not end after its last run", "Run again; see the end of its log.") from None
         if code != 0:
             raise self._failure()
-        self.close()
         return done
 
     def close(self) -> None:

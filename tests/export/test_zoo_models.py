@@ -77,7 +77,9 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     result = export(ExportRequest(name, home / name / dtype, dtype, options=options))
     verify(result)
     platform = LocalPlatform()
-    config, _ = default_config(result.paths.pte, platform, home / name / "runs" / dtype, Counts(runs=1, launches=1))
+    config, _ = default_config(
+        result.paths.pte, platform, home / name / "runs" / dtype, Counts(runs=1, launches=1, startup_launches=0)
+    )
     # What is asked is whether it runs and answers; the largest take seconds for one execution.
     once = [msgspec.structs.replace(experiment, warmup=0, traced_runs=1) for experiment in config.experiments]
     config = msgspec.structs.replace(config, experiments=once)

@@ -143,16 +143,24 @@ def test_a_run_takes_a_config_a_label_inputs_and_threads(tmp_path: Path, toy: Ca
     async def conversation(assistant: Assistant) -> None:
         call, refused = assistant.call, assistant.refused
         place = {"model": model, "output_root": "out/run", "runs": 8, "launches": 2}
-        run = await call("run", **place, inputs=inputs, label="first", threads=2)
+        run = await call("run", **place, inputs=inputs, label="first", threads=2, startup_launches=4)
         assert run["run_dir"] == "out/run" and run["timing"] == "measured"
         latency = next(iter(run["experiments"].values()))["latency"]
         assert latency["runs"] == 8 and latency["launches"] == 2
+        measured = next(iter(run["experiments"].values()))
+        assert measured["startup"]["launches"] == 4 and measured["startup"]["first_result"]["median_ms"] > 0
+        assert measured["memory"]["peak_bytes"] > measured["memory"]["after_load_bytes"] > 0
+        assert run["program"]["arenas"][0]["bytes"] > 0
         await call("run", **place, label="second")
         found = {entry["label"]: entry["threads"] for entry in (await call("runs", run_dir="out/run"))["runs"]}
         assert found == {"first": [2], "second": [1]}
         gate = {"before": "out/run@first", "after": "out/run", "fail_if_slower": 900, "any_baseline": True}
         compared = await call("compare", **gate)
         assert compared["gate"] == "passed" and compared["comparisons"]
+        assert all(entry["memory"]["percent"] > -50 for entry in compared["comparisons"])
+        started = await call("compare", **gate, fail_if_startup_slower=900)
+        assert started["gate"] == "passed" and started["comparisons"][0]["startup"]["first_result"]["ratio"] > 0
+        assert "2 processes are too few" in await refused("compare", **gate, fail_if_memory_above=900)
 
         assert set((await call("run", config="config.json", label="by-config"))["experiments"]) == {"one"}
         assert (await call("runs", run_dir="out/config"))["runs"][0]["label"] == "by-config"

@@ -114,10 +114,12 @@ def test_compared_experiments_share_a_group_and_take_turns(write: Any) -> None:
     assert [[e.name for e in group] for group in groups(config)] == [["on", "off"], ["alone"]]
     rounds = taken(groups(config)[0])
     assert len(rounds) == 20
-    # Timed lanes are launched in every round, three runs each; those with a tracer in fewer.
-    assert all(sorted(each.together) == [0, 2] and each.runs >= 6 for each in rounds)
-    assert executed(rounds) == {0: 60, 1: 20, 2: 60, 3: 20}
-    assert sum(bool(each.alone) for each in rounds) == 8
+    # Timed lanes are launched in every round, three runs each; those with a tracer or that only start in fewer.
+    assert all(sorted(each.together) == [0, 3] and each.runs >= 6 for each in rounds)
+    assert executed(rounds) == {0: 60, 1: 20, 2: 10, 3: 60, 4: 20, 5: 10}
+    alone = [{lane for lane, _ in each.alone} for each in rounds]
+    assert all((1 in lanes, 2 in lanes) == (4 in lanes, 5 in lanes) for lanes in alone)
+    assert (sum(1 in lanes for lanes in alone), sum(2 in lanes for lanes in alone)) == (8, 10)
     assert len({each.turns for each in rounds}) > 1
     assert taken(groups(config)[0]) == rounds
     assert taken(groups(config)[0], seed=2) != rounds
@@ -148,14 +150,17 @@ def test_launches_and_runs_fit_the_budget(write: Any, launch_s: float, run_s: fl
     config = load_config(
         write(experiments=[{"name": "on", **chosen}, {"name": "off", **chosen, "disable_features": ["sme2"]}])
     )
-    cost = Cost(launch_s, run_s, launch_s, run_s)
+    cost = Cost(launch_s, run_s, launch_s, run_s, launch_s)
     lanes, reason = plan(lanes_of(config.experiments, set()), cost, budget_s)
     timed = [lane for lane in lanes if lane.kind is Kind.TIMED]
     traced = [lane for lane in lanes if lane.kind is Kind.TRACED]
-    assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in lanes)
+    starts = [lane for lane in lanes if lane.kind is Kind.STARTUP]
+    assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in (*timed, *traced))
+    assert all(lane.runs == lane.launches and 1 <= (lane.launches or 0) <= 10 for lane in starts) and len(starts) == 2
     spent = sum(
         lane.launches * launch_s + lane.runs * run_s for lane in (timed[0], traced[0]) if lane.launches and lane.runs
     )
+    spent += (starts[0].launches or 0) * launch_s
     fewest = 6 if budget_s is None else 1
     assert spent <= (budget_s or BUDGET_S) * 1.01 or timed[0].launches == fewest, (spent, reason)
     assert f"{budget_s or BUDGET_S:g} s" in reason
@@ -205,8 +210,8 @@ def test_every_run_that_is_planned_is_taken(
 def test_a_budget_is_for_the_tracer_too(write: Any) -> None:
     chosen = {"num_runs": None}
     experiments = load_config(write(experiments=[{"name": "a", **chosen}, {"name": "b", **chosen}])).experiments
-    lanes, _ = plan(lanes_of(experiments, set()), Cost(8.0, 2.0, 8.0, 2.0), 20.0)
-    assert [lane.launches for lane in lanes] == [1, 1, 1, 1]
+    lanes, _ = plan(lanes_of(experiments, set()), Cost(8.0, 2.0, 8.0, 2.0, 8.0), 20.0)
+    assert [lane.launches for lane in lanes] == [1, 1, 1, 1, 1, 1]
 
 
 def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:

@@ -237,7 +237,7 @@ def test_a_note_from_anywhere_is_not_carried_out_unless_it_stays_inside(name: st
 
 @st.composite
 def _lanes(draw: st.DrawFn) -> list[Lane]:
-    """Experiments that are timed, only traced, or launched by a foreign runner."""
+    """Experiments that are timed (some also started alone), only traced, or launched by a foreign runner."""
     lanes = []
     for number in range(draw(st.integers(1, 3))):
         launches = draw(st.integers(1, 4))
@@ -250,6 +250,7 @@ def _lanes(draw: st.DrawFn) -> list[Lane]:
             lanes.append(Lane(experiment, Kind.TRACED, 1, 1))
         else:
             lanes += [Lane(experiment, Kind.TIMED, runs, launches), Lane(experiment, Kind.TRACED, runs, launches)]
+            lanes += [Lane(experiment, Kind.STARTUP, n, n) for n in [draw(st.integers(0, 5))] if n]
     return lanes
 
 
@@ -428,6 +429,9 @@ def complete(root: Path, runs: int) -> RunDirectory:
         assert sum(len(turn.ns) for turn in side.traced) == min(runs, TRACED_RUNS)
         assert [turn.at_s for turn in side.timed] == sorted(turn.at_s for turn in side.timed)
     assert [(t.turn, t.launch) for t in sides[0].timed] == [(t.turn, t.launch) for t in sides[1].timed]
+    # Starts of both sides are of the same launches, each of which is there once.
+    starts = [[process.launch for process in side.starts] for side in sides]
+    assert starts[0] == starts[1] == sorted(set(starts[0])) and len(starts[0]) >= 6
     (schedule,) = manifest.schedules.values()
     assert {turn.launch for turn in sides[0].timed} == set(range(schedule.launches))
     assert len(schedule.order) == schedule.turns
@@ -440,7 +444,7 @@ def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Pat
     seen, said = 0, ""
     for moment in range(4):
         goal = seen + chance.randint(1, 9)
-        how = signal.SIGTERM if moment == 1 else signal.SIGKILL
+        how = signal.SIGTERM if moment == 2 else signal.SIGKILL
         said += end_after(start(path), how, root, lambda text, goal=goal: text.count("taken") >= goal)  # type: ignore[misc]
         assert not (root / "manifest.json").exists()
         seen = max([text.read_text().count("taken") for text in root.glob(".partial/*/*.progress")], default=0)

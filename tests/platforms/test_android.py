@@ -78,6 +78,14 @@ def test_on_and_off_are_measured_compared_and_reported(native_run: RunDirectory,
     metrics = read_json(native_run.metrics_path, Metrics, "metrics")
     assert metrics.platform == "android"
     assert all(experiment.latency is not None for experiment in metrics.experiments.values())
+    # The device's processes say of themselves how they start and what they hold, as on this machine.
+    for experiment in metrics.experiments.values():
+        start, memory = experiment.startup, experiment.memory
+        assert start is not None and start.page_cache == "warm" and start.ending is not None
+        assert start.process.median_ms + start.method.median_ms < start.first_result.median_ms
+        assert memory is not None and not memory.leak and memory.after_load_bytes is not None
+        assert memory.before_load_bytes is not None
+        assert memory.before_load_bytes < memory.after_load_bytes <= memory.peak_bytes
     assert all((agreement.cosine or 0) > 0.999 for agreement in metrics.agreements)
     if accelerator in ("fp16arith", "avx512fp16", "sme2"):
         (comparison,) = metrics.comparisons

@@ -205,7 +205,9 @@ def test_emulated_time_is_never_shown_as_latency(runs: dict[str, RunDirectory], 
     assert summary.comparisons == []
     assert summary.metrics is not None and summary.metrics.comparisons == []
     for name, experiment in summary.experiments.items():
-        assert summary.metrics.experiments[name].latency is None
+        measured = summary.metrics.experiments[name]
+        assert measured.latency is None and measured.startup is None and measured.memory is None
+        assert "emulated" in measured.startup_unknown and "guest" in measured.memory_unknown
         assert experiment.breakdown.execute_ms == 0
         assert all(entry.ms == 0 for entry in experiment.breakdown.instances)
         assert experiment.advice == []

@@ -95,13 +95,13 @@ def test_under_the_title_stand_before_after_and_factor_with_its_interval(good: R
 
 
 def first_places(rendered: str, report: Report) -> list[int]:
-    return [rendered.index(report.figures[0].value), rendered.index(report.actions[0].gain)]
+    return [rendered.index(report.figures[0].value), rendered.index(report.actions[0].worth)]
 
 
 def test_actions_with_line_and_gain_come_before_every_table_in_markdown_and_terminal(run: Run) -> None:
     report = content.report(run)
     lookup = next(action for action in report.actions if action.title.startswith("index.Tensor"))
-    assert f"nets.py:{LOOKUP}" in lookup.place and re.fullmatch(r"\d+\.\d\dx", lookup.gain)
+    assert f"nets.py:{LOOKUP}" in lookup.place and re.fullmatch(r"predicted gain \d+\.\d\dx", lookup.worth)
     assert len(report.actions) <= 3
     shift = report.headline[0].split(" (")[0] if report.headline else ""
     for rendered in (markdown_report.render(report, {}), render_run(run, PLAIN)):

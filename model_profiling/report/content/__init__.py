@@ -14,6 +14,7 @@ from model_profiling.report.content import (
     operators,
     reproduce,
     roofline,
+    startup,
     structure,
     time,
 )
@@ -29,6 +30,7 @@ def report(run: RunView, title: str = "") -> Report:
         findings.section(run),
         forecast.section(run),
         latency.section(run),
+        startup.section(run),
         structure.portable(run),
         structure.movement(run),
         kernels.section(run),

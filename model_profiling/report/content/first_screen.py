@@ -9,7 +9,7 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content.places import file_line, source
 from model_profiling.report.content.roofline import at_the_roof
-from model_profiling.report.words import factor, forecast_sentence
+from model_profiling.report.words import factor, forecast_sentence, worth
 from model_profiling.runner.features import meaning, spoken
 
 MOST_ACTIONS = 3
@@ -134,7 +134,7 @@ def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
-    return Advice(finding.title, numbers.gain(finding.gain), finding.evidence, finding.next_step, place)
+    return Advice(finding.title, worth(finding), finding.evidence, finding.next_step, place)
 
 
 def shifts(run: RunView) -> list[str]:

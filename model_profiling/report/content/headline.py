@@ -3,7 +3,7 @@
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.content import first_screen
-from model_profiling.report.words import comparison_sentence, forecast_sentence
+from model_profiling.report.words import comparison_sentence, forecast_sentence, worth
 
 
 def title(run: RunView) -> str:
@@ -32,7 +32,7 @@ def sentences(run: RunView) -> list[str]:
     found += [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]
     for name in run.of_interest[:1]:
         for finding in run.summary.experiments[name].advice[:1]:
-            found.append(f"Next: {finding.title} (predicted gain {numbers.gain(finding.gain)}).")
+            found.append(f"Next: {finding.title} ({worth(finding)}).")
     return found
 
 

@@ -3,6 +3,7 @@
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
+from model_profiling.report.content import startup
 from model_profiling.report.content.headline import cpu
 from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
 
@@ -35,7 +36,8 @@ def not_measured(run: RunView) -> Section:
         items.append(
             "Anything below a microsecond inside the delegate: XNNPACK times its operators in whole microseconds."
         )
-    items.append("Power, temperature and memory use.")
+    items += startup.unknown(run)
+    items.append("Power and temperature.")
     return Section("not_measured", "What was not measured", [Bullets(items)])
 
 

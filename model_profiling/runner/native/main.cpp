@@ -1,7 +1,5 @@
 // The kit's runner: parse, mask features, load, warm up, serve. See options.h for its flags.
 #include <signal.h>
-#include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -16,6 +14,7 @@
 #include "json.h"
 #include "model.h"
 #include "options.h"
+#include "process.h"
 #include "tensors.h"
 
 namespace kit {
@@ -44,11 +43,7 @@ long involuntary_switches() {
 }
 
 // How long this thread has been computing: what is missing from the time that passed, others had.
-int64_t computed_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
+int64_t computed_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 // Runs `count` times and says each. Lines are held back while runs are short: whoever reads them would wake on
 // another core and disturb the next run.
@@ -72,7 +67,7 @@ long take_turn(Model& model, long count, long first_index) {
   }
   const auto outputs = describe_outputs(model.outputs());
   Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs))
-      .add("preempted", preempted).print();
+      .add("preempted", preempted).add("resident", memory_now().resident).print();
   std::fflush(stdout);
   return first_index + count;
 }
@@ -96,7 +91,8 @@ void end_with_parent() {
 #endif
 }
 
-int run(Options options) {
+// `born_ns` is when the system started this process, on the clock of now_ns().
+int run(Options options, int64_t born_ns) {
   if (options.help) {
     std::fputs(kUsage, stdout);
     return 0;
@@ -111,37 +107,60 @@ int run(Options options) {
   executorch::runtime::runtime_init();
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
   load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
+  const XnnpackOptions xnnpack = set_xnnpack_options(options);
   const size_t threads = set_threads(options.cpu_threads);
 
   options.inputs = input_files(options.inputs);
+  const int64_t cached = cached_percent(options.model_path, options.drop_cache);
+  const Memory before = memory_now();
   const int64_t load_start = now_ns();
   Model model(options);
-  const int64_t load_ns = now_ns() - load_start;
+  const int64_t loaded_at = now_ns();
+  const Memory loaded = memory_now();
 
   std::vector<int64_t> warmup;
-  for (long i = 0; i < options.warmup; ++i) warmup.push_back(model.run());
+  int64_t first_result = 0;
+  Memory first;
+  for (long i = 0; i < options.warmup; ++i) {
+    warmup.push_back(model.run());
+    if (i > 0) continue;
+    first_result = now_ns();
+    first = memory_now();
+  }
+  const int64_t warm = options.warmup > 0 ? memory_now().resident : 0;
   model.forget_trace();
-  Line("ready").add("method", options.method_name).add("threads", static_cast<int64_t>(threads)).add("load_ns", load_ns)
-      .add("warmup_ns", warmup).add("backends", model.backends()).add("inputs", model.input_descriptions())
-      .add("outputs", describe_outputs(model.outputs())).print();
+  Line("ready").add("method", options.method_name).add("threads", static_cast<int64_t>(threads))
+      .add("load_ns", loaded_at - load_start).add("warmup_ns", warmup).add("backends", model.backends())
+      .add("inputs", model.input_descriptions()).add("outputs", describe_outputs(model.outputs()))
+      .add("before_load_ns", load_start - born_ns).add("program_ns", model.program_ns()).add("method_ns", model.method_ns())
+      .add("first_result_ns", first_result == 0 ? 0 : first_result - born_ns).add("cached_percent", cached)
+      .add("resident_before", before.resident).add("resident_loaded", loaded.resident).add("resident_first", first.resident)
+      .add("resident_warm", warm)
+      .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
+      .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
+      .add("weight_cache", xnnpack.weight_cache).print();
   std::fflush(stdout);
 
-  const long runs = options.paced ? serve_turns(model) : take_turn(model, options.num_executions, 0);
+  long runs = 0;
+  if (options.paced) runs = serve_turns(model);
+  else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0);
 
   const auto outputs = describe_outputs(model.outputs());
   const int64_t bad = total_nonfinite(outputs);
   if (bad > 0) std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
   if (!options.output_file.empty()) write_outputs(model.outputs(), options.output_file);
   const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
-  Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs).print();
+  Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs)
+      .add("resident", memory_now().resident).add("peak", peak_memory()).add("life_ns", now_ns() - born_ns).print();
   return 0;
 }
 
 }  // namespace kit
 
 int main(int argc, char** argv) {
+  const int64_t born_ns = kit::now_ns() - std::max<int64_t>(0, kit::age_ns());
   try {
-    return kit::run(kit::parse_options(argc, argv));
+    return kit::run(kit::parse_options(argc, argv), born_ns);
   } catch (const kit::Failure& failure) {
     std::fflush(stdout);
     std::fprintf(stderr, "error: %s\n", failure.what());

@@ -5,9 +5,11 @@
 #include <executorch/devtools/etdump/etdump_flatcc.h>
 #include <executorch/extension/module/module.h>
 #include <executorch/runtime/backend/interface.h>
+#include <executorch/runtime/backend/options.h>
 #include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -56,6 +58,40 @@ inline void load_xnnpack(const std::string& library) {
   if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     throw Failure(Exit::LOAD_FAILED, std::string("the XNNPACK backend library cannot be loaded: ") + dlerror());
   }
+}
+
+// How XNNPACK was told to load delegates; empty where it does not say.
+struct XnnpackOptions {
+  std::string workspace;
+  std::string weight_cache;
+};
+
+// Sets what is asked for and reads what is then in force. The wheel ships the backend without its header: the names of the
+// options, and what their values mean, are ExecuTorch's.
+inline XnnpackOptions set_xnnpack_options(const Options& options) {
+  using executorch::runtime::BackendOption;
+  static constexpr char kBackend[] = "XnnpackBackend", kWorkspace[] = "workspace_sharing_mode", kWeights[] = "weight_cache_enabled";
+  const std::vector<std::string> modes = {"disabled", "model", "global"};
+  executorch::runtime::BackendOptions<2> asked;
+  auto error = Error::Ok;
+  if (!options.workspace.empty()) {
+    error = asked.set_option(kWorkspace, static_cast<int>(std::find(modes.begin(), modes.end(), options.workspace) - modes.begin()));
+  }
+  if (error == Error::Ok && !options.weight_cache.empty()) error = asked.set_option(kWeights, options.weight_cache == "on");
+  if (error == Error::Ok && asked.view().size() > 0) error = executorch::runtime::set_option(kBackend, asked.view());
+  if (error != Error::Ok) throw Failure(Exit::LOAD_FAILED, "XNNPACK refuses these options: " + last_logged());
+  BackendOption found[2];
+  std::strcpy(found[0].key, kWorkspace);
+  std::strcpy(found[1].key, kWeights);
+  found[0].value = -1;
+  found[1].value = -1;
+  XnnpackOptions in_force;
+  if (executorch::runtime::get_option(kBackend, executorch::runtime::Span<BackendOption>(found, 2)) != Error::Ok) return in_force;
+  const int* const mode = std::get_if<int>(&found[0].value);
+  if (mode != nullptr && *mode >= 0 && *mode < static_cast<int>(modes.size())) in_force.workspace = modes[*mode];
+  const bool* const weights = std::get_if<bool>(&found[1].value);
+  if (weights != nullptr) in_force.weight_cache = *weights ? "on" : "off";
+  return in_force;
 }
 
 inline size_t set_threads(long wanted) {
@@ -124,12 +160,17 @@ class Model {
   const std::vector<EValue>& outputs() const { return outputs_; }
   const std::vector<Description>& input_descriptions() const { return inputs_->descriptions(); }
   const std::vector<std::string>& backends() const { return backends_; }
+  // How long reading and verifying the program took, and its method: memory, delegates, packing their weights.
+  int64_t program_ns() const { return program_ns_; }
+  int64_t method_ns() const { return method_ns_; }
 
  private:
   void load(const std::string& path) {
+    const int64_t start = now_ns();
     if (module_->load(Program::Verification::InternalConsistency) != Error::Ok) {
       throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged or truncated: " + last_logged());
     }
+    program_ns_ = now_ns() - start;
     const auto meta = module_->method_meta(method_);
     if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method_ + "'; it has: " + method_names());
     for (size_t i = 0; i < meta->num_backends(); ++i) {
@@ -140,7 +181,9 @@ class Model {
       }
       backends_.emplace_back(*name);
     }
+    const int64_t method_start = now_ns();
     const Error error = module_->load_method(method_);
+    method_ns_ = now_ns() - method_start;
     if (error == Error::OperatorMissing) throw Failure(Exit::OPERATOR_MISSING, "the model needs operators this runner does not have: " + missing_operators());
     if (error == Error::Ok) return;
     const std::string why = std::string(" (") + executorch::runtime::to_string(error) + "): " + last_logged();
@@ -175,6 +218,8 @@ class Model {
   std::unique_ptr<Inputs> inputs_;
   std::vector<EValue> outputs_;
   std::vector<std::string> backends_;
+  int64_t program_ns_ = 0;
+  int64_t method_ns_ = 0;
 };
 
 }  // namespace kit

@@ -23,6 +23,9 @@ struct Options {
   long num_executions = 1;
   long warmup = 0;
   long cpu_threads = -1;
+  std::string workspace;
+  std::string weight_cache;
+  bool drop_cache = false;
   bool paced = false;
   bool list_features = false;
   bool help = false;
@@ -39,6 +42,10 @@ constexpr const char* kUsage =
     "  --num_executions N         timed runs (default: 1)\n"
     "  --warmup N                 warm-up runs before them (default: 0)\n"
     "  --cpu_threads N            number of threads (default: chosen by ExecuTorch)\n"
+    "  --workspace HOW            XNNPACK's memory for intermediate values: disabled (each delegate has its own), model (one for\n"
+    "                             those of a program) or global (default: chosen by ExecuTorch)\n"
+    "  --weight_cache on|off      whether delegates share packed weights (default: chosen by ExecuTorch)\n"
+    "  --drop_cache               drop the model from the system's page cache before it is loaded, where that is possible\n"
     "  --etdump_path FILE         attach the event tracer and write an ETDump (default: no tracer)\n"
     "  --disable_features A[,B]   CPU features to mask, with all features that depend on them\n"
     "  --list_features            print the features of this CPU and exit\n"
@@ -64,6 +71,15 @@ inline long parse_count(const std::string& flag, const std::string& value, long 
   return number;
 }
 
+inline std::string one_of(const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
+  std::string all;
+  for (const auto& name : known) {
+    if (name == value) return value;
+    all += (all.empty() ? "" : ", ") + name;
+  }
+  throw Failure(Exit::USAGE, "--" + flag + " takes one of " + all + ", not '" + value + "'");
+}
+
 inline Options parse_options(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -74,6 +90,7 @@ inline Options parse_options(int argc, char** argv) {
     const std::string flag = argument.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
     if (flag == "help") { options.help = true; continue; }
     if (flag == "paced") { options.paced = true; continue; }
+    if (flag == "drop_cache") { options.drop_cache = true; continue; }
     if (flag == "list_features") { options.list_features = true; continue; }
     std::string value;
     if (equals != std::string::npos) {
@@ -90,6 +107,8 @@ inline Options parse_options(int argc, char** argv) {
     else if (flag == "output_file") options.output_file = value;
     else if (flag == "etdump_path") options.etdump_path = value;
     else if (flag == "backend_library") options.backend_library = value;
+    else if (flag == "workspace") options.workspace = one_of(flag, value, {"disabled", "model", "global"});
+    else if (flag == "weight_cache") options.weight_cache = one_of(flag, value, {"off", "on"});
     else if (flag == "disable_features") for (auto& name : split(value, ',')) options.disable_features.push_back(name);
     else if (flag == "num_executions") options.num_executions = parse_count(flag, value, 0);
     else if (flag == "warmup") options.warmup = parse_count(flag, value, 0);
