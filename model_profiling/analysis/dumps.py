@@ -14,12 +14,14 @@ from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.kernels import KernelEvidence
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.movement import DataMovement, data_movement
+from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
 from model_profiling.run_directory import Timing
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.graph import ModelGraph
 
 SCHEMA = 1
@@ -52,6 +54,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     notes: list[str]
     # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
     timing: Timing = "measured"
+    # The operators of each curve of `metrics.scaling`, as far as they were traced.
+    operator_scaling: list[CurveOperators] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -103,9 +107,10 @@ def describe(
     notes: list[str],
     graph: "ModelGraph | None" = None,
     roofline: Roofline | None = None,
+    threads: "ThreadEvidence | None" = None,
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown, graph)
-    advice = advise(Evidence(breakdown, movement, comparison, export, graph, roofline))
+    advice = advise(Evidence(breakdown, movement, comparison, export, graph, roofline, threads))
     notes = [*notes, *_unknown_operators(breakdown)]
     return ExperimentAnalysis(str(path), breakdown, movement, advice, notes, roofline=roofline)
 

@@ -14,6 +14,7 @@ from model_profiling.artifacts import ExportRecord
 from model_profiling.durations import shown_ms
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.graph import ModelGraph
 
@@ -38,6 +39,9 @@ class Kind(str, enum.Enum):
     COMPUTE_IN_FP32 = "compute in fp32"
     RUNTIME_OVERHEAD = "runtime overhead"
     BELOW_ROOF = "below the roof"
+    THREAD_COUNT = "thread count"
+    MORE_THREADS_SLOWER = "more threads are slower"
+    SLOWER_WITH_THREADS = "slower with more threads"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -70,6 +74,8 @@ class Evidence(msgspec.Struct, frozen=True):
     export: ExportRecord | None
     graph: "ModelGraph | None" = None
     roofline: Roofline | None = None
+    # None: this number of threads was the only one.
+    threads: "ThreadEvidence | None" = None
     claimed: set[int] = set()
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:

@@ -7,6 +7,7 @@ import msgspec
 
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
+from model_profiling.analysis.scaling import Scaling, scaling, too_many_threads
 from model_profiling.run_directory import (
     NOT_RANDOMISED,
     ExperimentRecord,
@@ -44,6 +45,8 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
     experiments: dict[str, ExperimentMetrics]
     comparisons: list[Comparison]
     agreements: list[Agreement]
+    # None: no experiments differ only in their threads.
+    scaling: Scaling | None = None
     schema: int = 1
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -60,7 +63,15 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
             compared = compare(sides[0], sides[1], paired=done[before].session == done[after].session)
             caveats = dict.fromkeys(words for name in (before, after) for words in caveats_of(manifest, name))
             comparisons.append(msgspec.structs.replace(compared, caveats=list(caveats)))
-    return Metrics(manifest.model.stem, manifest.platform, experiments, comparisons, agreements(directory, manifest))
+    turns = {name: latency_turns(record, samples[name]) for name, record in done.items()}
+    return Metrics(
+        manifest.model.stem,
+        manifest.platform,
+        experiments,
+        comparisons,
+        agreements(directory, manifest),
+        scaling(manifest, turns, comparisons),
+    )
 
 
 def caveats_of(manifest: Manifest, name: str) -> list[str]:
@@ -93,7 +104,7 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     heat = _heat(manifest, record)
     turns = latency_turns(record, samples) if samples else []
     latency = summarise(turns) if turns else None
-    said = [words for words in (partial_note(record), heat) if words]
+    said = [words for words in (partial_note(record), heat, too_many_threads(manifest, record)) if words]
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None

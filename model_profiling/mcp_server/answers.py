@@ -13,7 +13,9 @@ from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.layout_reasons import Moves
 from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.roof_table import RoofRow
+from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
 from model_profiling.platforms.doctor import Check
@@ -105,7 +107,10 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Latency of each experiment, comparisons with 95 % intervals, and whether outputs agree."""
+    """Latency of each experiment, comparisons with 95 % intervals, and whether outputs agree.
+
+    `scaling` compares numbers of threads, if several were measured.
+    """
 
     run_dir: str
     model: str
@@ -115,6 +120,7 @@ class Measured(msgspec.Struct, frozen=True):
     comparisons: list[Comparison]
     agreements: list[Agreement]
     notes: list[str]
+    scaling: Scaling | None = None
 
 
 class HotLine(msgspec.Struct, frozen=True):
@@ -186,6 +192,7 @@ class Analysed(msgspec.Struct, frozen=True):
     """Where the time goes in each experiment, how the bottleneck moved, and what to do next.
 
     With `timing` "emulated", times tell nothing. `summary_file` has the whole analysis, if one was written.
+    `operator_scaling` has the operators that lose most where several numbers of threads were measured.
     """
 
     model: str
@@ -196,6 +203,7 @@ class Analysed(msgspec.Struct, frozen=True):
     comparisons: list[Comparison]
     notes: list[str]
     summary_file: str = ""
+    operator_scaling: list[CurveOperators] = []
 
 
 class Profiled(msgspec.Struct, frozen=True):

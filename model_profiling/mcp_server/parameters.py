@@ -108,6 +108,13 @@ Runs = Annotated[
 Launches = Annotated[int | None, Field(description="Processes started per experiment (default: chosen).", ge=1)]
 Budget = Annotated[float | None, Field(description="Seconds for all executions (default: 30).", gt=0)]
 Threads = Annotated[int | None, Field(description="Threads of each execution (default: 1).", ge=1, le=1024)]
+ThreadCounts = Annotated[
+    int | list[int] | None,
+    Field(
+        description="Threads of each execution (default: 1). Several, as in [1, 2, 4], are measured interleaved, on "
+        "and off, within one budget; `scaling` of the answer compares them."
+    ),
+]
 Label = Annotated[
     str | None, Field(description="Name of this run among those of its directory: DIR@LABEL names it later.")
 ]

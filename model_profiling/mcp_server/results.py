@@ -104,6 +104,7 @@ def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
         comparisons=metrics.comparisons if metrics else [],
         agreements=metrics.agreements if metrics else [],
         notes=summary.notes,
+        scaling=metrics.scaling if metrics else None,
     )
 
 
@@ -122,6 +123,9 @@ def analysed(workspace: Workspace, summary: AnalysisSummary, most: int, summary_
         comparisons=summary.metrics.comparisons if summary.metrics else [],
         notes=summary.notes,
         summary_file=summary_file,
+        operator_scaling=[
+            msgspec.structs.replace(curve, operators=curve.operators[:most]) for curve in summary.operator_scaling
+        ],
     )
 
 

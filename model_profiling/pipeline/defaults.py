@@ -22,7 +22,7 @@ def default_config(
     platform: Platform,
     output_root: Path | None,
     counts: Counts = CHOSEN,
-    threads: int | None = None,
+    threads: int | Sequence[int] | None = None,
     ladder: bool = False,
     inputs: Sequence[Path] = (),
 ) -> tuple[Config, str]:
@@ -31,7 +31,7 @@ def default_config(
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     paths = ExportPaths(model.resolve())
     dtype = model_dtype(paths, export_record(paths))
-    common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": threads or 1}
+    common = {"num_runs": counts.runs, "launches": counts.launches, "num_threads": _threads(threads)}
     if not _is_program(model):
         raise InputError(
             f"{model} is not a .pte: it does not start like an ExecuTorch program",
@@ -57,6 +57,10 @@ def default_config(
         {"name": f"{platform.name}_{feature}_off", "disable_features": [feature], **common},
     ]
     return parse_config(raw, "(made for this machine)"), ""
+
+
+def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
+    return 1 if asked is None else asked if isinstance(asked, int) else list(asked)
 
 
 def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[Config, str]:

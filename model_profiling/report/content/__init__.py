@@ -15,6 +15,7 @@ from model_profiling.report.content import (
     reproduce,
     roofline,
     structure,
+    threads,
     time,
 )
 
@@ -29,6 +30,7 @@ def report(run: RunView, title: str = "") -> Report:
         findings.section(run),
         forecast.section(run),
         latency.section(run),
+        threads.section(run),
         structure.portable(run),
         structure.movement(run),
         kernels.section(run),

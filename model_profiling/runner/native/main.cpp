@@ -136,7 +136,7 @@ int run(Options options, int64_t born_ns) {
       .add("resident_before", before.resident).add("resident_loaded", loaded.resident).add("resident_first", first.resident)
       .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
       .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
-      .add("weight_cache", xnnpack.weight_cache).print();
+      .add("weight_cache", xnnpack.weight_cache).add("cpus", allowed_cpus()).print();
   std::fflush(stdout);
 
   long runs = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -99,6 +100,24 @@ inline int64_t peak_memory() {
     if (line.rfind("VmHWM:", 0) == 0) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
   }
   return 0;
+#endif
+}
+
+// How many CPUs the system lets this process run on (taskset, cpusets and the like count); 0 where it does not say.
+inline int64_t allowed_cpus() {
+#ifdef __linux__
+  // A fixed cpu_set_t has room for 1024 CPUs; where there are more, the system refuses a smaller set.
+  for (size_t most = 1024; most <= 1 << 20; most *= 4) {
+    cpu_set_t* const set = CPU_ALLOC(most);
+    if (set == nullptr) return 0;
+    const bool known = sched_getaffinity(0, CPU_ALLOC_SIZE(most), set) == 0;
+    const int count = known ? CPU_COUNT_S(CPU_ALLOC_SIZE(most), set) : 0;
+    CPU_FREE(set);
+    if (known) return count;
+  }
+  return 0;
+#else
+  return std::max<int64_t>(0, sysconf(_SC_NPROCESSORS_ONLN));
 #endif
 }
 
