@@ -29,7 +29,7 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     alone, threads = without_threads(name)
     if threads is not None and threads == record.threads:
         label = _label(alone, record, platform)
-        return label and f"{label}, {counted(threads, 'thread')}"
+        return label and f"{label} ({counted(threads, 'thread')})"
     matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
     feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
     if not matched or not feature:

@@ -85,6 +85,6 @@ def _operator(group: OperatorGroup, ms: list[float | None], times_more: float) -
 def _scales(low: float | None, high: float | None) -> Scales:
     if low is None or high is None:
         return "not known"
-    if high < 1:
+    if high < 1 / TOUCHED:
         return "slower"
     return "no faster" if high < TOUCHED else "faster" if low > 1 else "not known"

@@ -177,7 +177,7 @@ class RunView:
         """What to add where experiments have different numbers of threads."""
         records = self.manifest.experiments
         several = len({record.threads for record in records.values()}) > 1
-        return f", {counted(records[experiment].threads, 'thread')}" if several else ""
+        return f" ({counted(records[experiment].threads, 'thread')})" if several else ""
 
     @property
     def threads_compared(self) -> Scaling | None:

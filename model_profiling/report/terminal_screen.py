@@ -71,7 +71,7 @@ def threads(run: RunView) -> list[str]:
         tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in thread_content.rows(run)
     ]
     switched = ("on against off",) if found.switches else ()
-    lines = table([("threads", "", *thread_content.COLUMNS[1:], *switched), *rows], words=1)
+    lines = table([("by number of threads", *thread_content.COLUMNS, *switched), *rows], words=1)
     lines += [f"  {wrapped(f'{sentence}.')}" for sentence in thread_content.sentences(run)]
     lines += [f"  {wrapped(f'{run.label(name)}: {finding.title}.')}" for name, finding in thread_content.wrong(run)]
     for side, curve in run.thread_curves:

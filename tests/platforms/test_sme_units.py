@@ -31,8 +31,8 @@ def sysfs(home: Path, registers: dict[int, int]) -> Path:
         ({n: _ARM | (0x100 if n < 6 else 0x200) for n in range(8)}, [6, 2], ["0-5", "6-7"]),
         ({10: _ARM | 1, 2: _ARM | 1, 3: _ARM | 1}, [3], ["2-3,10"]),
         # Now: SH says whether it is shared, and the affinity has upper bits.
-        ({n: _ARM | 0b11 << 13 for n in range(4)}, [4], ["0-3"]),
-        ({n: _ARM | 0b10 << 13 | 7 for n in range(2)}, [1, 1], ["0", "1"]),
+        (dict.fromkeys(range(4), _ARM | 3 << 13), [4], ["0-3"]),
+        (dict.fromkeys(range(2), _ARM | 2 << 13 | 7), [1, 1], ["0", "1"]),
         ({n: _ARM | 0b11 << 13 | n // 2 << 32 for n in range(4)}, [2, 2], ["0-1", "2-3"]),
         # Priorities and other fields do not tell units apart.
         ({0: _ARM | 1, 1: _ARM | 1 | 1 << 15 | 3 << 56}, [2], ["0-1"]),

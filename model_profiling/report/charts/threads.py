@@ -22,10 +22,10 @@ def threads(sides: Sequence[tuple[str, ThreadCurve]], cpus: int | None, width: i
     room = ((width - 40) // 2 if beside else width - 20) - _MARGIN
     axes = _Axes(counts, [name for name, _ in sides], room, theme)
     limit = [axes.rule(cpus)] if cpus is not None and counts[0] <= cpus < counts[-1] else []
-    latency = axes.panel([axes.lines(points, "ms", "latency (ms)"), *limit])
+    latency = axes.panel([*limit, axes.lines(points, "ms", "latency (ms)")])
     fewest = {curve.points[0].threads for _, curve in sides}
     ideal = [axes.ideal(least) for least in sorted(fewest)]
-    speedup = axes.panel([*ideal, axes.intervals(points), axes.lines(points, "speedup", "times faster"), *limit])
+    speedup = axes.panel([*limit, *ideal, axes.intervals(points), axes.lines(points, "speedup", "times faster")])
     spec: Spec = {"hconcat" if beside else "vconcat": [latency, speedup], "spacing": 26}
     said = "Lines are 95 % intervals; dashed: as many times faster as there are more threads"
     return whole(spec, theme, width, title, said if beside else "Dashed: perfect scaling")
