@@ -53,6 +53,8 @@ def thread_count(evidence: Evidence) -> Iterator[Finding]:
     remarks = [*lines, *_unscaled(threads.operators)]
     if best.threads < used.threads:
         title = f"more threads are slower; use {faster}"
+        cpus = threads.scaling.cpus
+        remarks += [f"there are {counted(cpus, 'CPU')}"] if cpus is not None and used.threads > cpus else []
         remarks += _shared(threads)
         step = f"Load the model with {_threads(best.threads)}; other work can have the rest of the CPUs."
         yield _finding(evidence, Kind.MORE_THREADS_SLOWER, title, gain, remarks, step)

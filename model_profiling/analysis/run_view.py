@@ -210,6 +210,10 @@ class RunView:
         curves = [[point.experiment for point in curve.points] for _, curve in self.thread_curves]
         return {name for names in curves for name in names if name != min(names, key=order.index)}
 
+    def repeats(self, before: str, after: str) -> bool:
+        """Whether a comparison is one that was made with other threads, too, and is not the first of these."""
+        return {before, after} <= self.of_other_threads
+
     @functools.cached_property
     def labels(self) -> dict[str, str]:
         """What to call each experiment where people read; its name is what files and commands go by."""
@@ -241,10 +245,9 @@ class RunView:
     def of_interest(self) -> list[str]:
         """The experiments a reader wants faster: the later side of each comparison, else all; of several numbers of
         threads the one that is named first."""
-        later = dict.fromkeys(c.after for c in self.summary.comparisons)
-        found = [*later, *self.alone] if later else self.shown
+        later = dict.fromkeys(c.after for c in self.summary.comparisons if not self.repeats(c.before, c.after))
         others = self.of_other_threads
-        return [name for name in found if name not in others]
+        return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
     def remember_categories(self) -> None:
         """Keep the user's category table with the run, or forget the one that is kept."""

@@ -97,7 +97,7 @@ def _time(run: "RunView", style: Style) -> list[str]:
     lines: list[str] = []
     others = run.of_other_threads
     for number, comparison in enumerate(run.summary.comparisons):
-        if comparison.after in others:
+        if run.repeats(comparison.before, comparison.after):
             continue
         sides = run.sides(comparison.before, comparison.after)
         lines += [*_categories(comparison, sides, style), ""]

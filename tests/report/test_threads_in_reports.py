@@ -148,3 +148,23 @@ def test_one_number_of_threads_is_not_spoken_of(plain: Run) -> None:
     assert report.section("threads") is None and "threads" not in charts.of_run(plain, 760, LIGHT)
     assert "number of threads" not in render_run(plain, PLAIN)
     assert not any("thread" in figure.label for figure in report.figures)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [],
+        [(f"{ON}_threads1", f"{ON}_threads2")],
+        [(f"{OFF}_threads2", f"{ON}_threads2")],
+        [(f"{OFF}_threads4", f"{ON}_threads1")],
+    ],
+)
+def test_whatever_is_compared_there_is_a_report(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+    def change(manifest: Manifest) -> None:
+        manifest.compare_pairs = pairs
+
+    run = Run.open(forge_run(KNOWN, tmp_path / "run", executions=24, launches=6, threads=(1, 2, 4), change=change))
+    report = content.report(run)
+    assert report.section("threads") is not None and report.figures
+    assert "by number of threads" in render_run(run, PLAIN)
+    assert run.of_interest and set(charts.of_run(run, 340, LIGHT)) >= {"threads", "shift", "latency"}
