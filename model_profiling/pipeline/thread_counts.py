@@ -26,6 +26,7 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
     for count in counts:
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_THREADS:
             raise InputError(f"{what} must be at least 1 and at most {MOST_THREADS} threads, not {count!r}", hint)
+    for count in counts:
         if list(counts).count(count) > 1:
             raise InputError(f"{what} names {count} threads twice", "Name each number once.")
     return list(counts)

@@ -57,7 +57,11 @@ def test_one_number_keeps_its_names(threads: object) -> None:
 
 
 def test_pairs_that_are_asked_for_are_of_equal_threads() -> None:
-    experiments = [{"name": "a", "threads": [1, 2, 4]}, {"name": "b", "threads": [4, 2]}, {"name": "c"}]
+    experiments: list[dict[str, Any]] = [
+        {"name": "a", "threads": [1, 2, 4]},
+        {"name": "b", "threads": [4, 2]},
+        {"name": "c"},
+    ]
     pairs = [["a", "b"], ["c", "a"], ["a_threads1", "a_threads4"]]
     found = config(experiments, pairs).analysis.compare_pairs
     assert found == [
