@@ -223,7 +223,7 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
             text=True,
             timeout=120,
             check=False,
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),  # noqa: PLW1509
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
         )
         assert done.returncode == 0, done.stderr
         assert event(done, "ready")["cpus"] == len(cpus)
