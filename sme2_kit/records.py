@@ -114,7 +114,7 @@ class ThreadRow(msgspec.Struct, frozen=True):
     speedup: float
     low: float | None
     high: float | None
-    verdict: str | None
+    verdict: str
     efficiency: float
     best: bool
     on_off: float | None = None

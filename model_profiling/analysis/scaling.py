@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -10,6 +11,8 @@ from model_profiling.run_directory import ExperimentRecord, Manifest, Turn, with
 
 # What a config says of an experiment that may differ between numbers of threads: what they are measured with.
 _OWN = ("name", "num_threads", "startup_launches", "num_runs", "traced_runs", "launches")
+FEWEST: Literal["fewest threads"] = "fewest threads"
+PointVerdict = Literal[Verdict, "fewest threads"]
 _TOO_FEW = "too few turns to tell"
 
 
@@ -23,8 +26,8 @@ class ThreadPoint(msgspec.Struct, frozen=True):
     speedup: float
     low: float | None
     high: float | None
-    # None of the fewest, which are compared with nothing.
-    verdict: Verdict | None
+    # The fewest are compared with nothing.
+    verdict: PointVerdict
     efficiency: float
     # Whether the verdict may be acted on: enough turns, and no other work that kept taking the processor away.
     reliable: bool
@@ -139,7 +142,7 @@ def _curve(members: Sequence[ExperimentRecord], turns: Mapping[str, Sequence[Tur
     fewest = members[0]
     compared = [against(fewest, record) for record in members[1:]]
     medians = {record.name: _median_ms(turns[record.name]) for record in members}
-    points = [ThreadPoint(fewest.name, fewest.threads, medians[fewest.name], 1.0, 1.0, 1.0, None, 1.0, True)]
+    points = [ThreadPoint(fewest.name, fewest.threads, medians[fewest.name], 1.0, 1.0, 1.0, FEWEST, 1.0, True)]
     for record, found in zip(members[1:], compared, strict=True):
         low = found.low if found.high is not None else None
         efficiency = found.ratio * fewest.threads / record.threads

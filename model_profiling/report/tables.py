@@ -115,7 +115,7 @@ def threads_csv(scaling: Scaling) -> str:
     rows = (
         (
             *(p.experiment, " ".join(curve.disabled), p.threads, _number(p.median_ms), _number(p.speedup)),
-            *(_maybe(p.low), _maybe(p.high), p.verdict or "", _number(p.efficiency), int(p.threads == curve.best)),
+            *(_maybe(p.low), _maybe(p.high), p.verdict, _number(p.efficiency), int(p.threads == curve.best)),
         )
         for curve in scaling.curves
         for p in curve.points

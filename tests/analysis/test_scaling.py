@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from model_profiling.analysis.finding import Finding, Kind
-from model_profiling.analysis.scaling import Scaling, ThreadCurve, scaling
+from model_profiling.analysis.scaling import FEWEST, Scaling, ThreadCurve, scaling
 from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Turn
 from sme2_kit import Run
 from tests.helpers.contract_check import check_files
@@ -99,7 +99,7 @@ def test_on_is_held_against_off_with_every_number_of_threads(perfect: Run) -> No
 def test_threads_that_change_nothing_are_not_worth_having(tmp_path: Path) -> None:
     run = forged(tmp_path / "run", lambda record, name: 1.0)
     found = curve(run)
-    assert [point.verdict for point in found.points] == [None, "no difference seen", "no difference seen"]
+    assert [point.verdict for point in found.points] == [FEWEST, "no difference seen", "no difference seen"]
     assert (found.best, found.equal) == (1, [2, 4])
     assert found.points[2].efficiency == pytest.approx(0.25, rel=0.05)
     for experiment in run.summary.experiments.values():

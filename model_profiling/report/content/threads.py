@@ -4,7 +4,7 @@ from model_profiling.analysis.advice_threads import units_words
 from model_profiling.analysis.finding import Finding, Kind
 from model_profiling.analysis.operator_scaling import CurveOperators, OperatorThreads
 from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
+from model_profiling.analysis.scaling import FEWEST, Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
 from model_profiling.counting import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
@@ -57,7 +57,7 @@ def cells(point: ThreadPoint) -> Row:
         Number(str(point.threads), point.threads),
         Number(numbers.ms(point.median_ms), point.median_ms),
         Number("-" if point.high is None else verdict, point.speedup),
-        "-" if point.verdict is None else numbers.interval(point.low, point.high),
+        "-" if point.verdict == FEWEST else numbers.interval(point.low, point.high),
         Number(f"{point.efficiency:.0%}", point.efficiency),
     )
 
