@@ -1,5 +1,6 @@
 """Several numbers of threads become experiments of one group, which take turns as any others do."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 
+from model_profiling.cli.counts import thread_counts
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Config, compare_pairs, json_schema, parse_config
 from model_profiling.pipeline.counts import checked_counts
@@ -103,6 +105,17 @@ def test_numbers_that_no_model_can_run_with_are_named(threads: object, message: 
     if isinstance(threads, list):
         with pytest.raises(InputError, match="--threads"):
             checked_counts(None, None, None, threads, lambda name: f"--{name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"), [("2", [2]), ("1,2,4", [1, 2, 4]), ("1,x", None), ("1,,2", None), ("", None)]
+)
+def test_flags_are_numbers_between_commas(text: str, counts: list[int] | None) -> None:
+    if counts is not None:
+        assert thread_counts(text) == counts
+        return
+    with pytest.raises(argparse.ArgumentTypeError, match="such as 1,2,4"):
+        thread_counts(text)
 
 
 def test_a_name_that_becomes_too_long_says_so() -> None:
