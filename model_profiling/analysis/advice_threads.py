@@ -12,7 +12,6 @@ from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
-from model_profiling.runner.features import spoken
 
 _MOST_LINES = 3
 _SME = "sme"
@@ -20,13 +19,14 @@ _SME = "sme"
 
 class ThreadEvidence(msgspec.Struct, frozen=True):
     """An experiment among those that differ from it only in their threads. `switched` are the features that it has and
-    the one it is compared with has not."""
+    the one it is compared with has not, and `spoken` is what people call them."""
 
     point: ThreadPoint
     curve: ThreadCurve
     scaling: Scaling
     operators: CurveOperators | None
     switched: list[str]
+    spoken: str
 
     @property
     def switches(self) -> list[ThreadSwitch]:
@@ -74,7 +74,7 @@ def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
     fewer = [s for s in threads.switches if s.threads < here.threads and s.verdict == "faster" and s.reliable]
     if not fewer:
         return
-    name = " and ".join(map(spoken, threads.switched)) or here.after
+    name = threads.spoken or here.after
     at = f"{fewer[0].ratio:.2f}x faster with {_threads(fewer[0].threads)}"
     title = f"{name} is {1 / here.ratio:.2f}x slower with {_threads(here.threads)}, and {at}"
     lines = [f"{_threads(s.threads)}: {name} on is {s.ratio:.2f} times as fast as off" for s in threads.switches]

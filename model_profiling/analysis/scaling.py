@@ -1,10 +1,10 @@
 """What more threads bring: latency and speedup by number of threads, on and off, and the number that is best."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from model_profiling.analysis.latency import Comparison, Verdict, compare
 from model_profiling.run_directory import ExperimentRecord, Manifest, Turn, without_threads
@@ -159,7 +159,7 @@ def _curve(members: Sequence[ExperimentRecord], turns: Mapping[str, Sequence[Tur
 
 
 def _median_ms(turns: Sequence[Turn]) -> float:
-    return statistics.median(ns for turn in turns for ns in turn.ns) / 1e6
+    return float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6
 
 
 def allowed_cpus(manifest: Manifest, record: ExperimentRecord) -> int | None:

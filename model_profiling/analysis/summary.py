@@ -25,6 +25,7 @@ from model_profiling.analysis.sources import read_sources
 from model_profiling.analysis.work import Work, works
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+from model_profiling.runner.features import spoken
 from model_profiling.runner.trace_file import read_trace
 
 _NO_ROOFS = RunRoofs()
@@ -133,7 +134,8 @@ def _threads(
     before = next((switch.before for switch in found.switches if switch.after == name), "")
     point = next(point for point in curve.points if point.experiment == name)
     mine = next((entry for entry in operators if name in entry.experiments), None)
-    return ThreadEvidence(point, curve, found, mine, switched_features(manifest, before, name))
+    switched = switched_features(manifest, before, name)
+    return ThreadEvidence(point, curve, found, mine, switched, " and ".join(map(spoken, switched)))
 
 
 def has_times(manifest: Manifest, name: str) -> bool:
