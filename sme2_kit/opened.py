@@ -111,7 +111,7 @@ class Run(RunView):
         """The same for every operator, those first that lose most by not scaling."""
         return Records(
             OperatorThreadRow(
-                *(experiment, o.operator, o.category, o.where, o.instances, threads, ms),
+                *(experiment, o.operator, o.category, o.where, o.instances, threads, ms, curve.many),
                 *(o.speedup, o.low, o.high, o.lost_ms, o.scales),
             )
             for curve in self.summary.operator_scaling

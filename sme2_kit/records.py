@@ -123,8 +123,8 @@ class ThreadRow(msgspec.Struct, frozen=True):
 
 
 class OperatorThreadRow(msgspec.Struct, frozen=True):
-    """One operator with one number of threads. `speedup` is that of the most threads of its experiment against the
-    fewest; `scales` says whether more threads make it faster."""
+    """One operator with one number of threads. `speedup` is that of `many` threads, the most for which there are CPUs,
+    against the fewest; `scales` says whether more threads make it faster."""
 
     experiment: str
     operator: str
@@ -133,6 +133,7 @@ class OperatorThreadRow(msgspec.Struct, frozen=True):
     instances: int
     threads: int
     ms: float | None
+    many: int
     speedup: float | None
     low: float | None
     high: float | None

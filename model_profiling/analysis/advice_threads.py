@@ -105,9 +105,10 @@ def _unscaled(operators: CurveOperators | None) -> list[str]:
     """The costliest operators that more threads do not make faster."""
     if operators is None:
         return []
-    ends = f"{operators.threads[0]} to {_threads(operators.threads[-1])}"
+    many = operators.threads.index(operators.many)
     return [
-        f"{o.operator} is {o.scales} from {ends}: {shown_ms(o.ms[0] or 0.0)} to {shown_ms(o.ms[-1] or 0.0)}"
+        f"{o.operator} is {o.scales} with {_threads(operators.many)}: {shown_ms(o.ms[many] or 0.0)} instead of "
+        f"{shown_ms(o.ms[0] or 0.0)}"
         for o in operators.unscaled[:_MOST_LINES]
     ]
 

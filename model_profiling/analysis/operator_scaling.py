@@ -18,8 +18,8 @@ Scales = Literal["faster", "no faster", "slower", "not known"]
 class OperatorThreads(msgspec.Struct, frozen=True):
     """One operator, all its places in the graph together. `ms` is its time with each number of threads, in order.
 
-    `speedup`, bounded by `low` and `high`, is that of the most threads against the fewest, and `lost_ms` is how much
-    longer it takes with the most than if it had become as many times faster as there are more threads.
+    `speedup`, bounded by `low` and `high`, is that of many threads against the fewest, and `lost_ms` is how much longer
+    it takes with many than if it had become as many times faster as there are more threads.
     """
 
     operator: str
@@ -35,10 +35,14 @@ class OperatorThreads(msgspec.Struct, frozen=True):
 
 
 class CurveOperators(msgspec.Struct, frozen=True):
-    """The operators of experiments that differ only in their threads, those first that lose most time."""
+    """The operators of experiments that differ only in their threads, those first that lose most time.
+
+    `many` are the threads that are compared with the fewest: the most of those for which there are CPUs.
+    """
 
     threads: list[int]
     experiments: list[str]
+    many: int
     operators: list[OperatorThreads]
 
     @property
@@ -48,22 +52,25 @@ class CurveOperators(msgspec.Struct, frozen=True):
 
 
 def operator_scaling(
-    curve: ThreadCurve, manifest: Manifest, sides: Mapping[str, tuple[str, Profile, Breakdown]]
+    curve: ThreadCurve, cpus: int | None, manifest: Manifest, sides: Mapping[str, tuple[str, Profile, Breakdown]]
 ) -> CurveOperators | None:
-    """Compare operators between the fewest and the most threads; None if one of them has no traced executions."""
+    """Compare operators between the fewest threads and many; None if one of them has no traced executions."""
     names = [point.experiment for point in curve.points]
     if not all(name in sides for name in names):
         return None
-    fewest, most = sides[names[0]], sides[names[-1]]
-    paired = manifest.experiments[names[0]].session == manifest.experiments[names[-1]].session
-    compared = compare_profiles(fewest, most, paired)
     threads = [point.threads for point in curve.points]
+    # Threads that wait for each other's CPU say nothing of operators; where there are no others, they have to do.
+    many = max((count for count in threads[1:] if cpus is None or count <= cpus), default=threads[1])
+    at = names[threads.index(many)]
+    fewest, most = sides[names[0]], sides[at]
+    paired = manifest.experiments[names[0]].session == manifest.experiments[at].session
+    compared = compare_profiles(fewest, most, paired)
     times = [{(o.operator, o.where): o.ms for o in sides[name][2].operators} for name in names]
     found = [
-        _operator(group, [by_name.get((group.name, group.where)) for by_name in times], threads[-1] / threads[0])
+        _operator(group, [by_name.get((group.name, group.where)) for by_name in times], many / threads[0])
         for group in operator_groups(compared, fewest[1], most[1])
     ]
-    return CurveOperators(threads, names, sorted(found, key=lambda entry: -entry.lost_ms))
+    return CurveOperators(threads, names, many, sorted(found, key=lambda entry: -entry.lost_ms))
 
 
 def _operator(group: OperatorGroup, ms: list[float | None], times_more: float) -> OperatorThreads:

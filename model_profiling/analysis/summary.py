@@ -120,8 +120,8 @@ def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoo
 def _operator_scaling(
     found: Scaling | None, manifest: Manifest, sides: dict[str, tuple[str, Profile, Breakdown]]
 ) -> list[CurveOperators]:
-    curves = found.curves if found is not None else []
-    return [entry for curve in curves if (entry := operator_scaling(curve, manifest, sides)) is not None]
+    curves, cpus = (found.curves, found.cpus) if found is not None else ([], None)
+    return [entry for curve in curves if (entry := operator_scaling(curve, cpus, manifest, sides)) is not None]
 
 
 def _threads(

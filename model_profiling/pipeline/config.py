@@ -135,7 +135,7 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         ) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
-    return _checked(expanded(config, threads), where)
+    return _checked(expanded(config, threads, where), where)
 
 
 def _with_full_names(experiment: Any, where: str) -> Any:

@@ -44,7 +44,7 @@ def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dic
     return found, lists
 
 
-def expanded(config: "Config", lists: Mapping[int, list[int]]) -> "Config":
+def expanded(config: "Config", lists: Mapping[int, list[int]], where: str) -> "Config":
     """A config with an experiment for each number of threads, and each pair of compared ones for those both have."""
     if not any(len(counts) > 1 for counts in lists.values()):
         return config
@@ -55,7 +55,7 @@ def expanded(config: "Config", lists: Mapping[int, list[int]]) -> "Config":
         made = _for_counts(experiment, counts) if len(counts) > 1 else [experiment]
         experiments += made
         by_count[experiment.name] = {each.num_threads: each.name for each in made}
-    pairs = [each for pair in config.analysis.compare_pairs for each in _pairs(*pair, by_count)]
+    pairs = [each for pair in config.analysis.compare_pairs for each in _pairs(*pair, by_count, where)]
     analysis = msgspec.structs.replace(config.analysis, compare_pairs=pairs)
     return msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
 
@@ -73,7 +73,7 @@ def _for_counts(experiment: "Experiment", counts: Sequence[int]) -> "list[Experi
     ]
 
 
-def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]]) -> list[tuple[str, str]]:
+def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], where: str) -> list[tuple[str, str]]:
     """A pair of experiments for every number of threads that both have; names of none are left for who checks them."""
     if before not in by_count or after not in by_count:
         return [(before, after)]
@@ -83,8 +83,8 @@ def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]]) -
     common = [count for count in sides[0] if count in sides[1]]
     if not common:
         raise InputError(
-            f"compare_pairs compares '{before}' with '{after}', which have no number of threads in common",
-            f"Compare experiments by their own names: {', '.join([*sides[0].values(), *sides[1].values()])}.",
+            f"config {where}: compare_pairs names '{before}' and '{after}', which have no number of threads in common",
+            f"Name the experiments to compare: {', '.join([*sides[0].values(), *sides[1].values()])}.",
         )
     return [(sides[0][count], sides[1][count]) for count in common]
 

@@ -39,7 +39,8 @@ THREAD_COLUMNS = (
     "experiment", "switched_off", "threads", "median_ms", "speedup", "low", "high", "verdict", "efficiency", "best",
 )  # fmt: skip
 OPERATOR_THREAD_COLUMNS = (
-    "experiment", "operator", "category", "where", "instances", "threads", "ms", "speedup", "low", "high", "scales",
+    "experiment", "operator", "category", "where", "instances", "threads", "ms", "many", "speedup", "low", "high",
+    "scales",
 )  # fmt: skip
 
 
@@ -124,10 +125,10 @@ def threads_csv(scaling: Scaling) -> str:
 
 
 def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
-    """One line per operator and number of threads; the speedup is that of the most threads against the fewest."""
+    """One line per operator and number of threads; the speedup is that of `many` threads against the fewest."""
     rows = (
         (
-            *(experiment, o.operator, o.category, o.where, o.instances, threads, _maybe(ms)),
+            *(experiment, o.operator, o.category, o.where, o.instances, threads, _maybe(ms), curve.many),
             *(*map(_maybe, (o.speedup, o.low, o.high)), o.scales),
         )
         for curve in curves

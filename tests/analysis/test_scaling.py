@@ -159,6 +159,18 @@ def test_operators_that_do_not_scale_are_told_from_those_that_do(tmp_path: Path)
         assert sum(o.ms[place] or 0 for o in traced.operators) == pytest.approx(whole)
 
 
+@pytest.mark.parametrize(("cores", "many"), [(1, 2), (2, 2), (3, 2), (4, 4), (64, 4), (None, 4)])
+def test_operators_are_judged_by_threads_that_have_cpus(tmp_path: Path, cores: int | None, many: int) -> None:
+    def change(manifest: Manifest) -> None:
+        manifest.environment["cores"] = cores
+
+    run = forged(tmp_path / "run", lambda record, name: record.threads, change=change)
+    for traced in run.summary.operator_scaling:
+        assert traced.many == many
+        largest = max(traced.operators, key=lambda o: o.ms[0] or 0)
+        assert largest.speedup == pytest.approx(1 / many, rel=0.05) and largest.scales == "slower"
+
+
 def test_more_threads_than_cpus_is_a_warning(shared: Run, perfect: Run) -> None:
     def warned(run: Run) -> list[str]:
         found = run.metrics.experiments.items()

@@ -127,16 +127,16 @@ def _operators(run: RunView, side: str, curve: ThreadCurve) -> list[Block]:
     traced = _traced(run, curve)
     if traced is None or not traced.operators:
         return []
-    ends = f"{traced.threads[0]} to {counted(traced.threads[-1], 'thread')}"
-    text = f"{side}, operators from {ends}, traced; lost is the time beyond perfect scaling:"
+    ends = f"{counted(traced.many, 'thread')} against {traced.threads[0]}"
+    text = f"Operators of {side}, {ends}, traced; lost is the time beyond perfect scaling:"
     columns = ("operator", *(counted(count, "thread") for count in traced.threads))
     table = Table(
         "thread_operators",
-        (*columns, "times faster", "95 % interval", "lost", "from more threads"),
+        (*columns, "times faster", "95 % interval", "lost", "with more threads"),
         [_operator(entry) for entry in traced.operators[:_MOST_ROWS]],
         short=_SHOWN,
     )
-    return [Paragraph(text[0].upper() + text[1:]), table]
+    return [Paragraph(text), table]
 
 
 def _operator(entry: OperatorThreads) -> Row:
