@@ -228,3 +228,29 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
         assert done.returncode == 0, done.stderr
         assert event(done, "ready")["cpus"] == len(cpus)
         assert event(done, "turn")["preempted"] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")
+def test_other_work_on_the_cpus_of_several_threads_is_noticed(runner: Path) -> None:
+    model = Path(__file__).resolve().parents[1] / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    needs_hardware(len(cpus) == 2, "two CPUs")
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
+    try:
+        for other in others:
+            os.sched_setaffinity(other.pid, cpus)
+        command = [str(runner), f"--model_path={model}", "--cpu_threads=2", "--num_executions=4000", "--warmup=1"]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
+        )
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert done.returncode == 0, done.stderr
+    assert event(done, "turn")["preempted"] > 0

@@ -1,6 +1,7 @@
 // What the system knows of this process: how long it has lived, and how much memory it holds.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -118,6 +119,30 @@ inline int64_t allowed_cpus() {
   return 0;
 #else
   return std::max<int64_t>(0, sysconf(_SC_NPROCESSORS_ONLN));
+#endif
+}
+
+// How long all threads of this process together have waited for a CPU that others had; -1 where the system does not say.
+inline int64_t waited_ns() {
+#ifdef __linux__
+  DIR* const threads = opendir("/proc/self/task");
+  if (threads == nullptr) return -1;
+  int64_t sum = 0;
+  while (const dirent* const entry = readdir(threads)) {
+    if (entry->d_name[0] == '.') continue;
+    // Nanoseconds that it ran, and that it waited to run.
+    std::ifstream file("/proc/self/task/" + std::string(entry->d_name) + "/schedstat");
+    int64_t ran = 0, waited = 0;
+    if (!(file >> ran >> waited)) {
+      sum = -1;
+      break;
+    }
+    sum += waited;
+  }
+  closedir(threads);
+  return sum;
+#else
+  return -1;
 #endif
 }
 
