@@ -18,6 +18,9 @@ ROOFS = "roofs.json"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"
+# Of runs with several numbers of threads: latency, and the times of operators, by number of threads.
+THREADS = "threads.csv"
+OPERATOR_THREADS = "operator_threads.csv"
 KERNELS = "kernels.json"
 # The end of the name of the file in which a trace run leaves its kernel calls.
 KERNEL_TRACE = "_kernel_trace.txt"

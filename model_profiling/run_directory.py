@@ -153,6 +153,8 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How XNNPACK was told to load the model, as it says itself: '' if it does not. See `Experiment` of the config.
     workspace: str = ""
     weight_cache: str = ""
+    # How many CPUs the process was allowed to run on; 0 is not known.
+    cpus: int = 0
 
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -291,6 +293,20 @@ def _possible_processes(processes: list[Process]) -> bool:
     return len({process.launch for process in processes}) == len(processes) and all(
         -1 <= getattr(process, name) < _LONGEST_NS for process in processes for name in Process.__struct_fields__
     )
+
+
+_THREADS_NAME = re.compile(r"(.+)_threads([0-9]{1,9})")
+
+
+def threads_name(name: str, threads: int) -> str:
+    """What an experiment is called that stands beside others which differ in nothing but their threads."""
+    return f"{name}_threads{threads}"
+
+
+def without_threads(name: str) -> tuple[str, int | None]:
+    """The name before `threads_name`, and the number of threads in it; None if there is none."""
+    found = _THREADS_NAME.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, None)
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:

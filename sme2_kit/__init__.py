@@ -93,7 +93,7 @@ def profile(
     example_inputs: Any = None,
     *,
     dtype: str | None = None,
-    threads: int = 1,
+    threads: int | Sequence[int] = 1,
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
@@ -116,7 +116,7 @@ def profile(
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
-    "int64:1,128:0..30522". `rewrites` are as of `export`; `inputs` (files), `label` and `force` as of `run`.
+    "int64:1,128:0..30522". `rewrites` are as of `export`; `threads`, `inputs` (files), `label` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
@@ -235,7 +235,7 @@ def run(
     *,
     config: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
-    threads: int | None = None,
+    threads: int | Sequence[int] | None = None,
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
@@ -251,8 +251,9 @@ def run(
     """Measure a .pte with acceleration on and off, in turns, and write all that derives from it into `out`.
 
     `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
-    `platform` is None for this machine, "emulator" or "android". What is in `out` already is not measured again unless
-    `force`; `run.notes` says so.
+    `platform` is None for this machine, "emulator" or "android". Several `threads` are measured side by side, within
+    one budget, and `run.scaling` compares them. What is in `out` already is not measured again unless `force`;
+    `run.notes` says so.
     """
     from sme2_kit.measuring import Asked
     from sme2_kit.notebook import shown_progress
@@ -451,7 +452,7 @@ def _counts(
     runs: int | None,
     launches: int | None,
     budget_s: float | None,
-    threads: int | None,
+    threads: int | Sequence[int] | None,
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
 ) -> Counts:

@@ -29,7 +29,7 @@ class Asked:
     inputs: Sequence[Path] = ()
     out: Path | None = None
     counts: Counts = CHOSEN
-    threads: int | None = None
+    threads: int | Sequence[int] | None = None
     label: str | None = None
     only: list[str] | None = None
     force: bool = False

@@ -23,8 +23,10 @@ from sme2_kit.records import (
     MemoryRow,
     ModuleRow,
     OperatorRow,
+    OperatorThreadRow,
     Records,
     StartupRow,
+    ThreadRow,
 )
 
 
@@ -119,6 +121,34 @@ class Run(RunView):
         """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
         metrics = self.summary.metrics
         return Records(metrics.comparisons if metrics is not None and self.measured else [])
+
+    @functools.cached_property
+    def scaling(self) -> Records[ThreadRow]:
+        """What more threads bring, of a run with several numbers of them; else empty."""
+        found = self.summary.metrics.scaling if self.summary.metrics is not None else None
+        switches = {switch.after: switch for switch in found.switches} if found else {}
+        return Records(
+            ThreadRow(
+                *(p.experiment, curve.disabled, p.threads, p.median_ms, p.speedup, p.low, p.high, p.verdict),
+                *(p.efficiency, p.threads == curve.best),
+                *((s.ratio, s.low, s.high) if (s := switches.get(p.experiment)) is not None else ()),
+            )
+            for curve in (found.curves if found else [])
+            for p in curve.points
+        )
+
+    @functools.cached_property
+    def operator_scaling(self) -> Records[OperatorThreadRow]:
+        """The same for every operator, those first that lose most by not scaling."""
+        return Records(
+            OperatorThreadRow(
+                *(experiment, o.operator, o.category, o.where, o.instances, threads, ms, curve.many),
+                *(o.speedup, o.low, o.high, o.lost_ms, o.scales),
+            )
+            for curve in self.summary.operator_scaling
+            for o in curve.operators
+            for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
+        )
 
     @functools.cached_property
     def advice(self) -> Records[AdviceRow]:

@@ -139,6 +139,48 @@ class MemoryRow(msgspec.Struct, frozen=True):
     leak: bool | None = None
 
 
+class ThreadRow(msgspec.Struct, frozen=True):
+    """One number of threads of a run that measured several.
+
+    `speedup` is how many times faster it is than the fewest threads of the same experiment, `efficiency` that for each
+    thread that was added, `best` whether it is the fewest threads that no other number is faster than. `on_off` is how
+    many times faster it is than the experiment with features off. `low` and `high` bound a ratio; None is not known.
+    """
+
+    experiment: str
+    disabled: list[str]
+    threads: int
+    median_ms: float
+    speedup: float
+    low: float | None
+    high: float | None
+    verdict: str
+    efficiency: float
+    best: bool
+    on_off: float | None = None
+    on_off_low: float | None = None
+    on_off_high: float | None = None
+
+
+class OperatorThreadRow(msgspec.Struct, frozen=True):
+    """One operator with one number of threads. `speedup` is that of `many` threads, the most for which there are CPUs,
+    against the fewest; `scales` says whether more threads make it faster."""
+
+    experiment: str
+    operator: str
+    category: str
+    where: str
+    instances: int
+    threads: int
+    ms: float | None
+    many: int
+    speedup: float | None
+    low: float | None
+    high: float | None
+    lost_ms: float
+    scales: str
+
+
 class AdviceRow(msgspec.Struct, frozen=True):
     """Something worth doing for one experiment. `gain` is the predicted speedup of the whole; a finding about start-up
     or memory gains none, and `measured` says what it costs."""

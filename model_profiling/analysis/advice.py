@@ -7,7 +7,14 @@ predictions: what would be saved if that time were gone and nothing else changed
 
 import math
 
-from model_profiling.analysis import advice_compute, advice_layout, advice_portable, advice_roof, advice_startup
+from model_profiling.analysis import (
+    advice_compute,
+    advice_layout,
+    advice_portable,
+    advice_roof,
+    advice_startup,
+    advice_threads,
+)
 from model_profiling.analysis.finding import Evidence as Evidence
 from model_profiling.analysis.finding import Finding as Finding
 from model_profiling.analysis.finding import Rule
@@ -30,6 +37,8 @@ _RULES: tuple[Rule, ...] = (
     advice_compute.compute_in_fp32,
     advice_roof.below_roof,
     advice_compute.runtime_overhead,
+    advice_threads.thread_count,
+    advice_threads.slower_with_threads,
 )
 
 

@@ -14,7 +14,7 @@ from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, W
 from model_profiling.analysis.startup import StartupComparison
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
-_TOUCHED = 1.1
+TOUCHED = 1.1
 # XNNPACK times its operators in whole microseconds.
 XNNPACK_CLOCK_NS = 1000.0
 
@@ -117,7 +117,7 @@ def _untouched(entry: OperatorChange) -> bool:
     if entry.category not in ("CONV", "GEMM") or not entry.before or not entry.after:
         return False
     high = entry.change.high
-    return high is not None and high < _TOUCHED
+    return high is not None and high < TOUCHED
 
 
 def _rows_by_category(profile: Profile) -> dict[str, list[int]]:

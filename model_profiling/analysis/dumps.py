@@ -14,6 +14,7 @@ from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.kernels import KernelEvidence
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.movement import DataMovement, data_movement
+from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.analysis.program_memory import ProgramMemory
 from model_profiling.analysis.roofline import Roofline
@@ -21,6 +22,7 @@ from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
 from model_profiling.run_directory import Timing
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.graph import ModelGraph
 
 SCHEMA = 1
@@ -53,6 +55,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     notes: list[str]
     # "measured", or "emulated": then times tell nothing, and only operators and kernels count.
     timing: Timing = "measured"
+    # The operators of each curve of `metrics.scaling`, as far as they were traced.
+    operator_scaling: list[CurveOperators] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
@@ -106,9 +110,12 @@ def describe(
     roofline: Roofline | None = None,
     measured: ExperimentMetrics | None = None,
     program: ProgramMemory | None = None,
+    threads: "ThreadEvidence | None" = None,
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown, graph)
-    evidence = Evidence(breakdown, movement, comparison, export, graph, roofline, measured=measured, program=program)
+    evidence = Evidence(
+        breakdown, movement, comparison, export, graph, roofline, threads=threads, measured=measured, program=program
+    )
     advice = advise(evidence)
     notes = [*notes, *_unknown_operators(breakdown)]
     return ExperimentAnalysis(str(path), breakdown, movement, advice, notes, roofline=roofline)

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from model_profiling.run_directory import ExperimentRecord, Manifest
+from model_profiling.counting import counted
+from model_profiling.run_directory import ExperimentRecord, Manifest, without_threads
 from model_profiling.runner.features import ALIASES, TABLES, spoken
 
 _SWITCHES = {feature.name for table in TABLES.values() for feature in table}
@@ -25,6 +26,10 @@ def experiment_labels(manifest: Manifest) -> dict[str, str]:
 
 def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     """None where the name promises a side that the record does not show."""
+    alone, threads = without_threads(name)
+    if threads is not None and threads == record.threads:
+        label = _label(alone, record, platform)
+        return label and f"{label} ({counted(threads, 'thread')})"
     matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
     feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
     if not matched or not feature:

@@ -14,6 +14,7 @@ from model_profiling.artifacts import ExportRecord
 from model_profiling.durations import shown_ms
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.graph import ModelGraph
     from model_profiling.analysis.metrics import ExperimentMetrics
@@ -45,6 +46,9 @@ class Kind(str, enum.Enum):
     FIRST_INFERENCE_MEMORY = "memory of the first inference"
     PEAK_MEMORY = "peak above the plan"
     SLOW_FIRST_INFERENCE = "slow first inference"
+    THREAD_COUNT = "thread count"
+    MORE_THREADS_SLOWER = "more threads are slower"
+    SLOWER_WITH_THREADS = "slower with more threads"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -79,6 +83,8 @@ class Evidence(msgspec.Struct, frozen=True):
     export: ExportRecord | None
     graph: "ModelGraph | None" = None
     roofline: Roofline | None = None
+    # None: this number of threads was the only one.
+    threads: "ThreadEvidence | None" = None
     claimed: set[int] = set()
     # Start-up and memory of the experiment, and what the .pte says of memory by itself.
     measured: "ExperimentMetrics | None" = None

@@ -9,6 +9,7 @@ from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
 from model_profiling.analysis.memory import Memory, MemoryComparison, compare_memory, memory
 from model_profiling.analysis.program_memory import ProgramMemory, program_memory
+from model_profiling.analysis.scaling import Scaling, scaling, too_many_threads
 from model_profiling.analysis.startup import Startup, StartupComparison, compare_startups, startup
 from model_profiling.run_directory import (
     NOT_RANDOMISED,
@@ -57,6 +58,8 @@ class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
     experiments: dict[str, ExperimentMetrics]
     comparisons: list[Comparison]
     agreements: list[Agreement]
+    # None: no experiments differ only in their threads.
+    scaling: Scaling | None = None
     schema: int = 1
     sources: str | msgspec.UnsetType = msgspec.UNSET
     startup_comparisons: list[StartupComparison] = []
@@ -83,6 +86,7 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
             # Processes that only start do not say whether others took the processor; those beside them do.
             starts.append(compare_startups((before, one.starts), (after, other.starts), paired, compared.contended))
             memories.append(compare_memory((before, one.processes), (after, other.processes), paired))
+    turns = {name: latency_turns(record, samples[name]) for name, record in done.items()}
     return Metrics(
         manifest.model.stem,
         manifest.platform,
@@ -92,6 +96,7 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
         startup_comparisons=[each for each in starts if each is not None],
         memory_comparisons=[each for each in memories if each is not None],
         program=program_memory(manifest.model.file()),
+        scaling=scaling(manifest, turns, comparisons),
     )
 
 
@@ -125,7 +130,7 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     heat = _heat(manifest, record)
     turns = latency_turns(record, samples) if samples else []
     latency = summarise(turns) if turns else None
-    said = [words for words in (partial_note(record), heat) if words]
+    said = [words for words in (partial_note(record), heat, too_many_threads(manifest, record)) if words]
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None

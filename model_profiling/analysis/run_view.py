@@ -17,10 +17,12 @@ from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
+from model_profiling.analysis.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.sources import UNLINKED
 from model_profiling.analysis.spans import Span, typical_execution, typical_spans
 from model_profiling.analysis.summary import analyse_run, has_times
 from model_profiling.analysis.target import DEFAULT
+from model_profiling.counting import counted
 from model_profiling.derived import fingerprint
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
@@ -168,8 +170,49 @@ class RunView:
         switched = switched_features(self.manifest, before, after)
         if switched:
             words = " and ".join(map(spoken, switched))
-            return f"{words} off", f"{words} on"
+            return f"{words} off{self._threads(before)}", f"{words} on{self._threads(after)}"
         return self.label(before), self.label(after)
+
+    def _threads(self, experiment: str) -> str:
+        """What to add where experiments have different numbers of threads."""
+        records = self.manifest.experiments
+        several = len({record.threads for record in records.values()}) > 1
+        return f" ({counted(records[experiment].threads, 'thread')})" if several else ""
+
+    @property
+    def threads_compared(self) -> Scaling | None:
+        """What more threads bring; None if no experiments differ only in their threads."""
+        return self.summary.metrics.scaling if self.summary.metrics is not None else None
+
+    @functools.cached_property
+    def thread_curves(self) -> list[tuple[str, ThreadCurve]]:
+        """Experiments that differ only in their threads, each with what to call it: `sme2 off` before `sme2 on`."""
+        found = self.threads_compared
+        curves = sorted(found.curves, key=lambda curve: -len(curve.disabled)) if found is not None else []
+        names = [self._curve_label(curve) for curve in curves]
+        return [
+            (name if names.count(name) == 1 else self.label(curve.points[0].experiment), curve)
+            for name, curve in zip(names, curves, strict=True)
+        ]
+
+    def _curve_label(self, curve: ThreadCurve) -> str:
+        first, found = curve.points[0], self.threads_compared
+        name = self.label(first.experiment)
+        for switch in found.switches if found is not None else []:
+            if first.experiment in (switch.before, switch.after):
+                name = self.sides(switch.before, switch.after)[first.experiment == switch.after]
+        return name.removesuffix(self._threads(first.experiment))
+
+    @functools.cached_property
+    def of_other_threads(self) -> set[str]:
+        """Experiments that differ from an earlier one only in their threads: what that one shows is much the same."""
+        order = list(self.manifest.experiments) if self.thread_curves else []
+        curves = [[point.experiment for point in curve.points] for _, curve in self.thread_curves]
+        return {name for names in curves for name in names if name != min(names, key=order.index)}
+
+    def repeats(self, before: str, after: str) -> bool:
+        """Whether a comparison is one that was made with other threads, too, and is not the first of these."""
+        return {before, after} <= self.of_other_threads
 
     @functools.cached_property
     def labels(self) -> dict[str, str]:
@@ -200,9 +243,11 @@ class RunView:
 
     @property
     def of_interest(self) -> list[str]:
-        """The experiments a reader wants faster: the later side of each comparison, else all."""
-        later = dict.fromkeys(c.after for c in self.summary.comparisons)
-        return [*later, *self.alone] if later else self.shown
+        """The experiments a reader wants faster: the later side of each comparison, else all; of several numbers of
+        threads the one that is named first."""
+        later = dict.fromkeys(c.after for c in self.summary.comparisons if not self.repeats(c.before, c.after))
+        others = self.of_other_threads
+        return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
     def remember_categories(self) -> None:
         """Keep the user's category table with the run, or forget the one that is kept."""

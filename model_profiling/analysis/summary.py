@@ -5,22 +5,27 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import etdump
+from model_profiling.analysis.advice_threads import ThreadEvidence
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import CategoryTable
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.coverage import coverage
 from model_profiling.analysis.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
+from model_profiling.analysis.experiment_labels import switched_features
 from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics, partial_note
+from model_profiling.analysis.operator_scaling import CurveOperators, operator_scaling
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline, roofline
 from model_profiling.analysis.roofs import Rates
 from model_profiling.analysis.run_roofs import RunRoofs
+from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.sources import read_sources
 from model_profiling.analysis.work import Work, works
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+from model_profiling.runner.features import spoken
 from model_profiling.runner.trace_file import read_trace
 
 _NO_ROOFS = RunRoofs()
@@ -56,6 +61,7 @@ def analyse_run(
     ]
     compared = {comparison.after: comparison for comparison in comparisons}
     metrics = compute_metrics(directory, manifest)
+    operators = _operator_scaling(metrics.scaling, manifest, {name: sides[name] for name in timed})
     experiments = {
         name: _with_kernels(
             describe(
@@ -68,6 +74,7 @@ def analyse_run(
                 _roofline(sides[name][2], manifest, name, roofs),
                 metrics.experiments.get(name),
                 metrics.program,
+                _threads(name, metrics.scaling, operators, manifest),
             ),
             manifest,
             name,
@@ -90,6 +97,7 @@ def analyse_run(
             *roofs.notes,
         ],
         timing=manifest.timing,
+        operator_scaling=operators,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
@@ -109,6 +117,27 @@ def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoo
     found = roofline(breakdown, Rates(measurement), roofs.used.cpu, roofs.used.created)
     # Without the .pte nobody knows what operators had to do.
     return found if found.operators else None
+
+
+def _operator_scaling(
+    found: Scaling | None, manifest: Manifest, sides: dict[str, tuple[str, Profile, Breakdown]]
+) -> list[CurveOperators]:
+    curves, cpus = (found.curves, found.cpus) if found is not None else ([], None)
+    return [entry for curve in curves if (entry := operator_scaling(curve, cpus, manifest, sides)) is not None]
+
+
+def _threads(
+    name: str, found: Scaling | None, operators: list[CurveOperators], manifest: Manifest
+) -> ThreadEvidence | None:
+    """An experiment among those that differ from it only in their threads; None if there are none."""
+    curve = found.curve_of(name) if found is not None else None
+    if found is None or curve is None:
+        return None
+    before = next((switch.before for switch in found.switches if switch.after == name), "")
+    point = next(point for point in curve.points if point.experiment == name)
+    mine = next((entry for entry in operators if name in entry.experiments), None)
+    switched = switched_features(manifest, before, name)
+    return ThreadEvidence(point, curve, found, mine, switched, " and ".join(map(spoken, switched)))
 
 
 def has_times(manifest: Manifest, name: str) -> bool:

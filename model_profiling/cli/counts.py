@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from model_profiling.pipeline.schedule import Counts
 
 
-def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
-    """`of` says what is counted, for example "per experiment"."""
+def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = False) -> None:
+    """`of` says what is counted, for example "per experiment"; with `several`, a run may have more thread counts."""
     parser.add_argument("--runs", type=int, metavar="N", help=f"timed runs {of}, over all launches (default: chosen)")
     parser.add_argument("--launches", type=int, metavar="N", help=f"processes started {of} (default: chosen)")
     parser.add_argument(
@@ -17,7 +17,19 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str) -> None:
         metavar="SECONDS",
         help="time for all runs; counts that are not given are chosen (default: 30)",
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the model (default: 1)")
+    if several:
+        text = "threads of the model (default: 1); several, as in 1,2,4, are run side by side and compared"
+        parser.add_argument("--threads", type=thread_counts, metavar="N[,N...]", help=text)
+    else:
+        parser.add_argument("--threads", type=int, metavar="N", help="threads of the model (default: 1)")
+
+
+def thread_counts(text: str) -> list[int]:
+    """`1,2,4` as numbers."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no numbers of threads, such as 1,2,4") from None
 
 
 def prepare_startup(parser: argparse.ArgumentParser, default: str = "10, or as the budget allows") -> None:

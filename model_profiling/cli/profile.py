@@ -28,7 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     export_command.add_variant(parser, None, f"default: {_DTYPE}, the most common on phones with SME2")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
     platform_flags.prepare_parser(parser)
-    count_flags.prepare_parser(parser, "per experiment")
+    count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
     parser.add_argument(
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"

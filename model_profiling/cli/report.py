@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sme2_kit import Run
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
-_PICTURES = ("shift", "modules", "latency", "operators", "roofline")
+_PICTURES = ("shift", "modules", "latency", "operators", "threads", "roofline")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
-    count_flags.prepare_parser(parser, "per experiment")
+    count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
     parser.add_argument(
         "--label", metavar="NAME", help="label of this run; commands take it as DIR@NAME (default: date and time)"

@@ -14,8 +14,10 @@ from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.layout_reasons import Moves
 from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.program_memory import ProgramMemory
 from model_profiling.analysis.roof_table import RoofRow
+from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.startup import StartupComparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
@@ -110,7 +112,8 @@ class Checked(msgspec.Struct, frozen=True):
 class Measured(msgspec.Struct, frozen=True):
     """Latency, start-up and memory of each experiment, comparisons with 95 % intervals, and whether outputs agree.
 
-    `program` is what the .pte says of memory by itself (null: the file is gone).
+    `program` is what the .pte says of memory by itself (null: the file is gone); `scaling` compares numbers of threads,
+    if several were measured.
     """
 
     run_dir: str
@@ -124,6 +127,7 @@ class Measured(msgspec.Struct, frozen=True):
     startup_comparisons: list[StartupComparison] = []
     memory_comparisons: list[MemoryComparison] = []
     program: ProgramMemory | None = None
+    scaling: Scaling | None = None
 
 
 class HotLine(msgspec.Struct, frozen=True):
@@ -197,6 +201,7 @@ class Analysed(msgspec.Struct, frozen=True):
     """Where the time goes in each experiment, how the bottleneck moved, and what to do next.
 
     With `timing` "emulated", times tell nothing. `summary_file` has the whole analysis, if one was written.
+    `operator_scaling` has the operators that lose most where several numbers of threads were measured.
     """
 
     model: str
@@ -207,6 +212,7 @@ class Analysed(msgspec.Struct, frozen=True):
     comparisons: list[Comparison]
     notes: list[str]
     summary_file: str = ""
+    operator_scaling: list[CurveOperators] = []
 
 
 class Profiled(msgspec.Struct, frozen=True):

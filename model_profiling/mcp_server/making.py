@@ -109,7 +109,7 @@ class Making:
         runs: p.Runs = None,
         launches: p.Launches = None,
         budget_s: p.Budget = None,
-        threads: p.Threads = None,
+        threads: p.ThreadCounts = None,
         startup_launches: p.StartupLaunches = None,
         page_cache: p.PageCache = None,
         label: p.Label = None,
@@ -122,7 +122,9 @@ class Making:
         interval, and whether the outputs agree."""
         words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
         words += repeated("only", experiments)
-        words += flags(platform=platform, runs=runs, launches=launches, budget=budget_s, threads=threads, label=label)
+        words += flags(
+            platform=platform, runs=runs, launches=launches, budget=budget_s, threads=_threads(threads), label=label
+        )
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
         words += switches(force=force)
         place, what = self._what_to_run(model, config, output_root, platform or local_name())
@@ -149,7 +151,7 @@ class Making:
         checkpoint: p.Checkpoint = None,
         runs: p.Runs = None,
         budget_s: p.Budget = None,
-        threads: p.Threads = None,
+        threads: p.ThreadCounts = None,
         html: p.Html = False,
     ) -> answers.Profiled:
         """Go from a model to what to fix next, in one call: export it, run it with its accelerator on and off, analyse
@@ -168,7 +170,9 @@ class Making:
             made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, local_name())
-        run, summary = await self._run(steps, [*what, *flags(runs=runs, budget=budget_s, threads=threads)], place)
+        run, summary = await self._run(
+            steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
+        )
         written = await self._commands.kit(steps, "report", str(place), *switches(html=html))
         files = [self._workspace.relative(line) for line in written.stdout.splitlines() if line]
         analysis = results.analysed(
@@ -259,3 +263,8 @@ class Making:
         # The server may have been started elsewhere.
         known = str(self._workspace.root / target) if ":" in target else target
         return f"out_{named(known, load_options((), settings))}"
+
+
+def _threads(asked: int | list[int] | None) -> str | None:
+    """Numbers of threads as `--threads` reads them."""
+    return None if asked is None else str(asked) if isinstance(asked, int) else ",".join(map(str, asked))

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from model_profiling.export.choices import rewrite_name
+from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
 Setting = bool | int | float | str | list[int | float | str]
@@ -107,7 +108,15 @@ Runs = Annotated[
 ]
 Launches = Annotated[int | None, Field(description="Processes started per experiment (default: chosen).", ge=1)]
 Budget = Annotated[float | None, Field(description="Seconds for all executions (default: 30).", gt=0)]
-Threads = Annotated[int | None, Field(description="Threads of each execution (default: 1).", ge=1, le=1024)]
+Threads = Annotated[int | None, Field(description="Threads of each execution (default: 1).", ge=1, le=MOST_THREADS)]
+_Threads = Annotated[int, Field(ge=1, le=MOST_THREADS)]
+ThreadCounts = Annotated[
+    _Threads | Annotated[list[_Threads], Field(min_length=1, max_length=MOST_COUNTS)] | None,
+    Field(
+        description="Threads of each execution (default: 1). Several, as in [1, 2, 4], are measured interleaved, on "
+        "and off, within one budget; `scaling` of the answer compares them."
+    ),
+]
 StartupLaunches = Annotated[
     int | None,
     Field(

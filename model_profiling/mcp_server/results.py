@@ -107,6 +107,7 @@ def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
         startup_comparisons=metrics.startup_comparisons if metrics else [],
         memory_comparisons=metrics.memory_comparisons if metrics else [],
         program=metrics.program if metrics else None,
+        scaling=metrics.scaling if metrics else None,
     )
 
 
@@ -125,6 +126,9 @@ def analysed(workspace: Workspace, summary: AnalysisSummary, most: int, summary_
         comparisons=summary.metrics.comparisons if summary.metrics else [],
         notes=summary.notes,
         summary_file=summary_file,
+        operator_scaling=[
+            msgspec.structs.replace(curve, operators=curve.operators[:most]) for curve in summary.operator_scaling
+        ],
     )
 
 

@@ -12,7 +12,8 @@ import msgspec
 from model_profiling import files
 from model_profiling.artifacts import EARLIER, FAILED
 from model_profiling.errors import InputError
-from model_profiling.run_directory import Mode
+from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS, expanded, first_counts
+from model_profiling.run_directory import Mode, without_threads
 from model_profiling.runs import checked_label
 from model_profiling.saying import say
 
@@ -46,7 +47,8 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How often a process is started for them; without a number, as often as the budget allows.
     launches: Annotated[int, msgspec.Meta(ge=1, le=MOST_LAUNCHES)] | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
-    num_threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    # In a file also a list: then there is an experiment for each (thread_counts.py).
+    num_threads: Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)] = 1
     disable_features: list[Annotated[str, msgspec.Meta(pattern=FEATURE_PATTERN)]] = []
     # How often a process is started only to see how it starts; 0: never; without a number, as the budget allows.
     startup_launches: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAUNCHES)] | None = None
@@ -88,6 +90,9 @@ def json_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(Config)
     properties = schema["$defs"]["Experiment"]["properties"]
     properties["mode"] = {"enum": sorted(MODES), "default": "timing"}
+    count = {key: value for key, value in properties["num_threads"].items() if key != "default"}
+    several = {"type": "array", "items": count, "minItems": 1, "maxItems": MOST_COUNTS, "uniqueItems": True}
+    properties["num_threads"] = {"anyOf": [count, several], "default": 1}
     for alias, name in _ALIASES.items():
         properties[alias] = properties[name]
     schema["$defs"]["Config"]["properties"]["$schema"] = {"type": "string"}
@@ -117,9 +122,10 @@ def load_config(path: Path) -> Config:
 def parse_config(raw: dict[str, Any], where: str) -> Config:
     """Turn decoded JSON into a checked Config; `where` names the source in messages."""
     raw = {key: value for key, value in raw.items() if key != "$schema"}
-    experiments = raw.get("experiments")
+    experiments, threads = raw.get("experiments"), dict[int, list[int]]()
     if isinstance(experiments, list):
-        raw["experiments"] = [_with_full_names(item, where) for item in experiments]
+        named = [_with_full_names(item, where) for item in experiments]
+        raw["experiments"], threads = first_counts(named, where)
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
@@ -130,7 +136,7 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         ) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
-    return _checked(config, where)
+    return _checked(expanded(config, threads, where), where)
 
 
 def _with_full_names(experiment: Any, where: str) -> Any:
@@ -190,6 +196,10 @@ def _checked(config: Config, where: str) -> Config:
         if names.count(name) > 1:
             raise InputError(f"config {where}: two experiments are named '{name}'", "Give each its own name.")
     for experiment in config.experiments:
+        if not re.search(NAME_PATTERN, experiment.name):
+            raise InputError(
+                f"config {where}: '{experiment.name}' is too long for the name of an experiment", "Shorten the name."
+            )
         if experiment.name.endswith(_FILES) or experiment.name in _FOLDERS:
             raise InputError(
                 f"config {where}: an experiment cannot be named '{experiment.name}', as files of a run are",
@@ -242,11 +252,20 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
         for on in timed
         if off.disable_features and not on.disable_features and off.num_threads == on.num_threads
     ]
-    if not pairs and len(timed) == 2:
-        # The learning path names its experiments …_on and …_off; the slower one is the baseline.
-        first, second = sorted(timed, key=lambda experiment: not experiment.name.endswith("off"))
-        pairs = [(first.name, second.name)]
-    return pairs
+    return pairs or _by_name(timed)
+
+
+def _by_name(timed: list[Experiment]) -> list[tuple[str, str]]:
+    """Two experiments where no features tell before from after, for every number of threads; of more, none."""
+    alone: dict[str, dict[int | None, str]] = {}
+    for experiment in timed:
+        name, threads = without_threads(experiment.name)
+        alone.setdefault(name, {})[threads if threads == experiment.num_threads else None] = experiment.name
+    if len(alone) != 2:
+        return []
+    # The learning path names its experiments …_on and …_off; the slower one is the baseline.
+    first, second = sorted(alone, key=lambda name: not name.endswith("off"))
+    return [(name, alone[second][threads]) for threads, name in alone[first].items() if threads in alone[second]]
 
 
 if __name__ == "__main__":

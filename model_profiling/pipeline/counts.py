@@ -1,26 +1,29 @@
 """How much to measure, as asked for: executions, launches, seconds, threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import MOST_LAUNCHES, PageCache
 from model_profiling.pipeline.schedule import Counts
+from model_profiling.pipeline.thread_counts import checked_threads
 
 
 def checked_counts(
     runs: int | None,
     launches: int | None,
     budget_s: float | None,
-    threads: int | None,
+    threads: int | Sequence[int] | None,
     spelled: Callable[[str], str] = lambda name: name,
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
 ) -> Counts:
     """What was asked for, if it can be had; `spelled` is how the user wrote each name."""
-    for name, value in (("runs", runs), ("launches", launches), ("threads", threads)):
+    for name, value in (("runs", runs), ("launches", launches)):
         if value is not None and value < 1:
             raise InputError(f"{spelled(name)} must be at least 1, not {value}", "Leave it out for the default.")
+    if threads is not None:
+        checked_threads([threads] if isinstance(threads, int) else list(threads), spelled("threads"))
     if launches is not None and launches > MOST_LAUNCHES:
         raise InputError(f"{spelled('launches')} must be at most {MOST_LAUNCHES}", "Leave it out for the default.")
     if budget_s is not None and not 0 < budget_s <= 1e6:

@@ -22,7 +22,7 @@ def default_config(
     platform: Platform,
     output_root: Path | None,
     counts: Counts = CHOSEN,
-    threads: int | None = None,
+    threads: int | Sequence[int] | None = None,
     ladder: bool = False,
     inputs: Sequence[Path] = (),
 ) -> tuple[Config, str]:
@@ -34,7 +34,7 @@ def default_config(
     common = {
         "num_runs": counts.runs,
         "launches": counts.launches,
-        "num_threads": threads or 1,
+        "num_threads": _threads(threads),
         "startup_launches": counts.startup_launches,
         "page_cache": counts.page_cache,
     }
@@ -63,6 +63,10 @@ def default_config(
         {"name": f"{platform.name}_{feature}_off", "disable_features": [feature], **common},
     ]
     return parse_config(raw, "(made for this machine)"), ""
+
+
+def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
+    return 1 if asked is None else asked if isinstance(asked, int) else list(asked)
 
 
 def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[Config, str]:

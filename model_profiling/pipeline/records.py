@@ -81,6 +81,7 @@ def experiment_record(
         partial=partial,
         workspace=ready.workspace if ready else "",
         weight_cache=ready.weight_cache if ready else "",
+        cpus=ready.cpus if ready else 0,
     )
 
 

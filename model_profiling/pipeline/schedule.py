@@ -13,6 +13,7 @@ from enum import Enum
 
 from model_profiling.errors import InputError
 from model_profiling.pipeline.config import MODES, Config, Experiment, PageCache, compare_pairs
+from model_profiling.pipeline.thread_counts import alike
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
 # that changes it for all commands.
@@ -125,9 +126,12 @@ class Round:
 
 
 def groups(config: Config) -> list[list[Experiment]]:
-    """Experiments that are compared with each other, directly or through others, together; the rest one by one."""
+    """Experiments that are compared with each other, directly or through others, together; the rest one by one.
+
+    Those that differ only in their threads are compared, too, unless they only show which kernels run.
+    """
     home = {experiment.name: {experiment.name} for experiment in config.experiments}
-    for first, second in compare_pairs(config):
+    for first, second in [*compare_pairs(config), *_of_other_threads(config)]:
         merged = home[first] | home[second]
         for name in merged:
             home[name] = merged
@@ -138,6 +142,16 @@ def groups(config: Config) -> list[list[Experiment]]:
             seen |= home[experiment.name]
             result.append([other for other in config.experiments if other.name in home[experiment.name]])
     return result
+
+
+def _of_other_threads(config: Config) -> list[tuple[str, str]]:
+    """Each timed experiment with the first of those that differ from it only in their threads, if some do."""
+    found: dict[bytes, list[Experiment]] = {}
+    for experiment in config.experiments:
+        if MODES[experiment.mode] == "timing":
+            found.setdefault(alike(experiment), []).append(experiment)
+    swept = [members for members in found.values() if len({member.num_threads for member in members}) > 1]
+    return [(members[0].name, member.name) for members in swept for member in members[1:]]
 
 
 def lanes_of(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from model_profiling.errors import InputError, SetupError
 from model_profiling.platforms.adb import Device
 from model_profiling.platforms.android_thermal import SEVERITIES, look
+from model_profiling.platforms.sme_units import REGISTER, units
 from model_profiling.runner import features
 
 # Android's name for an architecture: the kit's target.
@@ -24,6 +25,9 @@ _SPELLINGS = {
 }
 _CLUSTERS = """for p in /sys/devices/system/cpu/cpufreq/policy*; do
   echo "$(cat "$p/related_cpus" 2> /dev/null)|$(cat "$p/cpuinfo_max_freq" 2> /dev/null)"
+done"""
+_SME = f"""for p in /sys/devices/system/cpu/cpu[0-9]*/{REGISTER}; do
+  [ -r "$p" ] && echo "$p|$(cat "$p" 2> /dev/null)"
 done"""
 
 
@@ -86,6 +90,7 @@ def _environment(
         "clusters": {
             f"{'/'.join(names[c]) or 'cpu'}{c.cpus[0]}": {"cpus": list(c.cpus), "max_khz": c.max_khz} for c in clusters
         },
+        "sme_units": _sme_units(device.script(_SME).stdout),
         "memory_bytes": _memory(device.shell("cat", "/proc/meminfo").stdout),
         "battery": _battery(device.shell("dumpsys", "battery").stdout),
         "temperature_celsius": heat.celsius,
@@ -112,6 +117,11 @@ def _clusters(text: str) -> tuple[Cluster, ...]:
         if re.fullmatch(r"[0-9]{1,12}", khz.strip()) and re.fullmatch(r"[0-9]{1,4}( +[0-9]{1,4})*", cpus.strip()):
             found.append(Cluster(tuple(int(cpu) for cpu in cpus.split()), int(khz)))
     return tuple(sorted(found, key=lambda cluster: (cluster.max_khz, cluster.cpus)))
+
+
+def _sme_units(text: str) -> dict[str, object]:
+    lines = [line.partition("|") for line in text.splitlines()]
+    return units({path.removesuffix(f"/{REGISTER}").rpartition("/")[2]: value for path, _, value in lines})
 
 
 def cluster_names(clusters: tuple[Cluster, ...]) -> dict[Cluster, tuple[str, ...]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from model_profiling.platforms.sme_units import apple_units, linux_units
 from model_profiling.run_directory import NOT_RANDOMISED
 
 # Arm's own part numbers (MIDR_EL1, implementer 0x41), which Linux shows in place of a name.
@@ -35,7 +36,7 @@ def describe_host() -> dict[str, object]:
         "load_1m_5m_15m": [round(value, 2) for value in os.getloadavg()],
     }
     facts |= _macos_facts() if sys.platform == "darwin" else _linux_facts()
-    return {key: value for key, value in facts.items() if value not in (None, "", [])}
+    return {key: value for key, value in facts.items() if value not in (None, "", [], {})}
 
 
 def boot_id() -> str:
@@ -52,6 +53,7 @@ def _linux_facts() -> dict[str, object]:
         "max_khz": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")} - {""}),
         "turbo_disabled": _read(cpus / "intel_pstate" / "no_turbo"),
         "smt": _read(cpus / "smt" / "active"),
+        "sme_units": linux_units(cpus),
         "address_randomisation": _address_randomisation(),
         "virtualised": "hypervisor" in _cpuinfo_field("flags").split() or None,
     }
@@ -88,6 +90,7 @@ def _macos_facts() -> dict[str, object]:
         "memory_bytes": int(memory) if memory.isdigit() else None,
         "performance_cores": _sysctl("hw.perflevel0.physicalcpu"),
         "efficiency_cores": _sysctl("hw.perflevel1.physicalcpu"),
+        "sme_units": apple_units(_sysctl),
     }
 
 

@@ -9,7 +9,7 @@ from model_profiling.analysis.latency import Latency
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.run_view import RunView
 from model_profiling.analysis.summary import has_times
-from model_profiling.artifacts import KERNEL_VIEW, KERNELS
+from model_profiling.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.report import kernel_view, markdown, tables
 from model_profiling.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
@@ -62,6 +62,9 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
     if any(experiment.coverage is not None for experiment in summary.experiments.values()):
         writer.write_json(run.path / KERNELS, kernel_view.kernels_data(run), renew)
         writer.write_text(run.path / KERNEL_VIEW, kernel_view.kernel_view(summary, run.label), renew)
+    if run.metrics.scaling is not None:
+        writer.write_text(run.path / THREADS, tables.threads_csv(run.metrics.scaling), renew)
+        writer.write_text(run.path / OPERATOR_THREADS, tables.operator_threads_csv(summary.operator_scaling), renew)
     writer.write_json(directory.metrics_path, run.metrics, renew)
     writer.write_json(directory.analysis_path, summary, renew)
     stem = run.manifest.model.stem

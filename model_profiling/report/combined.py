@@ -8,6 +8,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.derived import stamped
 from model_profiling.report import charts, markdown_report, metric_columns, numbers, report_files
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
+from model_profiling.report.content import threads
 from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing import Artist
 from model_profiling.report.theme import LIGHT, Theme
@@ -30,7 +31,7 @@ def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: s
 
 
 def report(runs: Sequence[RunView], title: str = "") -> Report:
-    sections = [_movers(runs), _speed(runs), _shares(runs), _machines(runs)]
+    sections = [_movers(runs), _speed(runs), _threads(runs), _shares(runs), _machines(runs)]
     subtitle = " · ".join(dict.fromkeys(run.summary.model for run in runs))
     found = [section for section in sections if section is not None]
     return Report(title or f"{len(runs)} runs side by side", subtitle, _sentences(runs), found)
@@ -103,6 +104,19 @@ def _speed(runs: Sequence[RunView]) -> Section | None:
     caption = "How many times faster the accelerated experiment of each run is; lines are 95 % intervals."
     table = Table("latency", ("run", "experiment", *metric_columns.labels(columns)), rows)
     return Section("latency", "Latency", [table, Picture("speedups", caption)])
+
+
+def _threads(runs: Sequence[RunView]) -> Section | None:
+    """Every number of threads of the runs that measured several."""
+    rows: list[tuple[Cell, ...]] = []
+    said = []
+    for name, run in zip(names(runs), runs, strict=True):
+        for side, curve in run.thread_curves:
+            rows += [(name, side, *threads.cells(point)) for point in curve.points]
+        said += [f"{name}: {sentence}." for sentence in threads.sentences(run)]
+    if not rows:
+        return None
+    return Section("threads", "Threads", [Bullets(said), Table("threads", ("run", "", *threads.COLUMNS), rows)])
 
 
 def _shares(runs: Sequence[RunView]) -> Section | None:

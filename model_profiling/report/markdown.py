@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 def pipeline_summary(run: "RunView") -> str:
     """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
+    from model_profiling.report.content.threads import sentences as thread_sentences  # which needs `text`
+
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     partial = ", partial run" if any(record.partial for record in manifest.experiments.values()) else ""
     lines = [f"# {text(summary.model)} on {text(summary.platform)}{partial}", ""]
     lines += [f"- {text(run.labelled(comparison_sentence(comparison)))}" for comparison in metrics.comparisons]
     lines += [f"- {text(comparison.shift.sentence)}" for comparison in summary.comparisons]
+    lines += [f"- threads, {text(sentence)}" for sentence in thread_sentences(run)]
     lines += [f"- outputs: {text(run.labelled(agreement_sentence(agreement)))}" for agreement in metrics.agreements]
     if summary.timing == "measured":
         lines += _advice(run)

@@ -11,8 +11,10 @@ from model_profiling.analysis.breakdown import Breakdown, InstanceTime, Operator
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.group_work import GroupWork, group_work, roofs_by_row
 from model_profiling.analysis.grouping import instance_groups
+from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.profile import Instance, Profile
 from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.xnntrace import TracedKernel
 
 KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
@@ -33,6 +35,13 @@ INSTANCE_COLUMNS = (
     "ms", "share", "median_ms", "mad_ms", "p95_ms",
 )  # fmt: skip
 WORK_COLUMNS = GroupWork.__struct_fields__
+THREAD_COLUMNS = (
+    "experiment", "switched_off", "threads", "median_ms", "speedup", "low", "high", "verdict", "efficiency", "best",
+)  # fmt: skip
+OPERATOR_THREAD_COLUMNS = (
+    "experiment", "operator", "category", "where", "instances", "threads", "ms", "many", "speedup", "low", "high",
+    "scales",
+)  # fmt: skip
 
 
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
@@ -100,6 +109,33 @@ def changes_csv(comparison: ProfileComparison) -> str:
         for x in comparison.operators
     )
     return csv_text(CHANGE_COLUMNS, rows)
+
+
+def threads_csv(scaling: Scaling) -> str:
+    """One line per number of threads of each side; speedups are against the fewest."""
+    rows = (
+        (
+            *(p.experiment, " ".join(curve.disabled), p.threads, _number(p.median_ms), _number(p.speedup)),
+            *(_maybe(p.low), _maybe(p.high), p.verdict, _number(p.efficiency), int(p.threads == curve.best)),
+        )
+        for curve in scaling.curves
+        for p in curve.points
+    )
+    return csv_text(THREAD_COLUMNS, rows)
+
+
+def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
+    """One line per operator and number of threads; the speedup is that of `many` threads against the fewest."""
+    rows = (
+        (
+            *(experiment, o.operator, o.category, o.where, o.instances, threads, _maybe(ms), curve.many),
+            *(*map(_maybe, (o.speedup, o.low, o.high)), o.scales),
+        )
+        for curve in curves
+        for o in curve.operators
+        for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
+    )
+    return csv_text(OPERATOR_THREAD_COLUMNS, rows)
 
 
 def kernels_csv(kernels: Iterable[TracedKernel]) -> str:

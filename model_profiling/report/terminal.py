@@ -84,7 +84,7 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 def render_run(run: "RunView", style: Style) -> str:
     """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
-    from model_profiling.report.terminal_screen import first_screen, modules, startup
+    from model_profiling.report.terminal_screen import first_screen, modules, startup, threads
 
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
@@ -92,7 +92,7 @@ def render_run(run: "RunView", style: Style) -> str:
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
-    lines += [*first_screen(run, style), *_time(run, style), *modules(run)]
+    lines += [*first_screen(run, style), *threads(run), *_time(run, style), *modules(run)]
     lines += [
         *_latency(run),
         "",
@@ -106,16 +106,19 @@ def render_run(run: "RunView", style: Style) -> str:
 
 
 def _time(run: "RunView", style: Style) -> list[str]:
-    """Compared experiments side by side, others one by one."""
+    """Compared experiments side by side, others one by one; of several numbers of threads the first."""
     from model_profiling.report.terminal_screen import roofs
 
     lines: list[str] = []
+    others = run.of_other_threads
     for number, comparison in enumerate(run.summary.comparisons):
+        if run.repeats(comparison.before, comparison.after):
+            continue
         sides = run.sides(comparison.before, comparison.after)
         lines += [*_categories(comparison, sides, style), ""]
         after = run.summary.experiments[comparison.after]
         lines += [*_top_groups(run.operator_groups[number], after, MOST_OPERATORS), *roofs(run, comparison.after), ""]
-    for name in run.alone:
+    for name in [name for name in run.alone if name not in others]:
         lines += [*_breakdown(run.label(name), run.summary.experiments[name], style, MOST_OPERATORS)]
         lines += [*roofs(run, name), ""]
     return lines

@@ -3,8 +3,9 @@
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Advice, Figure
+from model_profiling.report.blocks import Advice, Figure, Number
 from model_profiling.report.content import first_screen as content
+from model_profiling.report.content import threads as thread_content
 from model_profiling.report.content.modules import short
 from model_profiling.report.content.roofline import headroom_line, roof_line
 from model_profiling.report.content.startup import lines as startup_lines
@@ -13,6 +14,7 @@ from model_profiling.report.terminal_table import table
 
 # A line of a model may be long; its beginning tells it.
 _MOST_LETTERS = 72
+_MOST_UNSCALED = 3
 
 
 def first_screen(run: RunView, style: Style) -> list[str]:
@@ -64,6 +66,26 @@ def modules(run: RunView) -> list[str]:
 def startup(run: RunView, style: Style) -> list[str]:
     """Start-up and memory in a few lines."""
     return [f"  {style.dim(label)}{' ' * (9 - len(label))}{wrapped(text, 11)}" for label, text in startup_lines(run)]
+
+
+def threads(run: RunView) -> list[str]:
+    """All numbers of threads in one table, which is best, and which operators do not become faster."""
+    found = run.threads_compared
+    if found is None:
+        return []
+    rows: list[tuple[str, ...]] = [
+        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in thread_content.rows(run)
+    ]
+    switched = ("on against off",) if found.switches else ()
+    lines = table([("by number of threads", *thread_content.COLUMNS, *switched), *rows], words=1)
+    lines += [f"  {wrapped(f'{sentence}.')}" for sentence in thread_content.sentences(run)]
+    lines += [f"  {wrapped(f'{run.label(name)}: {finding.title}.')}" for name, finding in thread_content.wrong(run)]
+    for side, curve in run.thread_curves:
+        names = [f"{entry.operator} ({entry.scales})" for entry in thread_content.unscaled(run, curve)[:_MOST_UNSCALED]]
+        if names:
+            said = f"{side}, with more threads: {', '.join(names)}."
+            lines.append(f"  {wrapped(said)}")
+    return [*lines, ""]
 
 
 def roofs(run: RunView, name: str) -> list[str]:

@@ -73,6 +73,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     # XNNPACK's load options in force; '' if it does not say.
     workspace: str = ""
     weight_cache: str = ""
+    # How many CPUs this process may run on.
+    cpus: int = 0
 
 
 class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):

@@ -4,7 +4,8 @@ Reports are to be tried on runs that this machine cannot give in a test's time, 
 The ETDumps are sound; their operators, in the order of the real dump, are repeated and their times varied a little.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,15 @@ import numpy as np
 
 from model_profiling import etdump, files
 from model_profiling.analysis.categories import strip_instance
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Samples, Turn, experiment_file
+from model_profiling.run_directory import (
+    ExperimentRecord,
+    Manifest,
+    RunDirectory,
+    Samples,
+    Turn,
+    experiment_file,
+    threads_name,
+)
 from tests.helpers.bulk_dump import Call, write_dump
 
 _TURNS = 20
@@ -27,23 +36,28 @@ def forge_run(
     change: Callable[[Manifest], None] = lambda manifest: None,
     copies: int = 1,
     launches: int = 1,
+    threads: Sequence[int] = (),
+    times: Callable[[ExperimentRecord, str, int], float] = lambda record, name, ns: ns,
 ) -> Path:
     """Write a run like `source` at `target`; `rename` changes operators' names, `change` the manifest.
 
-    With `copies`, each experiment and each comparison is there so often, with times of its own.
+    With `copies`, each experiment and each comparison is there so often, with times of its own; with `threads`, once
+    for each of these numbers. `times` changes the nanoseconds of operators, and of calls as '', of an experiment.
     """
     real, made = RunDirectory(source), RunDirectory(target)
     manifest = real.manifest()
     old_stem = manifest.model.stem
-    original = _copied(manifest, copies)
+    original = {**_copied(manifest, copies), **_with_threads(manifest, threads)}
     change(manifest)
     for seed, (name, record) in enumerate(manifest.experiments.items()):
         if record.status != "ok":
             continue
         source_name = original.get(name, name)
-        calls = _calls(real.experiment(source_name) / experiment_file(old_stem, source_name, record.threads, ".etdump"))
+        of = real.manifest().experiments.get(source_name, record).threads
+        calls = _calls(real.experiment(source_name) / experiment_file(old_stem, source_name, of, ".etdump"))
         traced = len(real.samples(real.manifest(), source_name).traced)
         calls = _renamed(_grown(calls, operators) if operators else calls, rename)
+        calls = [_timed(call, functools.partial(times, record)) for call in calls]
         runs = executions or 2 * traced
         dump = made.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
         totals = write_dump(dump, [calls], runs, seed).tolist()
@@ -63,6 +77,27 @@ def _copied(manifest: Manifest, copies: int) -> dict[str, str]:
     for number in range(2, copies + 1):
         manifest.compare_pairs += [(f"{before}_{number}", f"{after}_{number}") for before, after in pairs]
     return original
+
+
+def _with_threads(manifest: Manifest, threads: Sequence[int]) -> dict[str, str]:
+    """Put an experiment for each number of threads in the place of every one, and return which each is made from."""
+    if not threads:
+        return {}
+    records, pairs, original = manifest.experiments, manifest.compare_pairs, {}
+    manifest.experiments, manifest.compare_pairs = {}, []
+    for name, record in records.items():
+        for count in threads:
+            copy = threads_name(name, count)
+            manifest.experiments[copy] = msgspec.structs.replace(record, name=copy, threads=count)
+            original[copy] = name
+    for before, after in pairs:
+        manifest.compare_pairs += [(threads_name(before, n), threads_name(after, n)) for n in threads]
+    return original
+
+
+def _timed(call: Call, times: Callable[[str, int], float]) -> Call:
+    inside = [(name, delegated, round(times(strip_instance(name), ns))) for name, delegated, ns in call.operators]
+    return Call(call.label, call.instruction, round(times("", call.own)), inside)
 
 
 def _write(

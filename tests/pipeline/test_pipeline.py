@@ -18,7 +18,7 @@ from model_profiling.analysis.metrics import Metrics
 from model_profiling.files import read_json
 from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
-from model_profiling.run_directory import RunDirectory
+from model_profiling.run_directory import RunDirectory, without_threads
 from model_profiling.runner import features
 from tests.conftest import QUICK, ROOT, kit, needs_hardware
 from tests.helpers.contract_check import check_files
@@ -350,3 +350,27 @@ def test_one_memory_layout_is_not_taken_for_many(toy: Toy, tmp_path: Path) -> No
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "holds for one memory layout" in " ".join(done.stdout.split())
+
+
+def test_several_numbers_of_threads_take_turns_and_are_compared(toy: Toy, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    done = kit("run", toy("fp16"), "--threads", "1,2", "--runs", 12, "--output-root", root)
+    assert done.returncode == 0, done.stderr
+    assert "by number of threads" in done.stdout
+    manifest = RunDirectory(root).manifest()
+    records = manifest.experiments
+    assert {without_threads(name)[1] for name in records} == {1, 2} == {record.threads for record in records.values()}
+    (schedule,) = manifest.schedules.values()
+    timed = {f"{name}:timed" for name in records}
+    together = [turn for turn in schedule.order if timed & set(turn)]
+    assert together and all(set(turn) == timed for turn in together)
+    assert all(record.cpus > 0 for record in records.values())
+    for name, record in records.items():
+        assert bool(RunDirectory(root).samples(manifest, name).starts) == (record.threads == 1)
+    metrics = json.loads((root / "metrics.json").read_text())
+    for curve in metrics["scaling"]["curves"]:
+        assert [point["threads"] for point in curve["points"]] == [1, 2]
+        assert all(point["median_ms"] > 0 for point in curve["points"])
+    # A number that was measured before is not measured again.
+    again = kit("run", toy("fp16"), "--threads", "1,2", "--runs", 12, "--output-root", root, "--quiet")
+    assert again.returncode == 0 and "reused existing results" in again.stderr

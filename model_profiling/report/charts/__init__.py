@@ -11,6 +11,7 @@ from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.roofline import Side, roofline
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
+from model_profiling.report.charts.threads import threads
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.theme import Theme
 from model_profiling.report.words import named, repeated
@@ -30,12 +31,13 @@ __all__ = [
     "shift",
     "single_operators",
     "speedups",
+    "threads",
 ]
 
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
-    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `roofline`, `forecast`; a second
-    comparison's end in `_2`. In a report headings and captions say what they show, so there they have no titles."""
+    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `roofline`, `forecast`; a
+    second comparison's end in `_2`. In a report they have no titles: headings and captions say what they show."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}" if titled else ""
@@ -72,6 +74,9 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
     drawn = roofline(_roofline_sides(run), width, theme, title("how far from the roof"))
     if drawn is not None:
         found["roofline"] = drawn
+    if (compared := run.threads_compared) is not None:
+        what = title("latency by number of threads")
+        found["threads"] = threads(run.thread_curves, compared.cpus, width, theme, what)
     for forecast in run.forecasts[:1]:
         names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
         predictions = zip(names, forecast.stages, strict=True)

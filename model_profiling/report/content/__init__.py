@@ -16,6 +16,7 @@ from model_profiling.report.content import (
     roofline,
     startup,
     structure,
+    threads,
     time,
 )
 
@@ -30,6 +31,7 @@ def report(run: RunView, title: str = "") -> Report:
         findings.section(run),
         forecast.section(run),
         latency.section(run),
+        threads.section(run),
         startup.section(run),
         structure.portable(run),
         structure.movement(run),

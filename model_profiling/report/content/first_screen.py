@@ -146,7 +146,9 @@ def shifts(run: RunView) -> list[str]:
             if experiment.coverage is not None
         ]
     metrics = run.summary.metrics
-    others = metrics.comparisons[1:] if metrics is not None else []
+    # All numbers of threads are compared in a section of their own.
+    later = metrics.comparisons[1:] if metrics is not None else []
+    others = [c for c in later if not run.repeats(c.before, c.after)]
     found = [comparison.shift.sentence for comparison in run.summary.comparisons[:1]]
     for compared in others:
         before, after = run.sides(compared.before, compared.after)

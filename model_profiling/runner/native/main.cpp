@@ -42,22 +42,32 @@ long involuntary_switches() {
   return usage.ru_nivcsw;
 }
 
+// The threads of this process, and the CPUs they may run on (0: not known).
+struct Threads {
+  int64_t count;
+  int64_t cpus;
+  bool several() const { return count > 1; }
+  bool crowded() const { return cpus > 0 && count > cpus; }
+};
+
 // How long this thread has been computing: what is missing from the time that passed, others had.
 int64_t computed_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 // Runs `count` times and says each. Lines are held back while runs are short: whoever reads them would wake on
 // another core and disturb the next run.
-long take_turn(Model& model, long count, long first_index) {
+long take_turn(Model& model, long count, long first_index, const Threads& threads) {
   constexpr int64_t kSilence = 200000000;
   // A long run is interrupted for moments on any machine; this part of it (a fiftieth) is more than a moment.
   constexpr int64_t kNoticeable = 50;
   int64_t last_flush = now_ns();
-  int64_t preempted = 0;
+  int64_t preempted = 0, total = 0;
+  const int64_t waited = threads.several() ? waited_ns() : -1;
   for (long i = 0; i < count; ++i) {
     const long switches = involuntary_switches();
     const int64_t computed = computed_ns();
     const int64_t ns = model.run();
     const int64_t lost = ns - (computed_ns() - computed);
+    total += ns;
     preempted += involuntary_switches() != switches && lost > ns / kNoticeable;
     Line("run").add("index", static_cast<int64_t>(first_index + i)).add("ns", ns).print();
     if (now_ns() - last_flush > kSilence) {
@@ -65,6 +75,10 @@ long take_turn(Model& model, long count, long first_index) {
       last_flush = now_ns();
     }
   }
+  // A thread that waits for the others of its process has lost time to nobody else.
+  if (waited >= 0 && (waited_ns() - waited) * kNoticeable < total) preempted = 0;
+  // Where threads are more than CPUs, nobody can tell others from the threads of this process.
+  if (threads.crowded()) preempted = 0;
   const auto outputs = describe_outputs(model.outputs());
   Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs))
       .add("preempted", preempted).add("resident", memory_now().resident).print();
@@ -72,12 +86,12 @@ long take_turn(Model& model, long count, long first_index) {
   return first_index + count;
 }
 
-long serve_turns(Model& model) {
+long serve_turns(Model& model, const Threads& threads) {
   long index = 0;
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "quit") break;
     if (line.rfind("run ", 0) != 0) throw Failure(Exit::USAGE, "expected `run N` or `quit` on standard input, not '" + line + "'");
-    index = take_turn(model, parse_count("run", line.substr(4), 1), index);
+    index = take_turn(model, parse_count("run", line.substr(4), 1), index, threads);
   }
   return index;
 }
@@ -108,7 +122,7 @@ int run(Options options, int64_t born_ns) {
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
   load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
   const XnnpackOptions xnnpack = set_xnnpack_options(options);
-  const size_t threads = set_threads(options.cpu_threads);
+  const Threads threads{static_cast<int64_t>(set_threads(options.cpu_threads)), allowed_cpus()};
 
   options.inputs = input_files(options.inputs);
   const int64_t cached = cached_percent(options.model_path, options.drop_cache);
@@ -129,7 +143,7 @@ int run(Options options, int64_t born_ns) {
   }
   const int64_t warm = options.warmup > 0 ? memory_now().resident : 0;
   model.forget_trace();
-  Line("ready").add("method", options.method_name).add("threads", static_cast<int64_t>(threads))
+  Line("ready").add("method", options.method_name).add("threads", threads.count)
       .add("load_ns", loaded_at - load_start).add("warmup_ns", warmup).add("backends", model.backends())
       .add("inputs", model.input_descriptions()).add("outputs", describe_outputs(model.outputs()))
       .add("before_load_ns", load_start - born_ns).add("program_ns", model.program_ns()).add("method_ns", model.method_ns())
@@ -138,12 +152,12 @@ int run(Options options, int64_t born_ns) {
       .add("resident_warm", warm)
       .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
       .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
-      .add("weight_cache", xnnpack.weight_cache).print();
+      .add("weight_cache", xnnpack.weight_cache).add("cpus", threads.cpus).print();
   std::fflush(stdout);
 
   long runs = 0;
-  if (options.paced) runs = serve_turns(model);
-  else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0);
+  if (options.paced) runs = serve_turns(model, threads);
+  else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0, threads);
 
   const auto outputs = describe_outputs(model.outputs());
   const int64_t bad = total_nonfinite(outputs);

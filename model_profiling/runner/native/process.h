@@ -1,7 +1,9 @@
 // What the system knows of this process: how long it has lived, and how much memory it holds.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -99,6 +101,48 @@ inline int64_t peak_memory() {
     if (line.rfind("VmHWM:", 0) == 0) return std::strtoll(line.c_str() + 6, nullptr, 10) * 1024;
   }
   return 0;
+#endif
+}
+
+// How many CPUs the system lets this process run on (taskset, cpusets and the like count); 0 where it does not say.
+inline int64_t allowed_cpus() {
+#ifdef __linux__
+  // A fixed cpu_set_t has room for 1024 CPUs; where there are more, the system refuses a smaller set.
+  for (size_t most = 1024; most <= 1 << 20; most *= 4) {
+    cpu_set_t* const set = CPU_ALLOC(most);
+    if (set == nullptr) return 0;
+    const bool known = sched_getaffinity(0, CPU_ALLOC_SIZE(most), set) == 0;
+    const int count = known ? CPU_COUNT_S(CPU_ALLOC_SIZE(most), set) : 0;
+    CPU_FREE(set);
+    if (known) return count;
+  }
+  return 0;
+#else
+  return std::max<int64_t>(0, sysconf(_SC_NPROCESSORS_ONLN));
+#endif
+}
+
+// How long all threads of this process together have waited for a CPU that others had; -1 where the system does not say.
+inline int64_t waited_ns() {
+#ifdef __linux__
+  DIR* const threads = opendir("/proc/self/task");
+  if (threads == nullptr) return -1;
+  int64_t sum = 0;
+  while (const dirent* const entry = readdir(threads)) {
+    if (entry->d_name[0] == '.') continue;
+    // Nanoseconds that it ran, and that it waited to run.
+    std::ifstream file("/proc/self/task/" + std::string(entry->d_name) + "/schedstat");
+    int64_t ran = 0, waited = 0;
+    if (!(file >> ran >> waited)) {
+      sum = -1;
+      break;
+    }
+    sum += waited;
+  }
+  closedir(threads);
+  return sum;
+#else
+  return -1;
 #endif
 }
 
