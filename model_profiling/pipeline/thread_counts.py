@@ -24,8 +24,10 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
     if not 1 <= len(counts) <= MOST_COUNTS:
         raise InputError(f"{what} must name 1 to {MOST_COUNTS} numbers of threads, not {len(counts)}", hint)
     for count in counts:
-        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_THREADS:
-            raise InputError(f"{what} must be at least 1 and at most {MOST_THREADS} threads, not {count!r}", hint)
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise InputError(f"{what} must be at least 1, not {count!r}", hint)
+        if count > MOST_THREADS:
+            raise InputError(f"{what} must be at most {MOST_THREADS}, not {count}", hint)
     for count in counts:
         if list(counts).count(count) > 1:
             raise InputError(f"{what} names {count} threads twice", "Name each number once.")
