@@ -20,7 +20,7 @@ _WEIGHT_CACHE = "Try `weight_cache: true` in a config: delegates with the same w
 
 def memory_growth(e: Evidence) -> Iterator[Finding]:
     """A process that takes more memory with every inference."""
-    memory = e.measured.memory if e.measured is not None else None
+    memory = e.memory
     if memory is None or not memory.leak or memory.growth_per_execution_bytes is None:
         return
     each = shown_mib(memory.growth_per_execution_bytes)
@@ -41,23 +41,19 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
 
 def packing(e: Evidence) -> Iterator[Finding]:
     """Loading the method, most of which is packing weights, takes most of the time to the first result."""
-    start = e.measured.startup if e.measured is not None else None
+    start, memory = e.startup, e.memory
     if start is None:
         return
     load, whole = start.method.median_ms, start.first_result.median_ms
     if load < _LEAST_MS or load < _MOST * whole:
         return
-    memory = e.measured.memory if e.measured is not None else None
     added = memory.packing_bytes if memory is not None else None
-    delegates = sum(each.delegates for each in e.program.delegates) if e.program is not None else 0
-    step = "Load the model once and keep it. A smaller dtype packs less."
-    if delegates > 1 and e.measured is not None and e.measured.weight_cache != "on":
-        step += f" {_WEIGHT_CACHE}"
+    step = f"Load the model once and keep it. A smaller dtype packs less. {_weight_cache(e)}"
     yield e.measurement(
         Kind.PACKING,
         f"loading the method, with packing weights, takes {load / whole:.0%} of the time to the first result",
         f"{shown_ms(load)} of {shown_ms(whole)}",
-        step,
+        step.strip(),
         [
             *([f"loading adds {shown_mib(added)} of memory that is no file's"] if added is not None else []),
             *([f"weights in the .pte: {shown_mib(e.program.all_constant_bytes)}"] if e.program is not None else []),
@@ -65,10 +61,15 @@ def packing(e: Evidence) -> Iterator[Finding]:
     )
 
 
+def _weight_cache(e: Evidence) -> str:
+    """What to try where delegates may share weights and do not."""
+    delegates = sum(each.delegates for each in e.program.delegates) if e.program is not None else 0
+    return _WEIGHT_CACHE if delegates > 1 and e.measured is not None and e.measured.weight_cache != "on" else ""
+
+
 def first_inference_memory(e: Evidence) -> Iterator[Finding]:
     """The first inference allocates much more than was planned at export: what delegates need inside."""
-    unplanned = _unplanned(e)
-    memory = e.measured.memory if e.measured is not None else None
+    unplanned, memory = _unplanned(e), e.memory
     if memory is None or unplanned is None or unplanned < _LEAST_BYTES or unplanned < _MOST * memory.peak_bytes / 2:
         return
     step = "Look for the largest intermediate value inside a delegate: a smaller resolution, batch or dtype shrinks it."
@@ -90,7 +91,7 @@ def first_inference_memory(e: Evidence) -> Iterator[Finding]:
 
 def _unplanned(e: Evidence) -> int | None:
     """What the first inference adds beyond the planned arenas, which it is the first to touch."""
-    memory = e.measured.memory if e.measured is not None else None
+    memory = e.memory
     if memory is None or memory.first_inference_bytes is None:
         return None
     return memory.first_inference_bytes - (e.program.planned_bytes if e.program is not None else 0)
@@ -98,7 +99,7 @@ def _unplanned(e: Evidence) -> int | None:
 
 def peak_memory(e: Evidence) -> Iterator[Finding]:
     """A peak far above what the file accounts for, for another reason than the first inference."""
-    memory = e.measured.memory if e.measured is not None else None
+    memory = e.memory
     if memory is None or e.program is None or memory.before_load_bytes is None:
         return
     expected = memory.before_load_bytes + e.program.planned_bytes + e.program.all_constant_bytes
@@ -106,11 +107,9 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
     if memory.leak or excess < _LEAST_BYTES or excess < _FAR_ABOVE * expected:
         return
     added = memory.packing_bytes or 0
-    step = "A smaller dtype needs less. "
+    step = "A smaller dtype needs less."
     if added > _MOST * excess:
-        step = "Packed weights are a second copy of the weights: a smaller dtype shrinks both. "
-        if sum(each.delegates for each in e.program.delegates) > 1 and e.measured and e.measured.weight_cache != "on":
-            step += _WEIGHT_CACHE
+        step = f"Packed weights are a copy of the weights: a smaller dtype shrinks both. {_weight_cache(e)}"
     yield e.measurement(
         Kind.PEAK_MEMORY,
         f"the peak of {shown_mib(memory.peak_bytes)} is {memory.peak_bytes / expected:.1f} times what the .pte needs",
@@ -126,7 +125,7 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
 
 def slow_first_inference(e: Evidence) -> Iterator[Finding]:
     """A first inference that takes much longer than later ones, which a user waits for."""
-    start, latency = (e.measured.startup, e.measured.latency) if e.measured is not None else (None, None)
+    start, latency = e.startup, e.measured.latency if e.measured is not None else None
     if start is None or latency is None:
         return
     first, later = start.first_inference.median_ms, latency.median_ms

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.graph import ModelGraph
+    from model_profiling.analysis.memory import Memory
     from model_profiling.analysis.metrics import ExperimentMetrics
     from model_profiling.analysis.program_memory import ProgramMemory
+    from model_profiling.analysis.startup import Startup
 
 _MOST_LINES = 3
 
@@ -103,6 +105,14 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def share(self, rows: Iterable[int]) -> float:
         return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
+
+    @property
+    def startup(self) -> "Startup | None":
+        return self.measured.startup if self.measured is not None else None
+
+    @property
+    def memory(self) -> "Memory | None":
+        return self.measured.memory if self.measured is not None else None
 
     @property
     def roofs(self) -> dict[int, OperatorRoof]:

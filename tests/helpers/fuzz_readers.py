@@ -21,6 +21,7 @@ from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.profile import profiles
+from model_profiling.analysis.program_memory import program_memory
 from model_profiling.analysis.roof_table import roof_rows
 from model_profiling.analysis.roofline import roofline
 from model_profiling.analysis.roofs import Rates, read_roofs
@@ -43,7 +44,7 @@ from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.xnnpack_graph import graphs
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import RunDirectory
+from model_profiling.run_directory import Process, RunDirectory, Samples
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from tests.helpers import fuzz_mutations as mutations
@@ -91,7 +92,10 @@ def _read_etdump(data: bytes, folder: Path) -> None:
 
 
 def _read_pte(data: bytes, folder: Path) -> None:
-    program = pte.read(_at(folder, "hostile.pte", data))
+    path = _at(folder, "hostile.pte", data)
+    said = program_memory(path)
+    assert said is None or min(said.planned_bytes, said.all_constant_bytes) >= 0
+    program = pte.read(path)
     for method in program.methods:
         # Each is asked for alone in some command, so a refusal of one does not hide the other.
         with contextlib.suppress(KitError):
@@ -160,6 +164,19 @@ def _read_samples(data: bytes, folder: Path) -> None:
     manifest = directory.manifest()
     msgspec.json.encode(compute_metrics(directory, manifest))
     choose(f"{directory.path}:{_ON}")[_ON].profile()
+
+
+def _samples_seeds() -> list[bytes]:
+    """Samples as an earlier kit wrote them, and with what processes say of themselves."""
+    old = (RUN / _ON / f"{_FILE}_samples.json").read_bytes()
+    samples = msgspec.json.decode(old, type=Samples)
+    each = {name: 7 << 20 for name in Process.__struct_fields__ if name.startswith(("resident", "anonymous", "peak"))}
+    times = dict.fromkeys(("before_load_ns", "program_ns", "method_ns", "first_ns"), 10**6)
+    times |= {"load_ns": 3 * 10**6, "first_result_ns": 5 * 10**6, "life_ns": 6 * 10**6}
+    held = [Process(launch, 0.5, 9, **each, **times, cached_percent=100, warmups=3) for launch in range(7)]
+    turns = [msgspec.structs.replace(turn, resident=8 << 20) for turn in samples.timed]
+    new = msgspec.structs.replace(samples, timed=turns, starts=held, processes=held)
+    return [old, msgspec.json.encode(new)]
 
 
 def _read_derived(data: bytes, folder: Path) -> None:
@@ -340,7 +357,7 @@ READERS = {
         Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
         Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
-        Reader("samples", _files(RUN / _ON / f"{_FILE}_samples.json"), mutations.json_values, _read_samples, _copy_run),
+        Reader("samples", _samples_seeds, mutations.json_values, _read_samples, _copy_run),
         Reader("derived", _derived_seeds, mutations.json_values, _read_derived, _copy_run),
         Reader(
             "export_meta",

@@ -155,6 +155,8 @@ def unknown(run: RunView) -> list[str]:
         said = [(run.label(n), getattr(each, reason)) for n, each in metrics.experiments.items()]
         for names, why in in_common([(name, why) for name, why in said if why]):
             found.append(f"{what} ({names}): {why}.")
+    if metrics.program is None:
+        found.append("What the .pte says of memory by itself: it is gone, has changed since, or cannot be read.")
     return found
 
 
