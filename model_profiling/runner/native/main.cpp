@@ -172,7 +172,7 @@ int run(Options options, int64_t born_ns) {
 }  // namespace kit
 
 int main(int argc, char** argv) {
-  const int64_t born_ns = kit::now_ns() - std::max<int64_t>(0, kit::age_ns());
+  const int64_t born_ns = kit::born_ns();
   try {
     return kit::run(kit::parse_options(argc, argv), born_ns);
   } catch (const kit::Failure& failure) {

@@ -10,13 +10,13 @@
 #include <executorch/runtime/platform/runtime.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "failure.h"
 #include "options.h"
+#include "process.h"
 #include "tensors.h"
 
 // The wheel ships libexecutorch_threadpool but not its header; these are the two members it exports that we need.
@@ -34,10 +34,6 @@ using executorch::etdump::ETDumpGen;
 using executorch::extension::Module;
 using executorch::runtime::Error;
 using executorch::runtime::Program;
-
-inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // ExecuTorch says what went wrong only in its log, so the log is kept as well as printed.
 inline std::vector<std::string>& error_log() {

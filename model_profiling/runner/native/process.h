@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -26,38 +27,45 @@
 
 namespace kit {
 
+inline int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 inline int64_t clock_ns(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
-// Nanoseconds since the system started this process; -1 where it does not say.
+// When the system started this process, on the clock of now_ns(); now, where it does not say.
 // Linux tells when in ticks of some milliseconds. Until `main` a process computes and hardly ever waits, so that the time it
 // has computed says more exactly how old it is; the ticks bound it from both sides. To be called first of all.
-inline int64_t age_ns() {
+inline int64_t born_ns() {
 #ifdef __APPLE__
   int name[] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, static_cast<int>(getpid())};
   kinfo_proc info{};
   size_t size = sizeof info;
-  if (sysctl(name, 4, &info, &size, nullptr, 0) != 0) return -1;
+  if (sysctl(name, 4, &info, &size, nullptr, 0) != 0) return now_ns();
   const timeval start = info.kp_proc.p_starttime;
-  return clock_ns(CLOCK_REALTIME) - (static_cast<int64_t>(start.tv_sec) * 1000000000 + start.tv_usec * 1000);
+  const int64_t today = clock_ns(CLOCK_REALTIME);
+  return now_ns() - (today - (static_cast<int64_t>(start.tv_sec) * 1000000000 + start.tv_usec * 1000));
 #else
   const int64_t computed = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-  const int64_t now = clock_ns(CLOCK_BOOTTIME);
+  const int64_t since_boot = clock_ns(CLOCK_BOOTTIME);
+  // Read last: whoever is interrupted in between seems younger, and never older than it is.
+  const int64_t now = now_ns();
   std::ifstream file("/proc/self/stat");
   std::string text;
   std::getline(file, text);
   // The second field is a name, which may contain anything; the twentieth after it is the start.
   const size_t end = text.rfind(')');
-  if (end == std::string::npos) return -1;
+  if (end == std::string::npos) return now;
   std::istringstream fields(text.substr(end + 1));
   std::string field;
   for (int i = 0; i < 20; ++i) fields >> field;
   const int64_t tick = 1000000000 / sysconf(_SC_CLK_TCK);
-  const int64_t most = now - std::strtoll(field.c_str(), nullptr, 10) * tick;
-  return std::clamp(computed, std::max<int64_t>(0, most - tick), std::max<int64_t>(0, most));
+  const int64_t most = since_boot - std::strtoll(field.c_str(), nullptr, 10) * tick;
+  return now - std::clamp(computed, std::max<int64_t>(0, most - tick), std::max<int64_t>(0, most));
 #endif
 }
 
