@@ -18,17 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
 LONGEST_FIRST = (
-    *(
-        "test_documented_commands",
-        "test_site",
-        "test_cross_compiling",
-        "test_tune",
-        "test_kernel_assignment",
-        "test_etrecord",
-        "test_export",
-    ),
-    *("test_workflow_steps", "test_onboarding", "test_advice", "test_android", "test_android_faults", "test_emulator"),
-    *("test_in_process", "test_conversation", "test_report", "test_wheel", "test_pipeline"),
+    *("test_documented_commands", "test_layout", "test_kernel_assignment", "test_islands", "test_android_faults"),
+    *("test_android", "test_cross_compiling", "test_check", "test_emulator", "test_report", "test_conversation"),
+    *("test_advice", "test_zoo", "test_tune", "test_onboarding", "test_io_layout", "test_site", "test_reproduce"),
+    *("test_workflow_steps", "test_in_process", "test_pipeline", "test_rewrites", "test_analysis", "test_runs"),
+    *("test_derived", "test_wheel", "test_api", "test_etrecord", "test_mcp"),
 )
 # Commands that import torch.
 EXPORTING = ("check", "export", "profile", "roofs", "tune")
