@@ -118,10 +118,12 @@ def predicted(case: Case, result: Result, work: Path, budget_s: float) -> Result
         return result
     try:
         found, target = [], ""
-        for made, side in zip(_exports(case, work), (result.before, result.after), strict=True):
-            home = made.paths.directory.parent
-            run = sme2_kit.run(made, out=home / "run", budget_s=budget_s)
-            forecast = sme2_kit.forecast(run, sme2_kit.kernels(made, levels=["sme2"], out=home / "kernels"))[-1]
+        for after, side in enumerate((result.before, result.after)):
+            # The program that was measured, also if the kit would export another one by now.
+            home = _home(case, work, bool(after))
+            (program,) = (home / "artifacts").glob("*.pte")
+            run = sme2_kit.run(program, out=home / "run", budget_s=budget_s)
+            forecast = sme2_kit.forecast(run, sme2_kit.kernels(program, levels=["sme2"], out=home / "kernels"))[-1]
             last, target = forecast.predictions[-1], forecast.target
             moving = last.shares["Data Movement"]
             found.append(msgspec.structs.replace(side, sme2_ms=last.predicted_ms, sme2_moving=moving))
@@ -130,6 +132,10 @@ def predicted(case: Case, result: Result, work: Path, budget_s: float) -> Result
         result = msgspec.structs.replace(result, note=f"with SME2 not predicted: {error.message}")
     files.write_json(work / f"{case.kept}.json", result)
     return result
+
+
+def _home(case: Case, work: Path, after: bool) -> Path:
+    return work / (f"{case.kept}-after" if after else f"{case.name(False)}-before")
 
 
 def _exports(case: Case, work: Path) -> list[sme2_kit.ExportResult]:
@@ -144,7 +150,7 @@ def _exports(case: Case, work: Path) -> list[sme2_kit.ExportResult]:
                 settings=case.settings,
                 rewrites=("layout", *case.also) if after else (),
                 io_layout="channels_last" if border else "contiguous",
-                out=work / (f"{case.kept}-after" if after else f"{case.name(False)}-before") / "artifacts",
+                out=_home(case, work, after) / "artifacts",
             )
         )
     return made
