@@ -14,6 +14,8 @@ from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
 from model_profiling.run_directory import RunDirectory
 
+# One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
+_EMULATION_TIMEOUT_S = 7200.0
 _BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4)$"
 
 
@@ -79,6 +81,7 @@ def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[C
     ]
     names = [f"{platform}_{name}" for name, _ in shown]
     raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}
+    raw["timeout_s"] = _EMULATION_TIMEOUT_S
     missing = [name for name, _ in rungs if name not in {rung[0] for rung in shown}]
     remark = (
         f"the emulator does not support {' and '.join(missing)}: {how_to_install()} installs one that does"
