@@ -33,7 +33,7 @@ from tests.conftest import QUICK, ROOT, kit
 from tests.helpers.contract_check import check_files, check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-_NET = """
+TINY_NET = """
 import torch
 
 class Tiny(torch.nn.Module):
@@ -49,7 +49,7 @@ class Tiny(torch.nn.Module):
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("tiny")
-    (home / "net.py").write_text(_NET)
+    (home / "net.py").write_text(TINY_NET)
     assert main(["export", f"{home / 'net.py'}:Tiny", "--input-shape", "1,3,16,16", "--outdir", str(home)]) == 0
     return next(home.glob("*.pte"))
 

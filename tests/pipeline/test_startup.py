@@ -27,20 +27,11 @@ from model_profiling.run_directory import Samples
 from tests.conftest import ROOT, kit
 from tests.helpers import preloaded
 from tests.helpers.contract_check import check_files
+from tests.pipeline.test_runs import TINY_NET
 from tests.runner.test_runner import call, event, events
 
 MIB = 1 << 20
-_NETS = """
-import torch
-
-class Tiny(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
-
-    def forward(self, x):
-        return self.conv(x).relu()
-
+_NETS = f"""{TINY_NET}
 class Wide(torch.nn.Module):
     '''Two delegates around a cumulative sum, each with 200 MB between two convolutions.'''
     def __init__(self):

@@ -210,21 +210,26 @@ def test_a_name_with_quotes_and_commas_is_only_a_name(runner: Path, toy: Toy, tm
     assert call(runner, "--model_path", toy("fp32"), "--inputs", odd).returncode == 0
 
 
+def pinned(runner: Path, cpus: list[int], threads: int, executions: int) -> "subprocess.CompletedProcess[str]":
+    """Run a tiny model on these CPUs alone."""
+    model = Path(__file__).resolve().parents[1] / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
+    counts = [f"--cpu_threads={threads}", f"--num_executions={executions}", "--warmup=1"]
+    return subprocess.run(
+        [str(runner), f"--model_path={model}", *counts],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
+    )
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")
 def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Path) -> None:
-    model = Path(__file__).resolve().parents[1] / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
     allowed = sorted(os.sched_getaffinity(0))
     # taskset and cpusets narrow what a process may use; it says how many CPUs are left.
     for cpus in (allowed[:1], allowed[:2]):
-        command = [str(runner), f"--model_path={model}", "--cpu_threads=4", "--num_executions=200", "--warmup=1"]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
-        )
+        done = pinned(runner, cpus, threads=4, executions=200)
         assert done.returncode == 0, done.stderr
         assert event(done, "ready")["cpus"] == len(cpus)
         assert event(done, "turn")["preempted"] == 0
@@ -232,22 +237,13 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")
 def test_other_work_on_the_cpus_of_several_threads_is_noticed(runner: Path) -> None:
-    model = Path(__file__).resolve().parents[1] / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
     cpus = sorted(os.sched_getaffinity(0))[:2]
     needs_hardware(len(cpus) == 2, "two CPUs")
     others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
     try:
         for other in others:
             os.sched_setaffinity(other.pid, cpus)
-        command = [str(runner), f"--model_path={model}", "--cpu_threads=2", "--num_executions=4000", "--warmup=1"]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
-        )
+        done = pinned(runner, cpus, threads=2, executions=4000)
     finally:
         for other in others:
             other.kill()
