@@ -121,6 +121,14 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: list[str] = []
 
 
+class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a language model reads and answers. `tokens` is a .npy of int64 ids beside the .pte; `logits` are .npy files
+    with what the reference answers after a token, by the token's place in the sequence."""
+
+    tokens: str
+    logits: dict[str, str]
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -152,6 +160,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: RequestRecord | None = None
     # What was asked for; the `dim_order` of each input and output says what it got.
     io_layout: str = "contiguous"
+    # None: not a model that reads a sequence step by step.
+    sequence: SequenceRecord | None = None
 
     @property
     def channels_last(self) -> list[str]:

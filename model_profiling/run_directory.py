@@ -10,7 +10,7 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -27,6 +27,7 @@ Mode = Literal["timing", "trace"]
 ExperimentStatus = Literal["ok", "failed"]
 RunStatus = Literal["partial", "complete", "failed"]
 LatencySource = Literal["untraced executions", "traced executions", "none"]
+PhaseKind = Literal["prefill", "decode"]
 RunnerKind = Literal["kit", "foreign"]
 ScheduleKind = Literal["interleaved turns", "alternating launches", "alternating launches, interleaved turns"]
 # Android's thermal severities (PowerManager.THERMAL_STATUS_*), by their number.
@@ -34,10 +35,40 @@ ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emer
 # No execution takes a year.
 _LONGEST_NS = 365 * 24 * 3600 * 10**9
 _MOST_BYTES = 1 << 50
+_MOST_TOKENS = 1 << 24
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
 _FILE_NAME = re.compile(r"[^/\\\0-\x1f\x7f]{1,120}")
+
+
+class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A phase of a language model. `prefill` reads `tokens` tokens in one execution, `decode` one in each, and so many
+    one after the other; `depth` tokens were read before."""
+
+    kind: PhaseKind
+    tokens: Annotated[int, msgspec.Meta(ge=1, le=_MOST_TOKENS)]
+    depth: Annotated[int, msgspec.Meta(ge=0, le=_MOST_TOKENS)] = 0
+
+    @property
+    def label(self) -> str:
+        """As llama-bench has it: `pp128`, `tg32@d128`."""
+        return f"{'pp' if self.kind == 'prefill' else 'tg'}{self.tokens}{f'@d{self.depth}' if self.depth else ''}"
+
+    @property
+    def in_names(self) -> str:
+        """The label as a part of a file's name."""
+        return self.label.replace("@", "_")
+
+    @property
+    def tokens_read(self) -> int:
+        """How many tokens one execution reads."""
+        return self.tokens if self.kind == "prefill" else 1
+
+    @property
+    def last(self) -> int:
+        """The index of the token that the outputs are about."""
+        return self.depth + self.tokens - 1
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,6 +186,10 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_cache: str = ""
     # How many CPUs the process was allowed to run on; 0 is not known.
     cpus: int = 0
+    # Which method ran; and, of a language model, in which phase, after how many tokens that were read before.
+    method: str = ""
+    phase: Phase | None = None
+    filled: int = 0
 
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

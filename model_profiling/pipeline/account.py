@@ -11,17 +11,23 @@ from model_profiling.pipeline.foreign import execution_times
 from model_profiling.pipeline.progress import Ended, Entry, Opened, Planned, Progress, Settled, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds
+from model_profiling.pte.sequence import SequenceProgram
 from model_profiling.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Done, Features, Ready
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is executed: a .pte, what its files are called after, and its inputs (none: the runner feeds ones)."""
+    """What is executed: a .pte, what its files are called after, and its inputs (none: the runner feeds ones).
+
+    A language model has the tokens that its phases read, instead.
+    """
 
     pte: Path
     stem: str
     inputs: tuple[Path, ...]
+    sequence: SequenceProgram | None = None
+    tokens: Path | None = None
 
 
 @dataclass

@@ -13,13 +13,15 @@ from model_profiling import files
 from model_profiling.artifacts import EARLIER, FAILED
 from model_profiling.errors import InputError
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS, expanded, first_counts
-from model_profiling.run_directory import Mode, without_threads
+from model_profiling.run_directory import Mode, Phase, without_threads
 from model_profiling.runs import checked_label
 from model_profiling.saying import say
 
 # What may become a folder name and part of a file name on any device.
 NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$(?!\n)"
 FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$(?!\n)"
+# Methods have Python names.
+METHOD_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)"
 # Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
 ACCELERATOR = "{accelerator}"
 MODES: dict[str, Mode] = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
@@ -58,6 +60,9 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # whether delegates share packed weights. Without a value, as ExecuTorch does it.
     workspace: Literal["disabled", "model", "global"] | None = None
     weight_cache: bool | None = None
+    # The method of the program; without one, `forward`. Of a language model, the phase: then the kit chooses.
+    method: Annotated[str, msgspec.Meta(pattern=METHOD_PATTERN)] | None = None
+    phase: Phase | None = None
     # A command prefix for the runner, for example ["taskset", "80"].
     launch_prefix: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     # Android: the cores to run on, as a cluster's name or a hexadecimal mask.
@@ -76,6 +81,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     experiments: Annotated[list[Experiment], msgspec.Meta(min_length=1)]
     analysis: Analysis = Analysis()
     inputs: list[str] = []
+    # What a language model reads: a .npy of int64 token ids; without one, random tokens.
+    token_file: str | None = None
     seed: int = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 600.0
     # Seconds that experiments which are compared may take together; what is not numbered is chosen to fit.
@@ -231,14 +238,33 @@ def _checked(config: Config, where: str) -> Config:
             f"config {where}: model '{config.model}' does not exist",
             "Export it first (sme2-kit export), or correct `model`.",
         )
+    _check_phases(config, where)
     if config.label is not None:
         checked_label(config.label)
-    for file in config.inputs:
+    for file in [*config.inputs, *([config.token_file] if config.token_file else [])]:
         if not files.is_file(Path(file)):
             raise InputError(
-                f"config {where}: input file '{file}' does not exist", "Correct `inputs`, or leave it out."
+                f"config {where}: input file '{file}' does not exist", "Correct the path, or leave it out."
             )
     return config
+
+
+def _check_phases(config: Config, where: str) -> None:
+    """Phases have inputs of their own, and only equal ones are compared."""
+    phases = {experiment.name: experiment.phase for experiment in config.experiments}
+    for experiment in config.experiments:
+        if experiment.phase is not None and (config.inputs or experiment.method or experiment.runner_path):
+            which = "inputs" if config.inputs else "method" if experiment.method else "runner_path"
+            raise InputError(
+                f"config {where}: experiment '{experiment.name}' has a `phase`, and there is a `{which}`",
+                "Leave one of them out; a phase makes its inputs from `token_file`, or from random tokens.",
+            )
+    for before, after in config.analysis.compare_pairs:
+        if phases[before] != phases[after]:
+            raise InputError(
+                f"config {where}: compare_pairs compares '{before}' and '{after}', which are different phases",
+                "Compare experiments of one phase.",
+            )
 
 
 def compare_pairs(config: Config) -> list[tuple[str, str]]:
@@ -250,9 +276,12 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
         (off.name, on.name)
         for off in timed
         for on in timed
-        if off.disable_features and not on.disable_features and off.num_threads == on.num_threads
+        if off.disable_features
+        and not on.disable_features
+        and (off.num_threads, off.phase) == (on.num_threads, on.phase)
     ]
-    return pairs or _by_name(timed)
+    phases = dict.fromkeys(experiment.phase for experiment in timed)
+    return pairs or [pair for phase in phases for pair in _by_name([e for e in timed if e.phase == phase])]
 
 
 def _by_name(timed: list[Experiment]) -> list[tuple[str, str]]:

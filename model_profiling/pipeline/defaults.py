@@ -8,6 +8,7 @@ from model_profiling.artifacts import MANIFEST, ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import Config, parse_config
+from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, wants_phases
 from model_profiling.pipeline.pipeline import export_record, model_dtype
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
@@ -16,6 +17,7 @@ from model_profiling.run_directory import RunDirectory
 
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
 _EMULATION_TIMEOUT_S = 7200.0
+_ONCE: dict[str, object] = {"mode": "trace", "num_runs": 1, "warmup": 0}
 _BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4)$"
 
 
@@ -27,18 +29,25 @@ def default_config(
     threads: int | Sequence[int] | None = None,
     ladder: bool = False,
     inputs: Sequence[Path] = (),
+    lengths: Lengths = Lengths(),  # noqa: B008 - frozen
+    method: str | None = None,
+    token_file: Path | None = None,
 ) -> tuple[Config, str]:
-    """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason."""
+    """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason.
+
+    A language model is run in its phases, unless it has inputs or a method is named.
+    """
     if not model.is_file():
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     paths = ExportPaths(model.resolve())
     dtype = model_dtype(paths, export_record(paths))
-    common = {
+    common: dict[str, object] = {
         "num_runs": counts.runs,
         "launches": counts.launches,
         "num_threads": _threads(threads),
         "startup_launches": counts.startup_launches,
         "page_cache": counts.page_cache,
+        "method": method,
     }
     if not _is_program(model):
         raise InputError(
@@ -50,10 +59,32 @@ def default_config(
         "output_root": str(output_root or default_output_root(paths, platform.name, dtype)),
         "inputs": [str(path) for path in inputs],
         "budget_s": counts.budget_s,
+        "token_file": str(token_file) if token_file is not None else None,
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
-    if ladder or platform.timing != "measured":
-        return _ladder(raw, platform.name, set(platform.probe().features))
+    evidence = ladder or platform.timing != "measured"
+    config, remark = _ladder(raw, platform, method) if evidence else _on_and_off(raw, platform, dtype, common)
+    return _phased(config, model, lengths, evidence), remark
+
+
+def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Config:
+    sequence = sequence_of(model)
+    if sequence is not None and wants_phases(config):
+        return in_phases(config, chosen_phases(sequence, lengths, evidence), "(made for its phases)")
+    if lengths.asked or config.token_file:
+        why = "it does not take token ids [1, n] with their positions, and keep a cache"
+        if sequence is not None:
+            why = "--inputs or --method says what is run"
+        raise InputError(
+            f"{model.name} is not run as a language model: {why}",
+            "Leave --prefill, --decode, --depth and --tokens out.",
+        )
+    return config
+
+
+def _on_and_off(
+    raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object]
+) -> tuple[Config, str]:
     feature = accelerator(platform, dtype)
     if feature is None:
         return parse_config(raw, "(made for this machine)"), (
@@ -71,13 +102,13 @@ def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
     return 1 if asked is None else asked if isinstance(asked, int) else list(asked)
 
 
-def _ladder(raw: dict[str, object], platform: str, present: set[str]) -> tuple[Config, str]:
+def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
     """NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing here."""
+    platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
     raw["experiments"] = [
-        {"name": f"{platform}_{name}", "mode": "trace", "num_runs": 1, "warmup": 0, "disable_features": off}
-        for name, off in shown
+        {"name": f"{platform}_{name}", "disable_features": off, "method": method} | _ONCE for name, off in shown
     ]
     names = [f"{platform}_{name}" for name, _ in shown]
     raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}

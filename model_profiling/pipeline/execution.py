@@ -14,6 +14,7 @@ from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import LaunchedSession
+from model_profiling.pipeline.phases import reading_of
 from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Settled, Taken
 from model_profiling.pipeline.resuming import Rest
 from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
@@ -118,10 +119,14 @@ class GroupRun:
         experiment, outcome = lane.experiment, self.account.outcomes[lane.experiment.name]
         if launch == 0:
             self._report(f"loading {experiment.name}", self.account.done, self._total)
+        program, method, reading = outcome.program, experiment.method, None
+        if experiment.phase is not None:
+            assert program.sequence is not None and program.tokens is not None
+            method, reading = reading_of(program.sequence, experiment, program.tokens)
         request = Request(
             runner=outcome.runner,
-            model=outcome.program.pte,
-            inputs=outcome.program.inputs,
+            model=program.pte,
+            inputs=() if reading is not None else program.inputs,
             threads=experiment.num_threads,
             warmup=experiment.warmup,
             disable_features=tuple(experiment.disable_features),
@@ -136,6 +141,8 @@ class GroupRun:
             cold=lane.kind is Kind.STARTUP and experiment.page_cache == "cold",
             workspace=experiment.workspace,
             weight_cache=experiment.weight_cache,
+            method=method,
+            reading=reading,
         )
         self._began[lane.label] = self._elapsed()
         began = time.monotonic()

@@ -20,6 +20,7 @@ from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.naming import Asked, standing
+from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, token_sequence, wants_phases
 from model_profiling.pipeline.place import GroupRecord, Place, sweep
 from model_profiling.pipeline.progress import Progress, Sitting, Weathered, combined
 from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
@@ -57,6 +58,8 @@ class Pipeline:
     ) -> None:
         """`command` is what a user typed for this run; empty if a program asked for it."""
         self._paths = ExportPaths(Path(config.model).resolve())
+        self._sequence = sequence_of(self._paths.pte)
+        config = self._with_phases(config, platform)
         self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
         self._platform = platform
         self._report = report
@@ -66,6 +69,21 @@ class Pipeline:
         self._note = on_note
         self._directory = RunDirectory(Path(config.output_root))
         self._runners: dict[str | None, RunnerRecord] = {}
+
+    def _with_phases(self, config: Config, platform: Platform) -> Config:
+        """A config that says nothing of phases, for a language model: each experiment in every phase."""
+        if self._sequence is None:
+            if phased := next((e for e in config.experiments if e.phase is not None), None):
+                raise InputError(
+                    f"experiment '{phased.name}' has a phase, and {self._paths.pte.name} is not a language model: it "
+                    "does not take token ids [1, n] with their positions, and keep a cache",
+                    "Leave `phase` (--prefill, --decode, --depth) out.",
+                )
+            return config
+        if not wants_phases(config):
+            return config
+        evidence = platform.timing != "measured" or all(MODES[e.mode] == "trace" for e in config.experiments)
+        return in_phases(config, chosen_phases(self._sequence, Lengths(), evidence), "with its phases")
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -80,6 +98,7 @@ class Pipeline:
         self._probe = self._platform.probe()
         export = export_record(self._paths)
         self._inputs = self._input_files(export)
+        self._tokens = self._token_file(export)
         fresh = self._new_manifest(export)
         fingerprints = {e.name: self._fingerprint(e, fresh.model) for e in self._config.experiments}
         found = self._directory.manifest() if self._directory.manifest_path.exists() else None
@@ -165,7 +184,7 @@ class Pipeline:
     def _measure_group(
         self, todo: list[Experiment], fingerprints: dict[str, str]
     ) -> tuple[dict[str, Outcome], GroupRecord]:
-        program = Program(self._paths.pte, self._paths.stem, self._inputs)
+        program = Program(self._paths.pte, self._paths.stem, self._inputs, self._sequence, self._tokens)
         outcomes = {e.name: Outcome(program, e, self._runner(e), self._place.scratch(e.name)) for e in todo}
         for outcome in outcomes.values():
             outcome.scratch.mkdir(parents=True, exist_ok=True)
@@ -278,7 +297,8 @@ class Pipeline:
         budget = "" if experiment.num_runs and experiment.launches else str(self._config.budget_s)
         for part in (model.sha256, runner.sha256, *platform, str(self._config.seed), budget):
             digest.update(part.encode() + b"\0")
-        for path in self._inputs:
+        read = self._inputs if experiment.phase is None or self._tokens is None else (self._tokens,)
+        for path in read:
             digest.update(files.sha256(path).encode())
         if MODES[experiment.mode] == "trace":
             digest.update(generate_shim([]).encode())
@@ -294,6 +314,11 @@ class Pipeline:
         if self._config.inputs:
             return tuple(Path(file).resolve() for file in self._config.inputs)
         return sample_inputs(self._paths, export)
+
+    def _token_file(self, export: ExportRecord | None) -> Path | None:
+        if self._sequence is None or not any(e.phase is not None for e in self._config.experiments):
+            return None
+        return token_sequence(self._config, self._sequence, self._paths, export)
 
     def _trace_note(self, outcome: Outcome) -> list[str]:
         evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"

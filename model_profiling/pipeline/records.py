@@ -82,6 +82,9 @@ def experiment_record(
         workspace=ready.workspace if ready else "",
         weight_cache=ready.weight_cache if ready else "",
         cpus=ready.cpus if ready else 0,
+        method=ready.method if ready else "",
+        phase=experiment.phase,
+        filled=ready.filled if ready else 0,
     )
 
 

@@ -24,8 +24,9 @@ from model_profiling.platforms.android_session import (
 )
 from model_profiling.platforms.android_store import ROOT, Store
 from model_profiling.platforms.android_thermal import HeatLog
-from model_profiling.platforms.base import Probe, Request, launch_flags, paced_flags
+from model_profiling.platforms.base import Files, Probe, Request, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, kit_bundle, own_bundle
+from model_profiling.platforms.operators import libraries_for
 from model_profiling.platforms.process import no_trace_note
 from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build, build_runner
@@ -154,7 +155,11 @@ class AndroidPlatform:
             preload = at.store.file(build_shim(self._build()[0]))
             variables = {TRACE_VARIABLE: f"{home}/kernels"}
             fetch.append((f"{home}/kernels", request.kernel_trace))
-        flags = paced_flags(request, model, inputs, etdump, output)
+        # A user's own runner has the operators that it has.
+        needed = libraries_for(self._build()[0], request.model) if request.runner.target else ()
+        libraries = [at.store.file(path) for path in needed]
+        tokens = at.store.file(request.reading.tokens) if request.reading is not None else None
+        flags = paced_flags(request, Files(model, inputs, etdump, output, tokens, libraries))
         command = [*self._start(request, bundle, variables, preload), *flags]
         place = Place(at.device, at.store, home, at.facts.boot_id, tuple(fetch), request.output_base)
         return AndroidSession(place, command, request.log, request.timeout_s, at.heat, at.transport, request.once)

@@ -10,6 +10,18 @@ from model_profiling.runner.protocol import Done, Features, Ready
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a program reads a sequence of tokens: after `fill` (method, tokens at once, how often), `step` tokens in an
+    execution, from `position` on; executions take turns at `steps` positions."""
+
+    tokens: Path
+    fill: tuple[tuple[str, int, int], ...]
+    position: int
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class Request:
     """One process to start: everything that shapes what it will run, and where its files go."""
 
@@ -34,25 +46,45 @@ class Request:
     # How XNNPACK is told to load the model; None leaves it to ExecuTorch.
     workspace: str | None = None
     weight_cache: bool | None = None
+    # The method to execute, and what a language model reads instead of inputs.
+    method: str | None = None
+    reading: Reading | None = None
 
 
 At = Path | str
 
 
-def paced_flags(
-    request: Request, model: At, inputs: Sequence[At], etdump: At | None, output_base: At | None
-) -> list[str]:
-    """The flags of the kit's runner for a session; the paths are those on the machine where it will run."""
-    flags = [f"--model_path={model}", f"--cpu_threads={request.threads}"]
+@dataclass(frozen=True)
+class Files:
+    """Where the files of a request are on the machine where it will run; `libraries` have operators to load."""
+
+    model: At
+    inputs: Sequence[At] = ()
+    etdump: At | None = None
+    output_base: At | None = None
+    tokens: At | None = None
+    libraries: Sequence[At] = ()
+
+
+def paced_flags(request: Request, at: Files) -> list[str]:
+    """The flags of the kit's runner for a session."""
+    flags = [f"--model_path={at.model}", f"--cpu_threads={request.threads}"]
     flags += ["--warmup=1", "--num_executions=0"] if request.once else [f"--warmup={request.warmup}", "--paced"]
     flags += ["--drop_cache"] if request.cold else []
     flags += [f"--workspace={request.workspace}"] if request.workspace is not None else []
     flags += [f"--weight_cache={'on' if request.weight_cache else 'off'}"] if request.weight_cache is not None else []
-    flags += [f"--inputs={path}" for path in inputs]
+    flags += [f"--operator_library={path}" for path in at.libraries]
+    flags += [f"--method_name={request.method}"] if request.method is not None else []
+    flags += [f"--inputs={path}" for path in at.inputs]
+    if request.reading is not None:
+        reading = request.reading
+        flags += [f"--tokens={at.tokens}", f"--position={reading.position}"]
+        flags += [f"--step={reading.step}", f"--steps={reading.steps}"]
+        flags += [f"--fill={method}:{size}:{count}" for method, size, count in reading.fill]
     if request.disable_features:
         flags.append(f"--disable_features={','.join(request.disable_features)}")
-    flags += [f"--etdump_path={etdump}"] if etdump is not None else []
-    return flags + ([f"--output_file={output_base}"] if output_base is not None else [])
+    flags += [f"--etdump_path={at.etdump}"] if at.etdump is not None else []
+    return flags + ([f"--output_file={at.output_base}"] if at.output_base is not None else [])
 
 
 def launch_flags(request: Request, model: At, executions: int, etdump: At | None) -> list[str]:

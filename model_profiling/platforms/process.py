@@ -11,7 +11,8 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.errors import InputError, RunError, SetupError
-from model_profiling.platforms.base import Request, launch_flags, paced_flags
+from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
+from model_profiling.platforms.operators import libraries_for
 from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
@@ -78,7 +79,10 @@ class ProcessPlatform:
         return RunnerRecord(kind, str(path), files.sha256(path))
 
     def open(self, request: Request) -> ProcessSession:
-        flags = paced_flags(request, request.model, request.inputs, request.etdump, request.output_base)
+        tokens = request.reading.tokens if request.reading is not None else None
+        libraries = libraries_for(self._build, request.model)
+        places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
+        flags = paced_flags(request, Files(*places))
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
             variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}

@@ -10,7 +10,6 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 """
 
 import hashlib
-import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from model_profiling.errors import SetupError
 from model_profiling.places import cache_directory
 from model_profiling.runner.build import Build
+from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
@@ -27,31 +27,7 @@ _BACKEND = "libexecutorch_backend_xnnpack.so"
 
 def kernel_symbols(library: Path) -> list[str]:
     """The names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
-    try:
-        names = _dynamic_symbols(library.read_bytes())
-    except (OSError, struct.error, ValueError, IndexError) as error:
-        raise SetupError(f"{library} is not a readable shared library: {error}", "Install executorch again.") from None
-    return sorted(name for name in names if name.startswith(_PREFIX))
-
-
-def _dynamic_symbols(data: bytes) -> set[str]:
-    """Names defined in .dynsym of a 64-bit little-endian ELF file."""
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    (section_table,) = struct.unpack_from("<Q", data, 0x28)
-    size, count = struct.unpack_from("<HH", data, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_table + size * index) for index in range(count)]
-    names: set[str] = set()
-    for section in sections:
-        if section[1] != 11:  # SHT_DYNSYM
-            continue
-        strings = sections[section[6]][4]
-        for at in range(section[4], section[4] + section[5], 24):
-            name, _, _, defined_in = struct.unpack_from("<IBBH", data, at)
-            if defined_in and name:
-                end = data.index(b"\0", strings + name)
-                names.add(data[strings + name : end].decode("ascii", "replace"))
-    return names
+    return sorted(name for name in read_library(library).defined if name.startswith(_PREFIX))
 
 
 def build_shim(build: Build) -> Path:

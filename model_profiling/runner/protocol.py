@@ -75,6 +75,9 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     weight_cache: str = ""
     # How many CPUs this process may run on.
     cpus: int = 0
+    # Tokens that were read after the load and before the first execution, to fill a cache, and how long that took.
+    filled: int = 0
+    fill_ns: int = 0
 
 
 class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):

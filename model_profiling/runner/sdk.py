@@ -14,6 +14,10 @@ from model_profiling.errors import SetupError
 from model_profiling.installation import install_command
 from model_profiling.places import cache_directory
 
+# What of a wheel is kept, and a number that changes with it: a copy that an earlier kit made has less.
+_KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
+_KEPT_SINCE = 2
+
 
 @dataclass(frozen=True)
 class Sdk:
@@ -53,7 +57,7 @@ def _checked(sdk: Sdk) -> Sdk:
 
 def fetched_sdk(pip_platform: str, version: str) -> Sdk:
     """The SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
-    home = cache_directory() / "sdk" / f"{version}-{pip_platform}"
+    home = cache_directory() / "sdk" / f"{version}-{pip_platform}-{_KEPT_SINCE}"
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
@@ -87,7 +91,7 @@ def _unpack(wheel: Path, into: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():
-                if member.filename.startswith(("executorch/include/", "executorch/lib/")):
+                if member.filename.startswith(_KEPT):
                     archive.extract(member, into.parent / "wheel")
         (into.parent / "wheel" / "executorch").rename(into)
     except (zipfile.BadZipFile, OSError) as error:

@@ -14,7 +14,7 @@ from model_profiling.analysis.category_table import PACKED_TYPES
 from model_profiling.analysis.finding import Finding, Kind
 from model_profiling.artifacts import Delegation, LeftOut, base_name
 from model_profiling.cli import run as run_command
-from model_profiling.platforms.base import Request, launch_flags, paced_flags
+from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
 from model_profiling.report import markdown_report, terminal
 from model_profiling.report.blocks import Advice, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
@@ -56,11 +56,11 @@ def test_the_accelerator_is_chosen_in_one_place() -> None:
 def test_flags_name_the_paths_of_the_machine_that_runs_them() -> None:
     here = Path("here.pte")
     request = Request(RunnerRecord("kit", "r", ""), here, (Path("x.npy"),), 2, 3, ("sme2", "sme"), Path("log"))
-    assert paced_flags(request, "/there/m.pte", ["/there/a", "/there/b"], None, None) == [
+    assert paced_flags(request, Files("/there/m.pte", ["/there/a", "/there/b"])) == [
         *("--model_path=/there/m.pte", "--cpu_threads=2", "--warmup=3", "--paced"),
         *("--inputs=/there/a", "--inputs=/there/b", "--disable_features=sme2,sme"),
     ]
-    flags = paced_flags(request, here, (), "/there/dump", "/there/out")
+    flags = paced_flags(request, Files(here, (), "/there/dump", "/there/out"))
     assert flags[-2:] == ["--etdump_path=/there/dump", "--output_file=/there/out"]
     foreign = launch_flags(request, here, 7, "/there/dump")
     # What any executor_runner takes, and nothing else.

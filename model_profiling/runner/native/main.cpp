@@ -117,10 +117,12 @@ int run(Options options, int64_t born_ns) {
   for (const auto& name : features.absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
   if (options.list_features) return 0;
   if (options.model_path.empty()) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
+  if (!options.fill.empty() && options.tokens.empty()) throw Failure(Exit::USAGE, "--fill needs --tokens; see --help");
 
   executorch::runtime::runtime_init();
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
   load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
+  load_operators(options.operator_libraries);
   const XnnpackOptions xnnpack = set_xnnpack_options(options);
   const Threads threads{static_cast<int64_t>(set_threads(options.cpu_threads)), allowed_cpus()};
 
@@ -131,6 +133,10 @@ int run(Options options, int64_t born_ns) {
   Model model(options);
   const int64_t loaded_at = now_ns();
   const Memory loaded = memory_now();
+
+  const int64_t fill_start = now_ns();
+  const int64_t filled = model.fill(options.fill);
+  const int64_t fill_ns = now_ns() - fill_start;
 
   std::vector<int64_t> warmup;
   int64_t first_result = 0;
@@ -152,18 +158,20 @@ int run(Options options, int64_t born_ns) {
       .add("resident_warm", warm)
       .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
       .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
-      .add("weight_cache", xnnpack.weight_cache).add("cpus", threads.cpus).print();
+      .add("weight_cache", xnnpack.weight_cache).add("cpus", threads.cpus)
+      .add("filled", filled).add("fill_ns", filled > 0 ? fill_ns : 0).print();
   std::fflush(stdout);
 
   long runs = 0;
   if (options.paced) runs = serve_turns(model, threads);
   else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0, threads);
 
+  const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
+  if (!options.output_file.empty()) model.end_at_last_step();
   const auto outputs = describe_outputs(model.outputs());
   const int64_t bad = total_nonfinite(outputs);
   if (bad > 0) std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
   if (!options.output_file.empty()) write_outputs(model.outputs(), options.output_file);
-  const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
   Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs)
       .add("resident", memory_now().resident).add("peak", peak_memory()).add("life_ns", now_ns() - born_ns).print();
   return 0;

@@ -17,6 +17,7 @@
 #include "failure.h"
 #include "options.h"
 #include "process.h"
+#include "sequence.h"
 #include "tensors.h"
 
 // The wheel ships libexecutorch_threadpool but not its header; these are the two members it exports that we need.
@@ -53,6 +54,15 @@ inline std::string last_logged() { return error_log().empty() ? "no reason was g
 inline void load_xnnpack(const std::string& library) {
   if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     throw Failure(Exit::LOAD_FAILED, std::string("the XNNPACK backend library cannot be loaded: ") + dlerror());
+  }
+}
+
+// Libraries register their operators as they are loaded.
+inline void load_operators(const std::vector<std::string>& libraries) {
+  for (const std::string& library : libraries) {
+    if (!dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL)) {
+      throw Failure(Exit::OPERATOR_MISSING, std::string("the operator library '") + library + "' cannot be loaded: " + dlerror());
+    }
   }
 }
 
@@ -121,23 +131,52 @@ class Model {
     check_file(options.model_path);
     auto tracer = options.etdump_path.empty() ? nullptr : std::make_unique<ETDumpGen>();
     tracer_ = tracer.get();
+    // Methods that share their state find it in each other's memory.
+    bool shared = false;
+    for (const Fill& fill : options.fill) shared = shared || fill.method != method_;
+    constexpr auto kMode = Module::LoadMode::Mmap;
     module_ = options.data_path.empty()
-        ? std::make_unique<Module>(options.model_path, Module::LoadMode::Mmap, std::move(tracer))
-        : std::make_unique<Module>(options.model_path, options.data_path, Module::LoadMode::Mmap, std::move(tracer));
-    load(options.model_path);
-    inputs_ = std::make_unique<Inputs>(*module_->method_meta(method_), options.inputs);
+        ? std::make_unique<Module>(options.model_path, kMode, std::move(tracer), nullptr, nullptr, shared)
+        : std::make_unique<Module>(options.model_path, options.data_path, kMode, std::move(tracer), nullptr, nullptr, shared);
+    load(options);
+    if (!options.tokens.empty()) {
+      prepare_steps(options);
+      return;
+    }
+    inputs_ = std::make_unique<Inputs>(*module_->method_meta(method_), options.inputs, dynamic_inputs());
+    steps_.push_back(inputs_->values());
+    descriptions_ = inputs_->descriptions();
+  }
+
+  // Reads what comes before the steps of a sequence. Returns how many tokens that were.
+  int64_t fill(const std::vector<Fill>& fills) {
+    int64_t filled = 0;
+    for (const Fill& fill : fills) {
+      for (long i = 0; i < fill.count; ++i, filled += fill.size) {
+        keep(module_->execute(fill.method, sequence_->inputs(*module_->method_meta(fill.method), filled, fill.size)));
+        forget_trace();
+      }
+    }
+    return filled;
   }
 
   // One execution as an application does it: inputs in, method run, outputs out. Returns its nanoseconds.
   int64_t run() {
+    const auto& inputs = steps_[turn_order(turn_, steps_.size())];
     const int64_t start = now_ns();
-    auto result = module_->execute(method_, inputs_->values());
+    auto result = module_->execute(method_, inputs);
     const int64_t end = now_ns();
-    if (!result.ok()) {
-      throw Failure(Exit::EXECUTION_FAILED, std::string("execution failed (") + executorch::runtime::to_string(result.error()) + "): " + last_logged());
-    }
-    outputs_ = std::move(*result);
+    keep(std::move(result));
+    turn_ = (turn_ + 1) % steps_.size();
     return end - start;
+  }
+
+  // Executes the last step unless it was executed last: its outputs are those that are kept.
+  void end_at_last_step() {
+    if (steps_.size() == 1 || turn_ == 1) return;
+    turn_ = 0;
+    forget_trace();
+    run();
   }
 
   void forget_trace() {
@@ -154,39 +193,77 @@ class Model {
   }
 
   const std::vector<EValue>& outputs() const { return outputs_; }
-  const std::vector<Description>& input_descriptions() const { return inputs_->descriptions(); }
+  const std::vector<Description>& input_descriptions() const { return descriptions_; }
   const std::vector<std::string>& backends() const { return backends_; }
   // How long reading and verifying the program took, and its method: memory, delegates, packing their weights.
   int64_t program_ns() const { return program_ns_; }
   int64_t method_ns() const { return method_ns_; }
 
  private:
-  void load(const std::string& path) {
+  void load(const Options& options) {
     const int64_t start = now_ns();
     if (module_->load(Program::Verification::InternalConsistency) != Error::Ok) {
-      throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged or truncated: " + last_logged());
+      throw Failure(Exit::MODEL_INVALID, "model '" + options.model_path + "' is damaged or truncated: " + last_logged());
     }
     program_ns_ = now_ns() - start;
-    const auto meta = module_->method_meta(method_);
-    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method_ + "'; it has: " + method_names());
+    std::vector<std::string> methods = {method_};
+    for (const Fill& fill : options.fill) {
+      if (std::find(methods.begin(), methods.end(), fill.method) == methods.end()) methods.push_back(fill.method);
+    }
+    for (const std::string& method : methods) load_method(options.model_path, method);
+  }
+
+  void load_method(const std::string& path, const std::string& method) {
+    const auto meta = module_->method_meta(method);
+    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; it has: " + method_names());
     for (size_t i = 0; i < meta->num_backends(); ++i) {
       const auto name = meta->get_backend_name(i);
       if (!name.ok()) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged: a delegate without a name");
       if (executorch::runtime::get_backend_class(*name) == nullptr) {
         throw Failure(Exit::BACKEND_MISSING, std::string("the model needs the backend '") + *name + "', which this runner does not have");
       }
-      backends_.emplace_back(*name);
+      if (std::find(backends_.begin(), backends_.end(), *name) == backends_.end()) backends_.emplace_back(*name);
     }
     const int64_t method_start = now_ns();
-    const Error error = module_->load_method(method_);
-    method_ns_ = now_ns() - method_start;
+    const Error error = module_->load_method(method);
+    method_ns_ += now_ns() - method_start;
     if (error == Error::OperatorMissing) throw Failure(Exit::OPERATOR_MISSING, "the model needs operators this runner does not have: " + missing_operators());
     if (error == Error::Ok) return;
     const std::string why = std::string(" (") + executorch::runtime::to_string(error) + "): " + last_logged();
     if (error == Error::InvalidProgram || error == Error::DelegateInvalidCompatibility) {
       throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged or made for another ExecuTorch" + why);
     }
-    throw Failure(Exit::LOAD_FAILED, "method '" + method_ + "' could not be loaded" + why);
+    throw Failure(Exit::LOAD_FAILED, "method '" + method + "' could not be loaded" + why);
+  }
+
+  // Which inputs may be smaller than the signature says: only the tensors themselves tell.
+  std::vector<bool> dynamic_inputs() {
+    const auto method = module_->method(method_);
+    std::vector<bool> found;
+    if (!method.ok()) return found;
+    for (size_t i = 0; i < (*method)->inputs_size(); ++i) {
+      const EValue& value = (*method)->get_input(i);
+      found.push_back(value.isTensor() && value.toTensor().shape_dynamism() != executorch::runtime::TensorShapeDynamism::STATIC);
+    }
+    return found;
+  }
+
+  void prepare_steps(const Options& options) {
+    sequence_ = std::make_unique<Sequence>(options.tokens);
+    for (long step = 0; step < options.steps; ++step) {
+      steps_.push_back(sequence_->inputs(*module_->method_meta(method_), options.position + step, options.step));
+    }
+    for (const EValue& value : steps_.front()) {
+      const auto tensor = value.toTensor();
+      descriptions_.push_back({{tensor.sizes().begin(), tensor.sizes().end()}, dtype_name(tensor.scalar_type())});
+    }
+  }
+
+  void keep(executorch::runtime::Result<std::vector<EValue>> result) {
+    if (!result.ok()) {
+      throw Failure(Exit::EXECUTION_FAILED, std::string("execution failed (") + executorch::runtime::to_string(result.error()) + "): " + last_logged());
+    }
+    outputs_ = std::move(*result);
   }
 
   std::string method_names() {
@@ -212,6 +289,11 @@ class Model {
   ETDumpGen* tracer_ = nullptr;  // owned by module_
   std::unique_ptr<Module> module_;
   std::unique_ptr<Inputs> inputs_;
+  std::unique_ptr<Sequence> sequence_;
+  // The inputs of each step, and which turn is next; what is no sequence has one.
+  std::vector<std::vector<EValue>> steps_;
+  size_t turn_ = 0;
+  std::vector<Description> descriptions_;
   std::vector<EValue> outputs_;
   std::vector<std::string> backends_;
   int64_t program_ns_ = 0;

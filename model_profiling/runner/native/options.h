@@ -11,11 +11,25 @@
 
 namespace kit {
 
+// Executions that come before all others, to fill a cache: `count` times `size` tokens.
+struct Fill {
+  std::string method;
+  long size;
+  long count;
+};
+
 struct Options {
   std::string model_path;
   std::string data_path;
   std::string method_name = "forward";
+  std::vector<std::string> operator_libraries;
   std::vector<std::string> inputs;
+  // Of a program that reads a sequence step by step: see sequence.h.
+  std::string tokens;
+  std::vector<Fill> fill;
+  long position = 0;
+  long step = 1;
+  long steps = 1;
   std::string output_file;
   std::string etdump_path;
   std::string backend_library;
@@ -36,8 +50,15 @@ constexpr const char* kUsage =
     "  --model_path FILE          the .pte to run\n"
     "  --data_path FILE           its .ptd file, if weights are stored separately\n"
     "  --method_name NAME         the method to run (default: forward)\n"
+    "  --operator_library FILE    load operators from this library before the model; may be repeated\n"
     "  --inputs FILE[,FILE...]    one .npy (type and shape are checked) or raw .bin (size is checked) per input;\n"
     "                             may be repeated; without it every input is all ones\n"
+    "  --tokens FILE              for a model that takes token ids [1, n] and their position [1] or positions [n]: a .npy of\n"
+    "                             int64, the sequence that it reads, instead of --inputs\n"
+    "  --fill METHOD:SIZE:COUNT   read COUNT times SIZE tokens before anything else; may be repeated\n"
+    "  --position P               the first token of an execution (default: 0)\n"
+    "  --step N                   tokens in an execution (default: 1)\n"
+    "  --steps K                  executions take turns at K positions, P to P + K - 1; outputs are the last one's (default: 1)\n"
     "  --output_file BASE         write the outputs of the last run as BASE-<index>.bin\n"
     "  --num_executions N         timed runs (default: 1)\n"
     "  --warmup N                 warm-up runs before them (default: 0)\n"
@@ -69,6 +90,13 @@ inline long parse_count(const std::string& flag, const std::string& value, long 
     throw Failure(Exit::USAGE, "--" + flag + " takes a whole number of at least " + std::to_string(least) + ", not '" + value + "'");
   }
   return number;
+}
+
+inline Fill parse_fill(const std::string& value) {
+  const size_t last = value.rfind(':');
+  const size_t first = last == std::string::npos || last == 0 ? std::string::npos : value.rfind(':', last - 1);
+  if (first == std::string::npos || first == 0) throw Failure(Exit::USAGE, "--fill takes METHOD:SIZE:COUNT, not '" + value + "'");
+  return {value.substr(0, first), parse_count("fill", value.substr(first + 1, last - first - 1), 1), parse_count("fill", value.substr(last + 1), 1)};
 }
 
 inline std::string one_of(const std::string& flag, const std::string& value, const std::vector<std::string>& known) {
@@ -103,6 +131,12 @@ inline Options parse_options(int argc, char** argv) {
     if (flag == "model_path") options.model_path = value;
     else if (flag == "data_path") options.data_path = value;
     else if (flag == "method_name") options.method_name = value;
+    else if (flag == "operator_library") options.operator_libraries.push_back(value);
+    else if (flag == "tokens") options.tokens = value;
+    else if (flag == "fill") options.fill.push_back(parse_fill(value));
+    else if (flag == "position") options.position = parse_count(flag, value, 0);
+    else if (flag == "step") options.step = parse_count(flag, value, 1);
+    else if (flag == "steps") options.steps = parse_count(flag, value, 1);
     else if (flag == "inputs") options.inputs.push_back(value);
     else if (flag == "output_file") options.output_file = value;
     else if (flag == "etdump_path") options.etdump_path = value;

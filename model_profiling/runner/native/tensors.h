@@ -132,7 +132,8 @@ inline std::vector<uint8_t> reorder(
 // The inputs of one method: what the signature asks for, and the tensors that are fed.
 class Inputs {
  public:
-  Inputs(const MethodMeta& meta, const std::vector<std::string>& files) {
+  // `dynamic` says of each input whether it may be smaller than the signature says.
+  Inputs(const MethodMeta& meta, const std::vector<std::string>& files, const std::vector<bool>& dynamic) : dynamic_(dynamic) {
     if (!files.empty() && files.size() != meta.num_inputs()) {
       throw Failure(
           Exit::INPUTS_WRONG, "the model takes " + std::to_string(meta.num_inputs()) + " inputs but " +
@@ -170,16 +171,20 @@ class Inputs {
       std::memcpy(data.data(), ones->const_data_ptr(), data.size());
       keep(sizes, std::move(data), dim_order, info->scalar_type());
     } else {
-      keep(sizes, load(file, index, wanted, dim_order, info->scalar_type(), info->nbytes()), dim_order, info->scalar_type());
+      auto data = load(file, index, wanted, dim_order, info->scalar_type(), info->nbytes());
+      sizes.assign(wanted.shape.begin(), wanted.shape.end());
+      keep(sizes, std::move(data), dim_order, info->scalar_type());
     }
     descriptions_.push_back(wanted);
   }
 
-  static std::vector<uint8_t> load(
-      const std::string& file, size_t index, const Description& wanted, const std::vector<uint8_t>& dim_order,
-      ScalarType type, size_t nbytes) {
+  // Reads a file. If the input is dynamic, `wanted` then has the file's shape instead of the largest one.
+  std::vector<uint8_t> load(
+      const std::string& file, size_t index, Description& wanted, const std::vector<uint8_t>& dim_order,
+      ScalarType type, size_t nbytes) const {
     std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "input file");
-    const std::string which = "input " + std::to_string(index) + " of the model is " + wanted.dtype + shape_text(wanted.shape);
+    const std::string most = index < dynamic_.size() && dynamic_[index] ? " or smaller" : "";
+    const std::string which = "input " + std::to_string(index) + " of the model is " + wanted.dtype + shape_text(wanted.shape) + most;
     const bool is_npy = file.size() > 4 && file.compare(file.size() - 4, 4, ".npy") == 0;
     if (!is_npy) {
       if (bytes.size() != nbytes) {
@@ -193,7 +198,16 @@ class Inputs {
         throw Failure(Exit::INPUTS_WRONG, which + ", but '" + file + "' holds numpy type " + npy.dtype);
       }
     }
-    if (npy.shape != wanted.shape) throw Failure(Exit::INPUTS_WRONG, which + ", but '" + file + "' has shape " + shape_text(npy.shape));
+    if (npy.shape != wanted.shape) {
+      if (!(index < dynamic_.size() && dynamic_[index] && within(npy.shape, wanted.shape))) {
+        throw Failure(Exit::INPUTS_WRONG, which + ", but '" + file + "' has shape " + shape_text(npy.shape));
+      }
+      size_t largest = 1, count = 1;
+      for (const int64_t size : wanted.shape) largest *= static_cast<size_t>(size);
+      for (const int64_t size : npy.shape) count *= static_cast<size_t>(size);
+      nbytes = nbytes / largest * count;
+      wanted.shape = npy.shape;
+    }
     bytes.erase(bytes.begin(), bytes.begin() + npy.data_offset);
     if (bytes.size() != nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
     return reorder(bytes, wanted.shape, dim_order);
@@ -207,6 +221,15 @@ class Inputs {
     values_.emplace_back(tensors_.back());
   }
 
+  static bool within(const std::vector<int64_t>& shape, const std::vector<int64_t>& most) {
+    if (shape.size() != most.size()) return false;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] < 1 || shape[i] > most[i]) return false;
+    }
+    return true;
+  }
+
+  std::vector<bool> dynamic_;
   std::vector<TensorPtr> tensors_;
   std::vector<EValue> values_;
   std::vector<Description> descriptions_;

@@ -1,0 +1,202 @@
+"""The phases of a language model: which there are, how an experiment becomes one for each, and what each reads."""
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import files, pte
+from model_profiling.artifacts import ExportPaths, ExportRecord
+from model_profiling.errors import InputError
+from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
+from model_profiling.places import cache_directory
+from model_profiling.platforms.base import Reading
+from model_profiling.pte.sequence import SequenceProgram, sequence_program
+from model_profiling.run_directory import Phase, threads_name, without_threads
+
+PREFILL, DECODE = 128, 32
+# Which kernels run does not depend on how many tokens there are, if there are several; an emulator needs few of them.
+EVIDENCE_PREFILL, EVIDENCE_DECODE = 16, 1
+MOST_DEPTHS = 16
+_TOKENS_LIMIT = 1 << 27
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What is asked of phases: tokens of prefill, tokens of decode, and how many come before those. None: chosen, 0:
+    no such phase."""
+
+    prefill: int | None = None
+    decode: int | None = None
+    depths: tuple[int, ...] = ()
+
+    @property
+    def asked(self) -> bool:
+        return self != Lengths()
+
+
+def sequence_of(model: Path) -> SequenceProgram | None:
+    """How the program in a file reads tokens; None if it does not, or cannot be read, which the runner will say."""
+    try:
+        return sequence_program(pte.read(model))
+    except pte.PteError:
+        return None
+
+
+def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bool = False) -> list[Phase]:
+    """The phases to run; what is asked for and cannot be is an error that says what the program takes."""
+    room = sequence.context if sequence.context is not None else 1 << 24
+    many, one = sequence.prefill, sequence.decode
+    found = []
+    prefill = lengths.prefill
+    if prefill is None:
+        usual = EVIDENCE_PREFILL if evidence_only else PREFILL
+        prefill = (min(usual, many.most, room) if many.dynamic else many.most) if many is not None else 0
+    if prefill:
+        if many is None:
+            raise InputError("this program reads one token at a time: it has no prefill", "Leave --prefill out.")
+        if not many.takes(prefill):
+            takes = f"at most {many.most}" if many.dynamic else f"exactly {many.most}"
+            raise InputError(f"this program reads {takes} tokens at once, not {prefill}", f"Use --prefill {many.most}.")
+        found.append(Phase("prefill", prefill))
+    decode = lengths.decode
+    if decode is None:
+        usual = EVIDENCE_DECODE if evidence_only else DECODE
+        decode = max(1, min(usual, room // 2)) if one is not None else 0
+    if decode:
+        if one is None:
+            raise InputError("this program does not read one token at a time: it has no decode", "Leave --decode out.")
+        depths = lengths.depths or (max(0, min(prefill or PREFILL, room - decode)),)
+        found += [Phase("decode", decode, depth) for depth in depths]
+    elif lengths.depths:
+        raise InputError("--depth is of decode, which is left out", "Leave --depth out, or give --decode.")
+    for phase in found:
+        if phase.depth + phase.tokens > room:
+            raise InputError(
+                f"{phase.label} needs {phase.depth + phase.tokens} positions, and this program has {room}",
+                "Ask for fewer tokens.",
+            )
+    if not found:
+        raise InputError("no phase is left to run", "Leave --prefill 0 or --decode 0 out.")
+    return found
+
+
+def checked_depths(depths: Sequence[int]) -> tuple[int, ...]:
+    """Depths as a user gives them, each once."""
+    if len(depths) > MOST_DEPTHS or len(set(depths)) != len(depths) or any(depth < 0 for depth in depths):
+        raise InputError(
+            f"--depth takes up to {MOST_DEPTHS} different numbers of tokens, not {', '.join(map(str, depths))}",
+            "For example --depth 0,128,1024.",
+        )
+    return tuple(depths)
+
+
+def wants_phases(config: Config) -> bool:
+    """Whether a config leaves open what a language model reads."""
+    plain = not any(e.phase or e.method or e.runner_path for e in config.experiments)
+    return plain and not config.inputs
+
+
+def in_phases(config: Config, phases: Sequence[Phase], where: str) -> Config:
+    """The config with each of its experiments in every phase; how a process starts is seen with the first of them."""
+    names = {e.name: {phase: _name(e.name, phase) for phase in phases} for e in config.experiments}
+    experiments = [
+        msgspec.structs.replace(
+            experiment,
+            name=names[experiment.name][phase],
+            phase=phase,
+            startup_launches=experiment.startup_launches if phase == phases[0] else experiment.startup_launches or 0,
+        )
+        for phase in phases
+        for experiment in config.experiments
+    ]
+    pairs = [
+        (names[before][phase], names[after][phase])
+        for phase in phases
+        for before, after in config.analysis.compare_pairs
+    ]
+    analysis = msgspec.structs.replace(config.analysis, compare_pairs=pairs)
+    whole = msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
+    # What a name may be is checked there.
+    return parse_config(msgspec.to_builtins(whole), where)
+
+
+def _name(name: str, phase: Phase) -> str:
+    alone, threads = without_threads(name)
+    with_phase = f"{alone}_{phase.in_names}"
+    return with_phase if threads is None else threads_name(with_phase, threads)
+
+
+def reading_of(sequence: SequenceProgram, experiment: Experiment, tokens: Path) -> tuple[str, Reading]:
+    """The method that a phase executes, and what it reads."""
+    phase = experiment.phase
+    assert phase is not None
+    reader = sequence.prefill if phase.kind == "prefill" else sequence.decode
+    if reader is None or not reader.takes(phase.tokens_read):
+        raise InputError(
+            f"experiment '{experiment.name}' reads {phase.tokens_read} tokens at once, which this program does not",
+            "Correct its `phase`.",
+        )
+    if phase.kind == "prefill":
+        return reader.method, Reading(tokens, sequence.fill(phase.depth), phase.depth, phase.tokens, 1)
+    fill = sequence.fill(phase.depth + phase.tokens)
+    if MODES[experiment.mode] == "trace":
+        # Kernels are the same at every position.
+        return reader.method, Reading(tokens, fill, phase.last, 1, 1)
+    return reader.method, Reading(tokens, fill, phase.depth, 1, phase.tokens)
+
+
+def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths, export: ExportRecord | None) -> Path:
+    """The file of tokens that the experiments read: the user's; else random ones, which begin as the export's do."""
+    phases = [experiment.phase for experiment in config.experiments if experiment.phase is not None]
+    needed = max(_positions(sequence, phase) for phase in phases)
+    if config.token_file is not None:
+        return _checked_tokens(Path(config.token_file).resolve(), needed, sequence.vocabulary)
+    exported = paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
+    return _made_tokens(exported, needed, sequence.vocabulary, config.seed)
+
+
+def _positions(sequence: SequenceProgram, phase: Phase) -> int:
+    before = sequence.fill(phase.depth if phase.kind == "prefill" else phase.depth + phase.tokens)
+    return max(phase.depth + phase.tokens, sum(size * count for _, size, count in before))
+
+
+def _checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
+    import numpy as np
+
+    hint = "Give a .npy file of token ids: int64, one dimension."
+    try:
+        tokens = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise InputError(f"token file {path} cannot be read: {str(error)[:200]}", hint) from None
+    if tokens.dtype != np.int64 or tokens.ndim != 1 or tokens.size * 8 > _TOKENS_LIMIT:
+        raise InputError(f"token file {path} holds {tokens.dtype} of {tokens.ndim} dimensions", hint)
+    if tokens.size < needed:
+        raise InputError(f"token file {path} has {tokens.size} tokens, and {needed} are needed", "Ask for fewer.")
+    if tokens.size and (int(tokens.min()) < 0 or (vocabulary is not None and int(tokens.max()) >= vocabulary)):
+        raise InputError(
+            f"token file {path} has ids from {int(tokens.min())} to {int(tokens.max())}, and the program knows "
+            f"0 to {(vocabulary or 0) - 1}",
+            "Give tokens of this model's own tokenizer.",
+        )
+    return path
+
+
+def _made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
+    """Random tokens, in the kit's cache: no program's speed depends on which they are."""
+    import numpy as np
+
+    begin = np.zeros(0, np.int64)
+    if exported is not None and files.is_file(exported):
+        begin = np.load(_checked_tokens(exported, 0, vocabulary), allow_pickle=False)
+    rest = np.random.default_rng(seed).integers(0, vocabulary or 1, max(0, needed - begin.size), dtype=np.int64)
+    held = io.BytesIO()
+    np.save(held, np.concatenate([begin, rest]), allow_pickle=False)
+    data = held.getvalue()
+    path = cache_directory() / "tokens" / f"{hashlib.sha256(data).hexdigest()[:20]}.npy"
+    if not path.is_file():
+        files.write_bytes(path, data)
+    return path

@@ -1,0 +1,103 @@
+"""ExecuTorch's operators for language models (`llama::custom_sdpa`, `llama::update_cache` and so on), without PyTorch.
+
+The wheel has them only in a library made for export, which registers them with ExecuTorch and with PyTorch, and wants
+libtorch and Python loaded. What it takes from those is defined here instead, in stub libraries under their names, made
+from its own symbol table: registrations with PyTorch go nowhere, all else ends the process. ExecuTorch's part of the
+library uses none of it.
+"""
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from model_profiling.errors import SetupError
+from model_profiling.places import cache_directory
+from model_profiling.runner.build import Build
+from model_profiling.runner.elf import Library, read_library
+
+NAMESPACE = "llama::"
+LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
+_OWN = "Give a runner_path with these operators built in, or export without them."
+# Who gives what the library takes: the runner has loaded these before it.
+_LOADED = ("executorch", "cpuinfo")
+_SYSTEM = ("libstdc++.", "libm.", "libgcc_s.", "libc.", "libdl.", "libpthread.", "librt.", "ld-linux")
+# Compilers ask for these without needing them.
+_OPTIONAL = ("_ITM_", "__gmon_start__", "__pthread_key_create", "__cxa_finalize")
+# Called while the library is loaded, in order to register operators with PyTorch.
+_QUIET = ("7LibraryC", "4_defE", "5_implE", "CppFunctionD", "8TypeMeta", "ios_base_library_init")
+# These return a c10::FunctionSchema, of which nothing is read: it must only survive being moved and destroyed, which
+# zeros do. What has a destructor in it, two strings twice and two vectors, lies in these bytes.
+_SCHEMA = ("parseSchema", "make_function_schema")
+SCHEMA_BYTES = 112
+
+
+def needs_custom_operators(operators: Iterable[str]) -> bool:
+    return any(name.startswith(NAMESPACE) for name in operators)
+
+
+def operator_libraries(build: Build) -> tuple[Path, ...]:
+    """What the runner has to load, in this order, to have ExecuTorch's operators for language models."""
+    library = build.sdk.root / LIBRARY
+    if build.target.library_suffix != ".so":
+        raise SetupError(f"the kit's runner cannot load {NAMESPACE}* operators on {build.target.name}", _OWN)
+    if not library.is_file():
+        raise SetupError(f"executorch {build.sdk.version} has no {LIBRARY.name} for {build.target.name}", _OWN)
+    taken = read_library(library)
+    stubs = absent_libraries(taken)
+    source = generate_stubs(taken)
+    home = cache_directory() / "operators" / _key(build, library, source)
+    if not home.is_dir():
+        _compile(build, home, stubs, source)
+    return (*(home / name for name in stubs), library)
+
+
+def absent_libraries(library: Library) -> list[str]:
+    """The libraries that it wants loaded and that the runner does not have."""
+    return [name for name in library.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
+
+
+def generate_stubs(library: Library) -> str:
+    """Definitions of all that it takes from libraries which are absent."""
+    lines = ["#include <stdlib.h>", f"struct Schema {{ ~Schema() {{}} long zero[{SCHEMA_BYTES // 8}]; }};"]
+    for index, name in enumerate(library.taken):
+        if name.startswith(_OPTIONAL) or any(part in name for part in _LOADED):
+            continue
+        label = f'asm("{name}")'
+        if name.endswith("_singletonE"):
+            lines.append(f'extern "C" char f{index}[4096] {label}; char f{index}[4096];')
+        elif any(part in name for part in _SCHEMA):
+            lines.append(f"Schema f{index}() {label}; Schema f{index}() {{ return Schema{{{{}}}}; }}")
+        else:
+            body = "" if any(part in name for part in _QUIET) else " abort(); "
+            lines.append(f'extern "C" void f{index}() {label}; void f{index}() {{{body}}}')
+    return "\n".join(lines) + "\n"
+
+
+def _key(build: Build, library: Path, source: str) -> str:
+    parts = (source, " ".join(build.command), build.compiler, build.target.name, str(library.stat().st_size))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _compile(build: Build, home: Path, names: list[str], source: str) -> None:
+    """Compile all stubs into the first library; the others only have to be there."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
+        built = Path(scratch) / "stubs"
+        built.mkdir()
+        (built / "stubs.cpp").write_text(source)
+        (built / "empty.cpp").write_text("")
+        for index, name in enumerate(names):
+            code = "empty.cpp" if index else "stubs.cpp"
+            flags = ["-O1", "-fPIC", "-shared", "-w", f"-Wl,-soname,{name}"]
+            done = subprocess.run(
+                [*build.command, *flags, "-o", name, code], cwd=built, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
+                raise SetupError(
+                    f"the stubs for {LIBRARY.name} did not compile: {first}", "Use a GNU or Clang C++ compiler."
+                )
+        if not home.exists():
+            built.rename(home)
