@@ -13,6 +13,7 @@ from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.kernels import KernelEvidence
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.mixed_sizes import said_sizes, split_sizes
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.profile import Profile, profiles
@@ -76,7 +77,11 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
         profile, notes = longest_profile(path, table)
         if path.with_name(path.stem + KERNEL_TRACE).is_file():
             profile, notes = profile.without_times(), [*notes, _KERNELS_TRACED]
-        loaded[name] = (path, profile, notes)
+        parts = split_sizes(profile)
+        for number, part in enumerate(parts, 1):
+            called = name if len(parts) == 1 else f"{name}#{number}"
+            mixed = [] if len(parts) == 1 else [f"executions of several sizes, shown apart: {said_sizes(parts)}"]
+            loaded[called] = (path, part, [*notes, *mixed])
     experiments = {
         name: describe(path, break_down(profile), None, None, notes) for name, (path, profile, notes) in loaded.items()
     }
