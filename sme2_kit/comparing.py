@@ -148,7 +148,8 @@ def _in_turns(
     platform = LocalPlatform()
     caveats = tuple(layout_caveats(platform.probe().environment))
     pairs = []
-    for phase in phases or [None]:
+    chosen: list[Phase | None] = [*phases] or [None]
+    for phase in chosen:
         home = scratch / (phase.in_names if phase is not None else "whole")
         outcomes = measure(platform, programs, home, threads, on_progress, True, counts, phase)
         pairs.append(_chosen(list(outcomes.values()), phase, caveats, table))

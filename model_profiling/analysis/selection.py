@@ -130,14 +130,14 @@ def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
     durations = dump.events.take(nesting.executions).duration
     if len(durations) == 0:
         raise InputError(f"{path} contains no execution", "Run the model at least once with the tracer attached.")
-    found = profiles(dump, table, nesting)[0]
-    parts = split_sizes(found)
+    parts = [part for method in profiles(dump, table, nesting) for part in split_sizes(method)]
     if len(parts) > 1:
         raise InputError(
-            f"{path} holds executions of several sizes ({said_sizes(parts)}), such as prefill and decode",
+            f"{path} holds executions of several methods or sizes ({said_sizes(parts[:8])}), such as prefill and "
+            "decode: they are not compared together",
             "Measure them apart: `sme2-kit run MODEL.pte` runs a language model by phase.",
         )
-    ready = found if profiled else None
+    ready = parts[0] if profiled else None
     count = max(1, len(durations) // 5)
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()
     ns = durations.tolist()
