@@ -146,9 +146,10 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     lines = _agreement_lines(run, style)
     lines += [*_remarks(run, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
-    best = max(covered, key=lambda name: covered[name].on_sme2 or 0, default="")
+    # In each phase the one that uses SME2 most; of equals the last, which has most features.
+    best = {run.phase(n): n for n in sorted(covered, key=lambda name: covered[name].on_sme2 or 0)}.values()
     for name, coverage in covered.items():
-        lines += [*coverage_lines(run.label(name), coverage, detail=name == best), *([""] if name == best else [])]
+        lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
     return [*lines, _files(run.path, style)]
 
