@@ -190,7 +190,7 @@ def test_an_input_may_be_smaller_than_a_dynamic_bound_and_no_larger(tmp_path: Pa
 
 
 def test_tokens_are_checked(tmp_path: Path) -> None:
-    for held, said in ((np.full(90, VOCABULARY), "the program knows 0 to 63"), (np.zeros(3, np.int64), "3 tokens")):
+    for held, said in ((np.full(96, VOCABULARY), "the program knows 0 to 63"), (np.zeros(3, np.int64), "3 tokens")):
         np.save(tmp_path / "t.npy", held)
         done = kit("run", stored("custom"), "--output-root", tmp_path / "o", "--tokens", tmp_path / "t.npy")
         assert done.returncode == 2 and said in done.stderr
