@@ -121,6 +121,17 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inputs: list[str] = []
 
 
+class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens to feed to a language model, and what it answers; paths are relative to the .pte.
+
+    `tokens` is int64 [n]. `logits` maps the index of a token, as text, to what eager PyTorch in fp32 answers there (one
+    value for each entry of the vocabulary) when it is fed all tokens up to it from a fresh start.
+    """
+
+    tokens: str
+    logits: dict[str, str]
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -152,6 +163,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: RequestRecord | None = None
     # What was asked for; the `dim_order` of each input and output says what it got.
     io_layout: str = "contiguous"
+    # None: not a language model, or exported by a kit that did not look.
+    sequence: SequenceRecord | None = None
 
     @property
     def channels_last(self) -> list[str]:

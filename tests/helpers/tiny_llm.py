@@ -1,4 +1,4 @@
-"""A language model small enough for tests: cache, rotary positions and grouped queries, in two thousandths of a real one.
+"""A language model small enough for tests, with all a real one has: a cache, rotary positions, grouped queries.
 
 `sme2-kit export tests/helpers/tiny_llm.py:TinyLlm --set layers=1` makes the program of one method that takes any number
 of tokens; `two_methods` writes a program of `prefill_forward` and `decode_forward` with the same weights.
