@@ -27,13 +27,13 @@ def remove_undone_transposes(program: ExportedProgram) -> int:
     """
     removed = 0
     for node in list(program.graph.nodes):
-        order, source = _order(node), node.args[0] if node.args else None
-        before = _order(source)
+        order = _order(node)
+        before = _order(node.args[0]) if order is not None else None
         if order is None or before is None or [before[axis] for axis in order] != sorted(order):
             continue
         if any(user.op == "output" for user in node.users):
-            continue  # an output that is an input's own memory would be another program
-        take_place(program, node, source.args[0])
+            continue  # a signature names its outputs, and an input may not be one
+        take_place(program, node, node.args[0].args[0])
         removed += 1
     program.graph.eliminate_dead_code()
     program.graph_module.recompile()

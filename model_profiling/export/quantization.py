@@ -69,7 +69,14 @@ def _dynamically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any
     prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True, bits=bits))
     with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    if not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):
+        dtype = "int8-dynamic" if bits == 8 else "int4-channel"
+        raise InputError(
+            f"{dtype} quantizes linear layers, and this model has none",
+            "Use --dtype int8, which quantizes convolutions too.",
+        )
+    return converted
 
 
 def _state(graph: torch.nn.Module) -> list[str]:
@@ -87,7 +94,10 @@ def _quantizer(is_dynamic: bool, bits: int = 8) -> Any:
         """Leaves out the patterns of models in training, which take a quarter of an export to prepare."""
 
         SUPPORTED_PATTERNS: ClassVar[list[Any]] = [
-            pattern for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS if not pattern.is_qat
+            pattern
+            for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS
+            # XNNPACK has four bits for the weights of linear layers alone.
+            if not pattern.is_qat and (bits == 8 or pattern.name == "linear")
         ]
 
     most = 2 ** (bits - 1) - 1

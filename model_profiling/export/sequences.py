@@ -64,7 +64,7 @@ def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:
     last = [min(LONGEST, reader.capacity) - 1, reader.longest_call - 1, *SHORTER]
     for index in wanted:
         _answer(reader, tokens, index, answers)
-    for index in last:
+    for index in map(reader.reachable, last):
         if max(answers) < index < reader.capacity and _answer(reader, tokens, index, answers):
             break
     return Sequence(tokens[: max(answers) + 1], answers)
@@ -87,6 +87,10 @@ class Reader:
     @property
     def sample_length(self) -> int:
         return int(self.sample.shape[1])
+
+    def reachable(self, index: int) -> int:
+        """The last token up to `index` at which a call can end."""
+        return (index + 1) // self.longest_call * self.longest_call - 1 if self.fixed else index
 
     def made_up(self, logits: int, seed: int) -> torch.Tensor:
         """The tokens of the sample inputs, and random ones after them that the model has an embedding for."""
@@ -114,7 +118,7 @@ class Reader:
 
 def _answer(reader: Reader, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:
     """Note what the model answers at a token, if it takes that many."""
-    if reader.fixed and (index + 1) % reader.longest_call:
+    if index != reader.reachable(index):
         return False
     try:
         answers[index] = reader.fed(tokens[: index + 1])
