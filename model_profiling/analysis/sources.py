@@ -29,7 +29,7 @@ class Sources:
         if self.record is None:
             return {}
         found: dict[int, SourceLine] = {}
-        nodes = aligned_nodes(instances, self.model)
+        nodes = aligned_nodes(instances, self.model, method)
         for row, instance in enumerate(instances):
             line = None
             if instance.where == "portable" or instance.name == "delegate call":

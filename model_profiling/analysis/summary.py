@@ -152,5 +152,7 @@ def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str)
         return experiment
     trace = Path(experiment.etdump).with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
     evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
-    covered = coverage(experiment.breakdown.instances, evidence, record.features.active, Path(manifest.model.path))
+    method = record.method or "forward"
+    instances, model = experiment.breakdown.instances, Path(manifest.model.path)
+    covered = coverage(instances, evidence, record.features.active, model, method)
     return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)
