@@ -29,7 +29,10 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     alone, threads = without_threads(name)
     if threads is not None and threads == record.threads:
         label = _label(alone, record, platform)
-        return label and f"{label} ({counted(threads, 'thread')})"
+        return label and with_detail(label, counted(threads, "thread"))
+    if record.phase is not None and name.endswith(f"_{record.phase.in_names}"):
+        label = _label(name.removesuffix(f"_{record.phase.in_names}"), record, platform)
+        return label and with_detail(label, record.phase.label)
     matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
     feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
     if not matched or not feature:
@@ -38,6 +41,11 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     if (matched[2] == "off") != (feature in switched):
         return None
     return f"{spoken(feature)} {matched[2]}"
+
+
+def with_detail(label: str, detail: str) -> str:
+    """`dot product on (pp128)`, and with another detail `dot product on (pp128, 2 threads)`."""
+    return f"{label[:-1]}, {detail})" if label.endswith(")") else f"{label} ({detail})"
 
 
 def _switch(word: str) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 from model_profiling.analysis.agreement import Agreement, agreements
 from model_profiling.analysis.latency import Comparison, Latency, compare, latency_turns, summarise
 from model_profiling.analysis.memory import Memory, MemoryComparison, compare_memory, memory
+from model_profiling.analysis.phases import PhaseMetrics, phase_metrics
 from model_profiling.analysis.program_memory import ProgramMemory, program_memory
 from model_profiling.analysis.scaling import Scaling, scaling, too_many_threads
 from model_profiling.analysis.startup import Startup, StartupComparison, compare_startups, startup
@@ -47,6 +48,8 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     memory_unknown: str = ""
     workspace: str = ""
     weight_cache: str = ""
+    # None: not a phase of a language model.
+    phase: PhaseMetrics | None = None
 
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
@@ -153,6 +156,7 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
         memory_unknown=not_held,
         workspace=record.workspace,
         weight_cache=record.weight_cache,
+        phase=phase_metrics(record.phase, latency),
     )
 
 

@@ -40,6 +40,8 @@ class ProgramMemory(msgspec.Struct, frozen=True):
     constant_bytes: int
     named_bytes: int
     delegates: list[DelegateData]
+    # What a language model keeps between executions, keys and values above all; a part of the arenas.
+    cache_bytes: int = 0
 
     @property
     def planned_bytes(self) -> int:
@@ -57,6 +59,7 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
     if model is None:
         return None
     from model_profiling import pte  # not for a dump, which comes without its program
+    from model_profiling.pte.sequence import sequence_program
 
     try:
         program = pte.read(model)
@@ -70,7 +73,9 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
     except InputError:
         return None
     arenas = [Arena(number, size) for number, size in enumerate(method.planned, 1)]
-    return ProgramMemory(method.name, arenas, program.constant_bytes, program.named_bytes, delegates)
+    sequence = sequence_program(program)
+    kept = sequence.cache_bytes if sequence is not None else 0
+    return ProgramMemory(method.name, arenas, program.constant_bytes, program.named_bytes, delegates, kept)
 
 
 def _data(program: "Program", backend: str, blobs: "set[Delegate]") -> DelegateData:

@@ -170,14 +170,17 @@ class RunView:
         switched = switched_features(self.manifest, before, after)
         if switched:
             words = " and ".join(map(spoken, switched))
-            return f"{words} off{self._threads(before)}", f"{words} on{self._threads(after)}"
+            return f"{words} off{self._details(before)}", f"{words} on{self._details(after)}"
         return self.label(before), self.label(after)
 
-    def _threads(self, experiment: str) -> str:
-        """What to add where experiments have different numbers of threads."""
+    def _details(self, experiment: str) -> str:
+        """What to add where experiments have different phases or numbers of threads."""
         records = self.manifest.experiments
-        several = len({record.threads for record in records.values()}) > 1
-        return f" ({counted(records[experiment].threads, 'thread')})" if several else ""
+        record = records[experiment]
+        details = [record.phase.label] if record.phase is not None else []
+        if len({each.threads for each in records.values()}) > 1:
+            details.append(counted(record.threads, "thread"))
+        return f" ({', '.join(details)})" if details else ""
 
     @property
     def threads_compared(self) -> Scaling | None:
@@ -201,7 +204,8 @@ class RunView:
         for switch in found.switches if found is not None else []:
             if first.experiment in (switch.before, switch.after):
                 name = self.sides(switch.before, switch.after)[first.experiment == switch.after]
-        return name.removesuffix(self._threads(first.experiment))
+        threads = counted(self.manifest.experiments[first.experiment].threads, "thread")
+        return name.removesuffix(f" ({threads})").replace(f", {threads})", ")")
 
     @functools.cached_property
     def of_other_threads(self) -> set[str]:
@@ -234,6 +238,26 @@ class RunView:
             return [name for name in experiments if has_times(self.manifest, name)]
         covered = {name: e.coverage.on_sme2 or 0 for name, e in experiments.items() if e.coverage is not None}
         return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
+
+    @functools.cached_property
+    def phases(self) -> list[str]:
+        """The labels of a language model's phases, in the order in which they were run."""
+        records = [] if self.path.is_file() else self.manifest.experiments.values()
+        return list(dict.fromkeys(record.phase.label for record in records if record.phase is not None))
+
+    def phase(self, experiment: str) -> str:
+        """The label of an experiment's phase; '' if it has none."""
+        record = None if self.path.is_file() else self.manifest.experiments.get(experiment)
+        return record.phase.label if record is not None and record.phase is not None else ""
+
+    @property
+    def first_of_phases(self) -> list[str]:
+        """Of the experiments that a reader wants faster the first of each kind of phase: prefill, and decode."""
+        kinds: dict[str, str] = {}
+        for name in self.of_interest:
+            phase = self.manifest.experiments[name].phase
+            kinds.setdefault(phase.kind if phase is not None else "", name)
+        return list(kinds.values())
 
     @property
     def alone(self) -> list[str]:

@@ -62,6 +62,6 @@ def _metrics(result: PairComparison) -> list[str]:
     """The metrics of both sides, where both are known."""
     if result.before is None or result.after is None:
         return []
-    columns = metric_columns.columns("short", "full")
+    columns = metric_columns.columns("short", "full", phases=result.after.phase is not None)
     rows = [row([column.described, column.text(result.before), column.text(result.after)]) for column in columns]
     return [row(["metric", "before", "after"]), "|---|---:|---:|", *rows, ""]

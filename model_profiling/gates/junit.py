@@ -45,7 +45,7 @@ def _add_metrics(case: ET.Element, result: PairComparison) -> None:
     properties = ET.Element("properties")
     case.insert(0, properties)
     for side, measured in (("before", result.before), ("after", result.after)):
-        for column in metric_columns.columns("short", "full"):
+        for column in metric_columns.columns("short", "full", phases=True):
             value = column.value(measured)
             if value is not None:
                 ET.SubElement(properties, "property", name=f"{side}.{column.key}", value=repr(value))

@@ -92,7 +92,7 @@ def _sentences(runs: Sequence[RunView]) -> list[str]:
 
 
 def _speed(runs: Sequence[RunView]) -> Section | None:
-    columns = metric_columns.columns("short")
+    columns = metric_columns.columns("short", phases=any(run.phases for run in runs))
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         metrics = run.summary.metrics

@@ -35,7 +35,7 @@ def pipeline_summary(run: "RunView") -> str:
 
 
 def _latency(run: "RunView") -> list[str]:
-    columns = metric_columns.columns("short")
+    columns = metric_columns.columns("short", phases=bool(run.phases))
     lines = [row(["experiment", "status", "switched off", *metric_columns.labels(columns), "latency from"])]
     lines += ["|---|---|---|" + "---:|" * len(columns) + "---|"]
     for name, measured in run.metrics.experiments.items():

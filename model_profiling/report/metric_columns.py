@@ -13,8 +13,9 @@ from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Number
 
-# Which tables show it: all; all but the shortest; or only the one on the distribution of a report's executions.
-Detail = Literal["short", "full", "distribution"]
+# Which tables show it: all; all but the shortest; only the one on the distribution of a report's executions; or all of
+# a language model's.
+Detail = Literal["short", "full", "distribution", "phase"]
 Getter = Callable[[ExperimentMetrics], float | None]
 
 
@@ -23,7 +24,7 @@ class Column(msgspec.Struct, frozen=True):
 
     name: str
     label: str
-    unit: Literal["ms", "percent", "bytes", ""]
+    unit: Literal["ms", "percent", "bytes", "per_sec", ""]
     value: Getter
     shown: Callable[[float], str]
     better: Literal["lower", "higher"] | None = None
@@ -66,7 +67,13 @@ def _peak(measured: ExperimentMetrics) -> float | None:
     return measured.memory.peak_bytes if measured.memory is not None else None
 
 
+def _tokens(measured: ExperimentMetrics) -> float | None:
+    return measured.phase.token_per_sec if measured.phase is not None else None
+
+
 COLUMNS: tuple[Column, ...] = (
+    # Of language models only: see `columns`.
+    Column("token", "tokens/s", "per_sec", _tokens, numbers.rate, "higher", "phase"),
     Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
     Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
     Column("p95", "p95", "ms", _of(lambda x: x.p95_ms), numbers.ms, "lower"),
@@ -103,8 +110,9 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
-def columns(*details: Detail) -> list[Column]:
-    return [column for column in COLUMNS if column.detail in details]
+def columns(*details: Detail, phases: bool = False) -> list[Column]:
+    shown = {*details, *(["phase"] if phases else [])}
+    return [column for column in COLUMNS if column.detail in shown]
 
 
 def labels(chosen: Iterable[Column]) -> list[str]:

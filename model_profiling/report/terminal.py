@@ -84,7 +84,7 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 def render_run(run: "RunView", style: Style) -> str:
     """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
-    from model_profiling.report.terminal_screen import first_screen, modules, startup, threads
+    from model_profiling.report.terminal_screen import first_screen, modules, phases, startup, threads
 
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
@@ -92,7 +92,7 @@ def render_run(run: "RunView", style: Style) -> str:
     lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
-    lines += [*first_screen(run, style), *threads(run), *_time(run, style), *modules(run)]
+    lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *modules(run)]
     lines += [
         *_latency(run),
         "",
@@ -115,7 +115,7 @@ def _time(run: "RunView", style: Style) -> list[str]:
         if run.repeats(comparison.before, comparison.after):
             continue
         sides = run.sides(comparison.before, comparison.after)
-        lines += [*_categories(comparison, sides, style), ""]
+        lines += [*_categories(comparison, sides, style, run.phase(comparison.after)), ""]
         after = run.summary.experiments[comparison.after]
         lines += [*_top_groups(run.operator_groups[number], after, MOST_OPERATORS), *roofs(run, comparison.after), ""]
     for name in [name for name in run.alone if name not in others]:
@@ -188,7 +188,7 @@ def _remarks(run: "RunView", style: Style) -> list[str]:
 
 
 def _latency(run: "RunView") -> list[str]:
-    columns = metric_columns.columns("short", "full")
+    columns = metric_columns.columns("short", "full", phases=bool(run.phases))
     rows: list[tuple[str, ...]] = [("latency", *metric_columns.labels(columns))]
     for name, measured in run.metrics.experiments.items():
         rows.append((run.label(name), *(column.text(measured) for column in columns)))
@@ -214,8 +214,10 @@ def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS
     return lines + [f"  {style.dim('note')}   {note}" for note in notes]
 
 
-def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: Style) -> list[str]:
-    rows: list[tuple[str, ...]] = [("where the time goes", "before", "", "now", "", "faster")]
+def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: Style, phase: str = "") -> list[str]:
+    rows: list[tuple[str, ...]] = [
+        (f"where the time goes{f', {phase}' if phase else ''}", "before", "", "now", "", "faster")
+    ]
     for entry in comparison.categories:
         if entry.before_ms or entry.after_ms:
             before, after = (_cell(*side, style) for side in _sides(entry))

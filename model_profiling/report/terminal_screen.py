@@ -5,6 +5,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure, Number
 from model_profiling.report.content import first_screen as content
+from model_profiling.report.content import phases as phase_content
 from model_profiling.report.content import threads as thread_content
 from model_profiling.report.content.modules import short
 from model_profiling.report.content.roofline import headroom_line, roof_line
@@ -55,12 +56,24 @@ def _actions(actions: list[Advice], otherwise: str, style: Style) -> list[str]:
 def modules(run: RunView) -> list[str]:
     """The costliest parts of the model of the experiment that a reader wants faster, as a short tree."""
     lines: list[str] = []
-    for name in run.of_interest[:1]:
-        rows = [("cost by module and line", "time", "share")]
+    for name in run.first_of_phases:
+        phase = run.phase(name)
+        rows = [(f"cost by module and line{f', {phase}' if phase else ''}", "time", "share")]
         for depth, part, node in short(run.cost_tree(name)):
             rows.append((_cut("  " * depth + part), numbers.ms(node.ms), f"{node.share:.1%}"))
         lines += [*table(rows, words=1), ""] if len(rows) > 1 else []
     return lines
+
+
+def phases(run: RunView) -> list[str]:
+    """A language model's phases in one table, and what there is to know of them."""
+    rows: list[tuple[str, ...]] = [
+        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in phase_content.rows(run)
+    ]
+    if not rows:
+        return []
+    lines = table([("phase", "", *phase_content.COLUMNS), *rows], words=2)
+    return [*lines, *(f"  {wrapped(sentence)}" for sentence in phase_content.sentences(run)), ""]
 
 
 def startup(run: RunView, style: Style) -> list[str]:

@@ -12,6 +12,7 @@ from model_profiling.report.content import (
     method,
     modules,
     operators,
+    phases,
     reproduce,
     roofline,
     startup,
@@ -24,6 +25,7 @@ from model_profiling.report.content import (
 def report(run: RunView, title: str = "") -> Report:
     """Everything there is to say of one run, what to do first. An emulated run has no section that speaks of time."""
     sections: list[Section | None] = [
+        phases.section(run),
         time.categories(run),
         modules.section(run),
         operators.operators(run),

@@ -1,8 +1,12 @@
 """The first screen: what is wrong with the run, three figures, what to do next, and what shifted."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.experiment_labels import switched_features
 from model_profiling.analysis.finding import Finding
-from model_profiling.analysis.latency import Latency
+from model_profiling.analysis.latency import Comparison, Latency
 from model_profiling.analysis.run_view import RunView
 from model_profiling.counting import counted
 from model_profiling.report import numbers
@@ -13,6 +17,7 @@ from model_profiling.report.words import factor, forecast_sentence, worth
 from model_profiling.runner.features import meaning, spoken
 
 MOST_ACTIONS = 3
+_Pair = TypeVar("_Pair", Comparison, ProfileComparison)
 _NOT_KNOWN = "not known"
 
 
@@ -36,19 +41,40 @@ def figures(run: RunView) -> list[Figure]:
         return _emulated(run)
     metrics = run.summary.metrics
     if metrics is not None and metrics.comparisons:
-        comparison = metrics.comparisons[0]
-        pair = (comparison.before, comparison.after)
-        sides = zip(run.sides(*pair), pair, strict=True)
-        return [*(_median(run, label, name) for label, name in sides), Figure("speedup", *factor(comparison))]
+        return [figure for comparison in _of_phases(run, metrics.comparisons) for figure in _compared(run, comparison)]
+    if run.phases:
+        return [_median(run, run.label(name), name) for name in run.first_of_phases]
     if len(run.shown) > 1:
         return [_median(run, run.label(name), name) for name in run.shown[:3]]
     return _single(run, run.shown[0])
 
 
+def _of_phases(run: RunView, comparisons: Sequence[_Pair]) -> Sequence[_Pair]:
+    """The first comparison; of a language model, the first in each of its two phases."""
+    kinds = dict[str, _Pair]()
+    for comparison in comparisons if run.phases else []:
+        phase = run.manifest.experiments[comparison.after].phase
+        kinds.setdefault(phase.kind if phase is not None else "", comparison)
+    return list(kinds.values()) or comparisons[:1]
+
+
+def _compared(run: RunView, comparison: Comparison) -> list[Figure]:
+    pair = (comparison.before, comparison.after)
+    sides = zip(run.sides(*pair), pair, strict=True)
+    phase = run.phase(comparison.after)
+    speedup = f"speedup ({phase})" if phase else "speedup"
+    return [*(_median(run, label, name) for label, name in sides), Figure(speedup, *factor(comparison))]
+
+
 def _median(run: RunView, label: str, name: str) -> Figure:
-    latency = run.metrics.experiments[name].latency
+    measured = run.metrics.experiments[name]
+    latency = measured.latency
     if latency is None:
         return Figure(label, _NOT_KNOWN, "there is no latency of it")
+    if measured.phase is not None and measured.phase.token_per_sec is not None:
+        each = "first token after" if measured.phase.kind == "prefill" else "a token every"
+        rate = f"{numbers.rate(measured.phase.token_per_sec)} tokens/s"
+        return Figure(label, rate, f"{each} {numbers.ms(latency.median_ms)}, {_spread(latency)}")
     return Figure(label, numbers.ms(latency.median_ms), _spread(latency))
 
 
@@ -95,11 +121,13 @@ def legend(run: RunView) -> str:
 
 def actions(run: RunView) -> list[Advice]:
     """The findings that would gain most, for the experiment that a reader wants faster."""
-    return [advice_block(run, name, f) for name in _first(run) for f in _advice(run, name)[:MOST_ACTIONS]]
+    # Of a language model, fewer for each of its phases.
+    most = MOST_ACTIONS if len(_first(run)) < 2 else MOST_ACTIONS - 1
+    return [advice_block(run, name, f) for name in _first(run) for f in _advice(run, name)[:most]]
 
 
 def _first(run: RunView) -> list[str]:
-    return run.of_interest[:1] if run.measured else []
+    return run.first_of_phases if run.measured else []
 
 
 def _advice(run: RunView, name: str) -> list[Finding]:
@@ -134,7 +162,9 @@ def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
-    return Advice(finding.title, worth(finding), finding.evidence, finding.next_step, place)
+    phase = run.phase(name)
+    title = f"{phase}: {finding.title}" if phase else finding.title
+    return Advice(title, worth(finding), finding.evidence, finding.next_step, place)
 
 
 def shifts(run: RunView) -> list[str]:
@@ -148,8 +178,12 @@ def shifts(run: RunView) -> list[str]:
     metrics = run.summary.metrics
     # All numbers of threads are compared in a section of their own.
     later = metrics.comparisons[1:] if metrics is not None else []
-    others = [c for c in later if not run.repeats(c.before, c.after)]
-    found = [comparison.shift.sentence for comparison in run.summary.comparisons[:1]]
+    said = run.first_of_phases if run.phases else []
+    others = [c for c in later if not run.repeats(c.before, c.after) and c.after not in said]
+    found = [
+        f"{run.phase(c.after)}: {c.shift.sentence}" if run.phase(c.after) else c.shift.sentence
+        for c in _of_phases(run, run.summary.comparisons)
+    ]
     for compared in others:
         before, after = run.sides(compared.before, compared.after)
         value, note = factor(compared)

@@ -41,7 +41,7 @@ def section(run: RunView) -> Section | None:
 
 
 def _table(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
-    columns = metric_columns.columns("short", "full")
+    columns = metric_columns.columns("short", "full", phases=bool(run.phases))
     rows = [_row(run, name, measured, columns) for name, measured in timed.items()]
     return Table("latency", ("experiment", *metric_columns.labels(columns)), rows)
 

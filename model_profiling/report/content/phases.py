@@ -1,0 +1,85 @@
+"""The phases of a language model: time to the first token, tokens per second, and how decode slows down with depth."""
+
+from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.phases import LEFT_OUT, PhaseMetrics
+from model_profiling.analysis.run_view import RunView
+from model_profiling.report import numbers
+from model_profiling.report.blocks import Block, Bullets, Cell, Number, Section, Table
+from model_profiling.report.words import factor
+
+COLUMNS = ("tokens/s", "time to first token", "time per token", "p95", "faster")
+
+
+def section(run: RunView) -> Section | None:
+    """None for what is not a language model, and where no phase was measured."""
+    found = rows(run)
+    if not found or not run.measured:
+        return None
+    blocks: list[Block] = [Table("phases", ("phase", "", *COLUMNS), found), Bullets(sentences(run))]
+    return Section("phases", "Prefill and decode", blocks)
+
+
+def rows(run: RunView) -> list[tuple[Cell, ...]]:
+    """Each experiment in the order of the phases, before on top; how much faster stands with the later one."""
+    metrics = run.summary.metrics
+    if metrics is None:
+        return []
+    faster = {c.after: factor(c)[0] for c in metrics.comparisons}
+    pairs = [(c.before, c.after) for c in metrics.comparisons]
+    order = dict.fromkeys([*(name for pair in pairs for name in pair), *metrics.experiments])
+    found: list[tuple[Cell, ...]] = []
+    for label in run.phases:
+        for name in order:
+            phase = metrics.experiments[name].phase
+            if phase is not None and phase.label == label:
+                found.append((label, without_phase(run, name), *_cells(phase), faster.get(name, "")))
+    return found
+
+
+def without_phase(run: RunView, name: str) -> str:
+    """What to call an experiment where its phase stands beside it."""
+    phase = run.phase(name)
+    return run.label(name).replace(f" ({phase})", "").replace(f"({phase}, ", "(")
+
+
+def _cells(phase: PhaseMetrics) -> tuple[Cell, ...]:
+    def time(value: float | None) -> Cell:
+        return Number(numbers.ms(value), value) if value is not None else ""
+
+    rate = phase.token_per_sec
+    known = Number(numbers.rate(rate), rate) if rate is not None else "-"
+    return (known, time(phase.ttft_ms), time(phase.tpot_ms), time(phase.tpot_p95_ms))
+
+
+def sentences(run: RunView) -> list[str]:
+    metrics = run.metrics
+    found = [f"Times are {LEFT_OUT}. Tokens are random: no speed depends on which they are."]
+    read = run.manifest.config.get("token_file")
+    if read:
+        found = [f"Times are {LEFT_OUT}. Tokens are those of {read}."]
+    if metrics.program is not None and metrics.program.cache_bytes:
+        found.append(f"The program keeps {numbers.mebibytes(metrics.program.cache_bytes)} of cache between executions.")
+    return [*found, *_depths(run, metrics)]
+
+
+def _depths(run: RunView, metrics: Metrics) -> list[str]:
+    """How a token's time grows with the tokens before it, for experiments that differ only in their depth."""
+    groups: dict[str, list[tuple[PhaseMetrics, ExperimentMetrics]]] = {}
+    for name, measured in metrics.experiments.items():
+        if measured.phase is not None and measured.phase.tpot_ms is not None:
+            groups.setdefault(without_phase(run, name), []).append((measured.phase, measured))
+    found = []
+    for label, members in groups.items():
+        ordered = sorted((phase for phase, _ in members), key=lambda phase: phase.depth)
+        if len(ordered) < 2:
+            continue
+        first, last = ordered[0], ordered[-1]
+        assert first.tpot_ms is not None and last.tpot_ms is not None
+        grown = last.tpot_ms / first.tpot_ms
+        each = (last.tpot_ms - first.tpot_ms) / (last.depth - first.depth) * 1000
+        found.append(
+            f"{label}: a token takes {numbers.ms(first.tpot_ms)} after {first.depth} tokens and "
+            f"{numbers.ms(last.tpot_ms)} after {last.depth} ({grown:.2f}x; {numbers.ms(each)} for every 1000 tokens of "
+            "context)."
+        )
+    return found
