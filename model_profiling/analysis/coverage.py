@@ -9,7 +9,14 @@ from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.category_table import is_custom, is_packed
 from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
 from model_profiling.analysis.profile import Part, Where
-from model_profiling.analysis.weight_formats import CHECKED, FormatKernels, by_format, no_kernel, weight_format, weight_formats
+from model_profiling.analysis.weight_formats import (
+    CHECKED,
+    FormatKernels,
+    by_format,
+    no_kernel,
+    weight_format,
+    weight_formats,
+)
 
 if TYPE_CHECKING:
     from model_profiling.pte import xnnpack_graph

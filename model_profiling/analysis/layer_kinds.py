@@ -24,16 +24,13 @@ KINDS: tuple[LayerKind, ...] = (
 )
 
 # What a part of a path says, the particular before the general: `attention_norm` is a norm, `kv_cache` a cache.
-_WORDS: tuple[tuple[re.Pattern[str], LayerKind], ...] = tuple(
-    (re.compile(pattern), kind)
-    for pattern, kind in (
-        (r"norm\d*$|norm_|^ln_?(\d+|f)?$|layernorm|rmsnorm", "norm"),
-        (r"cache", "cache"),
-        (r"rotary|rope|freqs", "attention"),
-        (r"embed|^wte$|^wpe$", "embedding"),
-        (r"attn|attention|sdpa", "attention"),
-        (r"mlp|ffn|feed_?forward|experts?\b|moe|^router$", "MLP"),
-    )
+_WORDS: tuple[tuple[str, LayerKind], ...] = (
+    (r"norm\d*$|norm_|^ln_?(\d+|f)?$|layernorm|rmsnorm", "norm"),
+    (r"cache", "cache"),
+    (r"rotary|rope|freqs", "attention"),
+    (r"embed|^wte$|^wpe$", "embedding"),
+    (r"attn|attention|sdpa", "attention"),
+    (r"mlp|ffn|feed_?forward|experts?\b|moe|^router$", "MLP"),
 )
 # The last layer of all; inside a block the same words mean something else (`attention.output`).
 _HEADS = ("output", "lm_head", "head", "logits", "embed_out", "classifier", "score")
@@ -80,7 +77,7 @@ def of_module(path: str) -> LayerKind:
             if part is parts[-1] and not outer:
                 return "head"
             continue
-        kind = next((kind for pattern, kind in _WORDS if pattern.search(word)), None)
+        kind = next((kind for pattern, kind in _WORDS if re.search(pattern, word)), None)
         if kind is not None:
             return kind
     return "other"
@@ -94,7 +91,7 @@ def _by_data_flow(graph: "ModelGraph") -> dict[int, LayerKind]:
     if not attention or not linear:
         return {}
     projections = set(_reached(attention, _sources(flow), linear)) | set(_reached(attention, flow.consumers, linear))
-    kinds: dict[int, LayerKind] = dict.fromkeys(linear, "MLP") | dict.fromkeys(projections, "attention")
+    kinds: dict[int, LayerKind] = {n: "attention" if n in projections else "MLP" for n in linear}
     head = max(linear)
     if head not in projections and _width(flow, head) == max(_width(flow, position) for position in linear):
         kinds[head] = "head"

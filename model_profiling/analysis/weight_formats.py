@@ -1,4 +1,4 @@
-"""The format of an operator's weights, read from XNNPACK's graph in the .pte, and which formats SME2 kernels exist for."""
+"""What an operator's weights are stored as, from XNNPACK's graph in the .pte, and which formats have SME2 kernels."""
 
 from __future__ import annotations
 
