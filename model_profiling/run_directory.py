@@ -35,7 +35,7 @@ ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emer
 # No execution takes a year.
 _LONGEST_NS = 365 * 24 * 3600 * 10**9
 _MOST_BYTES = 1 << 50
-_MOST_TOKENS = 1 << 24
+MOST_TOKENS = 1 << 24
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
@@ -47,8 +47,8 @@ class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one after the other; `depth` tokens were read before."""
 
     kind: PhaseKind
-    tokens: Annotated[int, msgspec.Meta(ge=1, le=_MOST_TOKENS)]
-    depth: Annotated[int, msgspec.Meta(ge=0, le=_MOST_TOKENS)] = 0
+    tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
+    depth: Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)] = 0
 
     @property
     def label(self) -> str:

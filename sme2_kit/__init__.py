@@ -241,6 +241,11 @@ def run(
     budget_s: float | None = None,
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
+    prefill: int | None = None,
+    decode: int | None = None,
+    depths: Sequence[int] = (),
+    tokens: str | Path | None = None,
+    method: str | None = None,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     label: str | None = None,
@@ -254,23 +259,32 @@ def run(
     `platform` is None for this machine, "emulator" or "android". Several `threads` are measured side by side, within
     one budget, and `run.scaling` compares them. What is in `out` already is not measured again unless `force`;
     `run.notes` says so.
+
+    A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
+    leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
+    which has several.
     """
+    from model_profiling.pipeline.phases import checked_lengths
     from sme2_kit.measuring import Asked
     from sme2_kit.notebook import shown_progress
 
     if (model is None) == (config is None):
         raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
-    if config is not None and (out or inputs or threads or counts != _counts(None, None, None, None)):
+    lengths = checked_lengths(prefill, decode, depths, str)
+    beside = out or inputs or threads or tokens or method or lengths.asked
+    if config is not None and (beside or counts != _counts(None, None, None, None)):
         raise InputError(
-            "out, inputs, threads, runs, launches, budget_s, startup_launches and page_cache can be used only with a "
-            ".pte",
+            "out, inputs, method, and what is said of counts, start-up and phases, can be used only with a .pte",
             "Set them in the config instead.",
         )
     asked = Asked(
         model=None if model is None else _pte(model),
         config=None if config is None else Path(config),
         inputs=[Path(file) for file in inputs],
+        lengths=lengths,
+        token_file=None if tokens is None else Path(tokens),
+        method=method,
         out=_place(out, "run") if config is None else None,
         counts=counts,
         threads=threads,

@@ -15,13 +15,12 @@ from model_profiling.analysis.memory import compare_memory
 from model_profiling.analysis.metrics import layout_caveats
 from model_profiling.analysis.selection import Chosen, choose
 from model_profiling.analysis.startup import compare_startups
-from model_profiling.artifacts import ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.on_progress import OnProgress
-from model_profiling.pipeline.account import Program
-from model_profiling.pipeline.pipeline import export_record, sample_inputs
+from model_profiling.pipeline.account import Outcome
 from model_profiling.pipeline.schedule import CHOSEN, Counts
-from model_profiling.pipeline.side_by_side import measure
+from model_profiling.pipeline.side_by_side import measure, programs_of
+from model_profiling.run_directory import Phase
 from sme2_kit.records import Records
 
 
@@ -76,7 +75,7 @@ def compare(
     with tempfile.TemporaryDirectory() as scratch:
         if before.endswith(".pte") and after.endswith(".pte"):
             table = load_table(Path(categories) if categories else None)
-            pairs = [_in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table)]
+            pairs = _in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table)
         else:
             if counts != CHOSEN or threads is not None:
                 raise InputError(
@@ -117,6 +116,13 @@ def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple
             f"no experiment is in both ({', '.join(before)} against {', '.join(after)})",
             f"Name one on each side: sme2-kit compare {first}:{next(iter(before))} {second}:{next(iter(after))}",
         )
+    for one, other in pairs:
+        if one.phase != other.phase:
+            phases = [side.phase.label if side.phase is not None else "no phase" for side in (one, other)]
+            raise InputError(
+                f"{one.name} and {other.name} are different phases ({' and '.join(phases)})",
+                "Compare experiments of one phase.",
+            )
     usable = [pair for pair in pairs if pair[0].turns and pair[1].turns]
     if not usable:
         raise InputError("there is no latency to compare (trace runs have none)", "Compare timing experiments.")
@@ -131,17 +137,32 @@ def _in_turns(
     threads: int,
     on_progress: OnProgress,
     table: CategoryTable,
-) -> tuple[Chosen, Chosen]:
-    """Measure two programs side by side on this machine: shared machine noise cancels."""
+) -> list[tuple[Chosen, Chosen]]:
+    """Measure two programs side by side on this machine: shared machine noise cancels. Language models, by phase."""
     from model_profiling.platforms.local import LocalPlatform
 
-    programs = {"A": _program(before), "B": _program(after)}
+    for text in (before, after):
+        if not Path(text).is_file():
+            raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
+    programs, phases = programs_of({"A": Path(before), "B": Path(after)})
     platform = LocalPlatform()
-    outcomes = measure(platform, programs, scratch, threads, on_progress, True, counts)
     caveats = tuple(layout_caveats(platform.probe().environment))
+    pairs = []
+    chosen: list[Phase | None] = [*phases] or [None]
+    for phase in chosen:
+        home = scratch / (phase.in_names if phase is not None else "whole")
+        outcomes = measure(platform, programs, home, threads, on_progress, True, counts, phase)
+        pairs.append(_chosen(list(outcomes.values()), phase, caveats, table))
+    return pairs
+
+
+def _chosen(
+    outcomes: list[Outcome], phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
+) -> tuple[Chosen, Chosen]:
     found = [
         Chosen(
-            name=outcome.program.stem,
+            name=outcome.program.stem if phase is None else f"{outcome.program.stem} {phase.label}",
+            phase=phase,
             turns=outcome.timed,
             latency_source="untraced executions",
             etdump=outcome.file(".etdump"),
@@ -152,13 +173,6 @@ def _in_turns(
             starts=tuple(outcome.starts),
             processes=tuple(outcome.processes),
         )
-        for outcome in outcomes.values()
+        for outcome in outcomes
     ]
     return found[0], found[1]
-
-
-def _program(text: str) -> Program:
-    paths = ExportPaths(Path(text).resolve())
-    if not paths.pte.is_file():
-        raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
-    return Program(paths.pte, paths.stem, sample_inputs(paths, export_record(paths)))

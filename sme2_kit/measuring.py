@@ -12,6 +12,7 @@ from model_profiling.errors import InputError, KitError
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
 from model_profiling.pipeline.defaults import default_config
+from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
@@ -30,6 +31,10 @@ class Asked:
     out: Path | None = None
     counts: Counts = CHOSEN
     threads: int | Sequence[int] | None = None
+    # Of a language model: how many tokens its phases read, and which; and the method to run of any program.
+    lengths: Lengths = Lengths()  # noqa: RUF009 - frozen
+    token_file: Path | None = None
+    method: str | None = None
     label: str | None = None
     only: list[str] | None = None
     force: bool = False
@@ -115,7 +120,16 @@ def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:
         config, remark = load_config(asked.config), ""
     elif asked.model is not None:
         config, remark = default_config(
-            asked.model, platform, asked.out, asked.counts, asked.threads, asked.ladder, asked.inputs
+            asked.model,
+            platform,
+            asked.out,
+            asked.counts,
+            asked.threads,
+            asked.ladder,
+            asked.inputs,
+            asked.lengths,
+            asked.method,
+            asked.token_file,
         )
     else:
         raise InputError("there is nothing to run", "Give a .pte or a config.")

@@ -13,7 +13,7 @@ from model_profiling import files
 from model_profiling.analysis.correctness import judge, suspicious
 from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
 from model_profiling.errors import InputError
-from model_profiling.run_directory import Manifest, RunDirectory, experiment_file
+from model_profiling.run_directory import Manifest, Phase, RunDirectory, experiment_file
 from model_profiling.runner.protocol import Tensor
 
 Array = npt.NDArray[np.generic]
@@ -58,10 +58,13 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
     }
     found = []
     cost = manifest.model.export.dtype_cost if manifest.model.export else None
-    eager = expected_outputs(Path(manifest.model.path).parent, manifest.model.export)
+    home, export = Path(manifest.model.path).parent, manifest.model.export
     for name, arrays in outputs.items():
+        phase = manifest.experiments[name].phase
+        eager = expected_outputs(home, export) if phase is None else expected_logits(home, export, phase)
         if eager and arrays:
-            found.append(agreement_of(name, arrays, "eager", eager, manifest.model.dtype, cost))
+            ours = arrays if phase is None else last_logits(arrays)
+            found.append(agreement_of(name, ours, "eager", eager, manifest.model.dtype, cost))
     for before, after in manifest.compare_pairs:
         if outputs.get(before) and outputs.get(after):
             found.append(agreement_of(before, outputs[before], after, outputs[after], manifest.model.dtype, cost))
@@ -95,6 +98,21 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
     if not all(map(files.is_file, paths)):
         return []
     return [_expected(path) for path in paths]
+
+
+def expected_logits(directory: Path, export: ExportRecord | None, phase: Phase) -> list[Array]:
+    """What eager PyTorch answered at export to the last token of a phase; empty if it was not asked."""
+    logits = export.sequence.logits if export is not None and export.sequence is not None else {}
+    file = logits.get(str(phase.last))
+    if file is None or not files.is_file(directory / file):
+        return []
+    return [_expected(directory / file).ravel()]
+
+
+def last_logits(outputs: list[Array]) -> list[Array]:
+    """What a language model says of its last token: [vocabulary] of [1, vocabulary] or of [1, tokens, vocabulary]."""
+    first = outputs[0]
+    return [first.reshape(-1, first.shape[-1])[-1]] if first.ndim else outputs[:1]
 
 
 def _expected(path: Path) -> Array:

@@ -13,6 +13,7 @@ from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.kernels import KernelEvidence
 from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.mixed_sizes import said_sizes, split_sizes
 from model_profiling.analysis.movement import DataMovement, data_movement
 from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.profile import Profile, profiles
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.graph import ModelGraph
 
 SCHEMA = 1
+_MOST_PARTS = 8
 _KERNELS_TRACED = "this ETDump is from a kernel trace run: its operator times are not valid"
 
 
@@ -73,16 +75,30 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
     loaded = {}
     for path in paths:
         name = path.stem if path.stem not in loaded else str(path)
-        profile, notes = longest_profile(path, table)
+        parts, notes = _parts(path, table)
         if path.with_name(path.stem + KERNEL_TRACE).is_file():
-            profile, notes = profile.without_times(), [*notes, _KERNELS_TRACED]
-        loaded[name] = (path, profile, notes)
+            parts, notes = [part.without_times() for part in parts], [*notes, _KERNELS_TRACED]
+        for number, part in enumerate(parts, 1):
+            loaded[name if len(parts) == 1 else f"{name}#{number}"] = (path, part, notes)
     experiments = {
         name: describe(path, break_down(profile), None, None, notes) for name, (path, profile, notes) in loaded.items()
     }
     note = "ETDumps without a run directory: times include tracer overhead; model and machine are unknown"
     summary = AnalysisSummary("", "", "", experiments, [], None, [note])
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def _parts(path: Path, table: CategoryTable) -> tuple[list[Profile], list[str]]:
+    """What a dump holds, each method apart, and of a language model its phases; the longest first."""
+    methods = profiles(etdump.read(path), table)
+    parts = [part for method in methods[:_MOST_PARTS] for part in split_sizes(method)]
+    notes = []
+    if len(parts) > 1:
+        several = "several methods" if len(methods) > 1 else "several sizes, such as prefill and decode"
+        notes.append(f"executions of {several}, shown apart: {said_sizes(parts)}")
+    if len(methods) > _MOST_PARTS:
+        notes.append(f"only the {_MOST_PARTS} longest of {len(methods)} methods are shown")
+    return parts, notes
 
 
 def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str]]:

@@ -17,6 +17,7 @@ from model_profiling.run_directory import (
     ExperimentRecord,
     LatencySource,
     Manifest,
+    Phase,
     Process,
     RunDirectory,
     Samples,
@@ -161,7 +162,11 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
 
 
 def latency_metrics(
-    turns: list[Turn], source: LatencySource, starts: Sequence[Process] = (), processes: Sequence[Process] = ()
+    turns: list[Turn],
+    source: LatencySource,
+    starts: Sequence[Process] = (),
+    processes: Sequence[Process] = (),
+    phase: Phase | None = None,
 ) -> ExperimentMetrics:
     """The metrics of executions of which no run directory tells more: those of a dump, or of a program timed now."""
     latency = summarise(turns) if turns else None
@@ -180,6 +185,7 @@ def latency_metrics(
         startup_unknown=no_start,
         memory=held,
         memory_unknown=not_held,
+        phase=phase_metrics(phase, latency),
     )
 
 

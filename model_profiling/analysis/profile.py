@@ -106,6 +106,11 @@ class Profile(msgspec.Struct, frozen=True, eq=False):
         kept = np.arange(self.executions) - np.repeat(first, counts + extra) >= extra
         return Profile(self.instances, self.times[:, kept], self.starts[:, kept], self.execute[kept], launch[kept])
 
+    def only(self, chosen: npt.NDArray[np.int64]) -> "Profile":
+        """The profile of some of its executions."""
+        times, starts = self.times[:, chosen], self.starts[:, chosen]
+        return Profile(self.instances, times, starts, self.execute[chosen], self.launch[chosen])
+
 
 def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
     """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""

@@ -11,9 +11,10 @@ from model_profiling import etdump
 from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
+from model_profiling.analysis.mixed_sizes import said_sizes, split_sizes
 from model_profiling.analysis.profile import Profile, profiles
 from model_profiling.errors import InputError
-from model_profiling.run_directory import LatencySource, Process, RunDirectory, Turn, experiment_file
+from model_profiling.run_directory import LatencySource, Phase, Process, RunDirectory, Turn, experiment_file
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
@@ -40,10 +41,14 @@ class Chosen:
     # Processes that only started, and those of the timed executions.
     starts: tuple[Process, ...] = ()
     processes: tuple[Process, ...] = ()
+    # Of a language model.
+    phase: Phase | None = None
 
     @property
     def metrics(self) -> ExperimentMetrics:
-        return self.measured or latency_metrics(self.turns, self.latency_source, self.starts, self.processes)
+        return self.measured or latency_metrics(
+            self.turns, self.latency_source, self.starts, self.processes, self.phase
+        )
 
     def profile(self) -> Profile:
         return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
@@ -114,6 +119,7 @@ def _finished(run: "RunView", name: str) -> Chosen:
         measured=experiment_metrics(manifest, name, samples),
         starts=tuple(samples.starts),
         processes=tuple(samples.processes),
+        phase=record.phase,
     )
 
 
@@ -124,7 +130,14 @@ def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
     durations = dump.events.take(nesting.executions).duration
     if len(durations) == 0:
         raise InputError(f"{path} contains no execution", "Run the model at least once with the tracer attached.")
-    ready = profiles(dump, table, nesting)[0] if profiled else None
+    parts = [part for method in profiles(dump, table, nesting) for part in split_sizes(method)]
+    if len(parts) > 1:
+        raise InputError(
+            f"{path} holds executions of several methods or sizes ({said_sizes(parts[:8])}), such as prefill and "
+            "decode: they are not compared together",
+            "Measure them apart: `sme2-kit run MODEL.pte` runs a language model by phase.",
+        )
+    ready = parts[0] if profiled else None
     count = max(1, len(durations) // 5)
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()
     ns = durations.tolist()

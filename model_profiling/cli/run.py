@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli import phases as phase_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
@@ -38,6 +39,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
+    parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
+    phase_flags.prepare_parser(parser)
     parser.add_argument(
         "--label", metavar="NAME", help="label of this run; commands take it as DIR@NAME (default: date and time)"
     )
@@ -129,8 +132,9 @@ def _asked(args: argparse.Namespace) -> "Asked":
             "give a .pte or --config, one of the two",
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
-    if args.config is not None and (args.output_root or args.inputs or count_flags.given(args)):
-        flags = "--output-root, --inputs, --runs, --launches, --budget, --threads, --startup-launches and --page-cache"
+    beside = args.output_root or args.inputs or args.method or phase_flags.given(args)
+    if args.config is not None and (beside or count_flags.given(args)):
+        flags = "--output-root, --inputs, --method, --tokens, and all flags of counts, start-up and phases"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
     return Asked(
         model=args.model,
@@ -139,6 +143,9 @@ def _asked(args: argparse.Namespace) -> "Asked":
         out=args.output_root,
         counts=count_flags.counts(args),
         threads=args.threads,
+        lengths=phase_flags.lengths(args),
+        method=args.method,
+        token_file=args.tokens,
         label=args.label,
         only=args.only,
         force=args.force,

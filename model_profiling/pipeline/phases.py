@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from model_profiling.pipeline.config import MODES, Config, Experiment, parse_con
 from model_profiling.places import cache_directory
 from model_profiling.platforms.base import Reading
 from model_profiling.pte.sequence import SequenceProgram, sequence_program
-from model_profiling.run_directory import Phase, threads_name, without_threads
+from model_profiling.run_directory import MOST_TOKENS, Phase, threads_name, without_threads
 
 PREFILL, DECODE = 128, 32
 # Which kernels run does not depend on how many tokens there are, if there are several; an emulator needs few of them.
@@ -84,14 +84,21 @@ def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bo
     return found
 
 
-def checked_depths(depths: Sequence[int]) -> tuple[int, ...]:
-    """Depths as a user gives them, each once."""
-    if len(depths) > MOST_DEPTHS or len(set(depths)) != len(depths) or any(depth < 0 for depth in depths):
+def checked_lengths(
+    prefill: int | None, decode: int | None, depths: Sequence[int], spelled: Callable[[str], str]
+) -> Lengths:
+    """What a user asks for, if it can be counted; `spelled` is how they wrote a name."""
+    for name, value in (("prefill", prefill), ("decode", decode)):
+        if value is not None and not 0 <= value <= MOST_TOKENS:
+            raise InputError(f"{spelled(name)} must be 0 to {MOST_TOKENS} tokens, not {value}", "For example 128.")
+    wrong = any(not 0 <= depth <= MOST_TOKENS for depth in depths)
+    if wrong or len(depths) > MOST_DEPTHS or len(set(depths)) != len(depths):
         raise InputError(
-            f"--depth takes up to {MOST_DEPTHS} different numbers of tokens, not {', '.join(map(str, depths))}",
-            "For example --depth 0,128,1024.",
+            f"{spelled('depth')} must be up to {MOST_DEPTHS} different numbers of tokens, not "
+            f"{', '.join(map(str, depths[: MOST_DEPTHS + 1]))}",
+            "For example 0,128,1024.",
         )
-    return tuple(depths)
+    return Lengths(prefill, decode, tuple(depths))
 
 
 def wants_phases(config: Config) -> bool:
@@ -152,14 +159,14 @@ def reading_of(sequence: SequenceProgram, experiment: Experiment, tokens: Path) 
 def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths, export: ExportRecord | None) -> Path:
     """The file of tokens that the experiments read: the user's; else random ones, which begin as the export's do."""
     phases = [experiment.phase for experiment in config.experiments if experiment.phase is not None]
-    needed = max(_positions(sequence, phase) for phase in phases)
+    needed = max(positions(sequence, phase) for phase in phases)
     if config.token_file is not None:
         return _checked_tokens(Path(config.token_file).resolve(), needed, sequence.vocabulary)
     exported = paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
-    return _made_tokens(exported, needed, sequence.vocabulary, config.seed)
+    return made_tokens(exported, needed, sequence.vocabulary, config.seed)
 
 
-def _positions(sequence: SequenceProgram, phase: Phase) -> int:
+def positions(sequence: SequenceProgram, phase: Phase) -> int:
     before = sequence.fill(phase.depth if phase.kind == "prefill" else phase.depth + phase.tokens)
     return max(phase.depth + phase.tokens, sum(size * count for _, size, count in before))
 
@@ -185,7 +192,7 @@ def _checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     return path
 
 
-def _made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
+def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
     """Random tokens, in the kit's cache: no program's speed depends on which they are."""
     import numpy as np
 

@@ -369,7 +369,10 @@ def model_dtype(paths: ExportPaths, export: ExportRecord | None) -> str:
 
 def _checked_only(config: Config, only: list[str] | None) -> set[str]:
     names = {experiment.name for experiment in config.experiments}
-    for name in only or []:
+    # An experiment that was there before its phases means all of them.
+    phases = {e.name: e.name.replace(f"_{e.phase.in_names}", "") for e in config.experiments if e.phase is not None}
+    only = [each for name in only or [] for each in [n for n, whole in phases.items() if whole == name] or [name]]
+    for name in only:
         if name not in names:
             raise InputError(
                 f"--only names '{name}', which is not an experiment", f"Experiments: {', '.join(sorted(names))}."

@@ -1,16 +1,46 @@
 """Several programs on one device, taking turns as the experiments of one program do."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from model_profiling.artifacts import ExportPaths
+from model_profiling.errors import InputError
 from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Experiment
 from model_profiling.pipeline.execution import GroupRun
+from model_profiling.pipeline.phases import Lengths, chosen_phases, made_tokens, positions, sequence_of
+from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
+from model_profiling.run_directory import Phase
 
 _TIMEOUT_S = 600.0
+
+
+def programs_of(models: Mapping[str, Path], lengths: Lengths = Lengths()) -> tuple[dict[str, Program], list[Phase]]:  # noqa: B008
+    """Programs as they can be measured side by side, and the phases to do it in if they are language models."""
+    paths = {name: ExportPaths(model.resolve()) for name, model in models.items()}
+    records = {name: export_record(each) for name, each in paths.items()}
+    sequences = {name: sequence_of(each.pte) for name, each in paths.items()}
+    known = [sequence for sequence in sequences.values() if sequence is not None]
+    if len(known) < len(models):
+        if lengths.asked:
+            raise InputError("not all of these are language models", "Leave --prefill, --decode and --depth out.")
+        # What all of them take decides: a language model can be run as any program.
+        inputs = {name: sample_inputs(paths[name], records[name]) for name in models}
+        return {name: Program(paths[name].pte, paths[name].stem, inputs[name]) for name in models}, []
+    phases = chosen_phases(known[0], lengths)
+    if any(chosen_phases(sequence, lengths) != phases for sequence in known[1:]):
+        raise InputError("these programs do not take the same numbers of tokens", "Give --prefill and --decode.")
+    needed = max(positions(sequence, phase) for sequence in known for phase in phases)
+    vocabulary = min((s.vocabulary for s in known if s.vocabulary is not None), default=None)
+    first = next((record for record in records.values() if record is not None and record.sequence is not None), None)
+    home = next((paths[name].directory for name, record in records.items() if record is first), None)
+    begin = home / first.sequence.tokens if home and first is not None and first.sequence is not None else None
+    tokens = made_tokens(begin, needed, vocabulary, 0)
+    return {n: Program(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
 
 
 def measure(
@@ -21,6 +51,7 @@ def measure(
     report: OnProgress,
     traced: bool = False,
     counts: Counts = CHOSEN,
+    phase: Phase | None = None,
 ) -> dict[str, Outcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
@@ -36,6 +67,7 @@ def measure(
             launches=counts.launches,
             startup_launches=counts.startup_launches,
             page_cache=counts.page_cache,
+            phase=phase,
         )
         clear_directory(home / name)
         (home / name).mkdir(parents=True)
