@@ -101,7 +101,7 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
         "Export with ExecuTorch's own operators for it, llama::custom_sdpa and llama::update_cache: "
         "use_sdpa_with_kv_cache of export_llm, or a model of the zoo.",
         [
-            f"{counted(len(copies), 'operator')} copy or fill tensors as large as the cache: {shown_ms(e.ms(copies))}",
+            f"{counted(len(copies), 'operator')} copy the cache or what was read of it: {shown_ms(e.ms(copies))}",
             "the gain assumes that these copies are gone and the rest stays",
         ],
         saved_ms=e.ms(copies),
@@ -109,27 +109,22 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
 
 
 def _cache_copies(e: Evidence, rows: list[int]) -> list[int]:
-    """Of some rows, those that move a tensor of the size of what the program writes its cache into."""
+    """Of some rows, those that write the cache or only move what was written: each moves all of it for a few tokens."""
     graph = e.graph
     if graph is None:
         return []
-    steps = {row: graph.step(row) for row in rows}
-    sizes = {row: max((_elements(t.shape) for t in step.outputs), default=0) for row, step in steps.items() if step}
-    written = [sizes[row] for row in sizes if base_name(e.breakdown.instances[row].operator) in _CACHE_WRITES]
-    if not written or not min(written):
-        return []
-    return [
-        row
-        for row, size in sizes.items()
-        if size >= min(written) and e.breakdown.instances[row].category in ("Data Movement", "Elementwise")
-    ]
+    moving = {graph.steps[r]: r for r in rows if r in graph.steps and _moves(e, r)}
+    waiting = [n for n in moving if base_name(graph.flow.steps[n].op) in _CACHE_WRITES]
+    found = set(waiting)
+    while waiting:
+        further = [n for n in graph.flow.readers(waiting.pop()) if n in moving and n not in found]
+        found.update(further)
+        waiting += further
+    return sorted(moving[n] for n in found)
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count if shape else 0
+def _moves(e: Evidence, row: int) -> bool:
+    return e.breakdown.instances[row].category == "Data Movement"
 
 
 def decode_runtime(e: Evidence) -> Iterator[Finding]:

@@ -97,6 +97,8 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     where = f"in ExecuTorch {version} (known, not seen in this run)" if version else "in this ExecuTorch"
     if is_groupwise(weights):
         return f"groupwise int4 has no SME2 kernel {where}; {_OTHERS}"
+    if weights.startswith("int8 per tensor"):
+        return f"int8 with one scale for all weights has no SME2 kernel {where}; int8 per channel has"
     if weights == "bf16" and not delegated:
         return f"bf16 is not delegated to XNNPACK {where}; fp16 is, and has SME2 kernels"
     return ""
