@@ -10,6 +10,7 @@ import math
 from model_profiling.analysis import (
     advice_compute,
     advice_layout,
+    advice_llm,
     advice_portable,
     advice_roof,
     advice_startup,
@@ -25,6 +26,8 @@ _MOST_FINDINGS = 8
 
 _RULES: tuple[Rule, ...] = (
     advice_portable.no_delegate,
+    advice_llm.head_of_all_tokens,
+    advice_llm.plain_attention,
     advice_portable.conversions,
     advice_portable.portable_operators,
     advice_layout.needless_changes,
@@ -36,6 +39,7 @@ _RULES: tuple[Rule, ...] = (
     advice_compute.not_accelerated,
     advice_compute.compute_in_fp32,
     advice_roof.below_roof,
+    advice_llm.decode_runtime,
     advice_compute.runtime_overhead,
     advice_threads.thread_count,
     advice_threads.slower_with_threads,
@@ -45,6 +49,9 @@ _RULES: tuple[Rule, ...] = (
 # What costs no time of an inference: growth will end the process one day and comes first, the rest comes last.
 FIRST: tuple[Rule, ...] = (advice_startup.memory_growth,)
 LAST: tuple[Rule, ...] = (
+    advice_llm.weights_without_sme2,
+    advice_llm.decode_is_memory_bound,
+    advice_llm.attention_grows,
     advice_startup.first_inference_memory,
     advice_startup.peak_memory,
     advice_startup.packing,

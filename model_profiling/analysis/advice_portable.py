@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.analysis.category_table import is_custom
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import place_of
 from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
@@ -83,7 +84,8 @@ def _decomposed(e: Evidence, graph: "ModelGraph", rows: list[int], dtypes: str, 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
     """A portable operator runs unaccelerated, splits the graph, and may cost layout changes on both sides."""
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for row in e.free(lambda entry: entry.where == "portable"):
+    # ExecuTorch's own operators for language models are fused by hand: delegated operators in their place are slower.
+    for row in e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator)):
         entry = e.breakdown.instances[row]
         origin = origin_of(entry)
         rewrite = _rewrite(e, row, origin)

@@ -74,13 +74,13 @@ class Operator(Protocol):
     def instruction(self) -> int: ...
 
 
-def aligned_nodes(operators: Sequence[Operator], model: Path) -> dict[int, Node]:
+def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, Node]:
     """The node of each delegated operator, by its position; operators of no family, or that do not fit, have none."""
     try:
         program = pte.read(model)
-        method = next(method for method in program.methods if method.name == "forward")
-        graphs = xnnpack_graph.graphs(program, method)
-    except (KitError, StopIteration):
+        chosen = program.method(method)
+        graphs = xnnpack_graph.graphs(program, chosen) if chosen is not None else {}
+    except KitError:
         return {}
     return aligned(operators, {instruction: graph.nodes for instruction, graph in graphs.items()})
 

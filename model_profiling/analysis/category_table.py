@@ -41,6 +41,11 @@ def is_packed(dtype: str) -> bool:
     return any(part in PACKED_TYPES for part in dtype.split("-"))
 
 
+def is_custom(operator: str) -> bool:
+    """Whether an operator is one of ExecuTorch's own for language models (`llama::custom_sdpa.out`): fused by hand."""
+    return operator.startswith("llama::")
+
+
 # Operators inside an XNNPACK delegate, by the name before the parenthesis. The first row that matches counts.
 XNNPACK_RULES = (
     # VMulCAddC is a 1x1 depthwise convolution: one multiply and one add per channel.

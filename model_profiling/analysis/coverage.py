@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.category_table import is_packed
+from model_profiling.analysis.category_table import is_custom, is_packed
 from model_profiling.analysis.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
 from model_profiling.analysis.profile import Part, Where
+from model_profiling.analysis.weight_formats import (
+    CHECKED,
+    FormatKernels,
+    by_format,
+    no_kernel,
+    weight_format,
+    weight_formats,
+)
 
 if TYPE_CHECKING:
     from model_profiling.pte import xnnpack_graph
@@ -40,10 +48,13 @@ class CoveredOperator(msgspec.Struct, frozen=True):
     multiply_accumulates: int | None
     shape: str
     why_not: str
+    # What its weights are stored as; '' if it has none, or the .pte does not tell.
+    weights: str = ""
 
 
 class Coverage(msgspec.Struct, frozen=True):
     """How much of a model's CONV and GEMM runs on SME2. Work is in multiply-accumulates, None where it is not known.
+    `formats` has the same by weight format.
 
     `unknown` is the reason why nobody can say which operators run on SME2; the counts are then None, and `unassigned`
     has the kernels that ran for one operator or another.
@@ -58,29 +69,40 @@ class Coverage(msgspec.Struct, frozen=True):
     operators: list[CoveredOperator]
     unknown: str = ""
     unassigned: list[KernelCalls] = []
+    formats: list[FormatKernels] = []
 
 
 class _Work(msgspec.Struct, frozen=True):
-    multiply_accumulates: int
+    """What the .pte says of an operator; sizes that are not fixed leave its multiply-accumulates unknown."""
+
+    multiply_accumulates: int | None
     shape: str
     pointwise: bool
+    weights: str
+
+
+_NOTHING = _Work(None, "", False, "")
 
 
 def coverage(
-    instances: list[InstanceTime], evidence: KernelEvidence | None, features: list[str], model: Path
+    instances: list[InstanceTime],
+    evidence: KernelEvidence | None,
+    features: list[str],
+    model: Path,
+    method: str = "forward",
 ) -> Coverage:
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
-    from model_profiling.analysis.alignment import aligned_nodes  # reads the .pte, which only this needs
-
-    work = {place: _node_work(node) for place, node in aligned_nodes(instances, model).items()}
+    work = _works(instances, model, method)
     called, unknown = _called(instances, evidence)
+    eligible = {position: entry for position, entry in enumerate(instances) if entry.category in ELIGIBLE}
+    levels = {
+        position: _UNKNOWN if unknown and entry.where == "delegated" else _level(called.get(position, []), entry)
+        for position, entry in eligible.items()
+    }
+    reached = {work[position].weights for position in eligible if levels[position] == "SME2" and position in work}
     operators = []
-    for position, entry in enumerate(instances):
-        if entry.category not in ELIGIBLE:
-            continue
-        kernels = called.get(position, [])
-        known = work.get(position)
-        level = _UNKNOWN if unknown and entry.where == "delegated" else _level(kernels, entry)
+    for position, entry in eligible.items():
+        known = work.get(position, _NOTHING)
         operators.append(
             CoveredOperator(
                 name=entry.name,
@@ -89,11 +111,12 @@ def coverage(
                 where=entry.where,
                 dtype=entry.dtype,
                 instruction=entry.instruction,
-                level=level,
-                kernels=kernels,
-                multiply_accumulates=known.multiply_accumulates if known else None,
-                shape=known.shape if known else "",
-                why_not=_why_not(entry, level, features, known),
+                level=levels[position],
+                kernels=called.get(position, []),
+                multiply_accumulates=known.multiply_accumulates,
+                shape=known.shape,
+                why_not=_why_not(entry, levels[position], features, known, reached),
+                weights=known.weights,
             )
         )
     if unknown and any(operator.level == _UNKNOWN for operator in operators):
@@ -108,7 +131,7 @@ def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[Kern
     seen = f"; {on_sme2:,} calls of SME2 matrix kernels were traced" if matrix else ""
     headline = f"Which of {len(operators)} eligible operators run on SME2 is unknown: {why}{seen}"
     work = _work(operators)
-    return Coverage(len(operators), None, None, work, None, headline, operators, why, unassigned)
+    return Coverage(len(operators), None, None, work, None, headline, operators, why, unassigned, _formats(operators))
 
 
 def _work(operators: list[CoveredOperator]) -> int | None:
@@ -128,7 +151,7 @@ def _summed(operators: list[CoveredOperator]) -> Coverage:
         if work and done is not None:
             headline += f", {done / work:.0%} of the multiply-accumulates"
     on_sme = sum(x.level == "SME" for x in operators)
-    return Coverage(len(operators), len(on_sme2), on_sme, work, done, headline, operators)
+    return Coverage(len(operators), len(on_sme2), on_sme, work, done, headline, operators, formats=_formats(operators))
 
 
 def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> tuple[dict[int, list[KernelCalls]], str]:
@@ -160,28 +183,74 @@ def _kernel_level(kernel: str) -> Level:
     return next((level for part, level in _LEVELS if part in kernel), "other")
 
 
-def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work | None) -> str:
-    """Why an operator does not run on SME2, as far as the evidence goes; '' if it does."""
+def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work, reached: set[str]) -> str:
+    """Why an operator does not run on SME2, as far as the evidence goes; '' if it does.
+
+    `reached` are the weight formats of which some operator of this run does.
+    """
     if level == "SME2":
         return ""
     if level == _UNKNOWN:
-        return "whether it does is unknown"
+        known = no_kernel(work.weights, version=CHECKED)
+        return "whether it does is unknown" + (f"; {known}" if known else "")
     if entry.where == "portable":
-        return "it runs outside the delegate, on a portable kernel"
+        return _why_not_portable(entry, work)
     if "sme2" not in features:
         return "SME2 is off or absent" if level != "SME" else "SME2 is off or absent; SME is used"
     if entry.kind == "depthwise":
         return "depthwise convolution: KleidiAI has no SME2 kernel for it"
+    if work.weights not in reached and (missing := no_kernel(work.weights)):
+        return missing
     if is_packed(entry.dtype):
         return "packed for KleidiAI, but another kernel was chosen (size or shape)"
     if entry.kind == "batch matmul":
         return f"batch matrix multiply in {entry.dtype}: not on the packed path"
-    if work is not None and work.pointwise and entry.category == "GEMM":
+    if work.pointwise and entry.category == "GEMM":
         return f"1x1 convolution lowered to an unpacked fully connected in {entry.dtype}"
     return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
 
 
-def _node_work(node: "xnnpack_graph.Node") -> _Work:
+def _why_not_portable(entry: InstanceTime, work: _Work) -> str:
+    if is_custom(entry.operator):
+        return "one of ExecuTorch's own operators for language models: it has no SME2 kernel"
+    return no_kernel(work.weights, delegated=False) or "it runs outside the delegate, on a portable kernel"
+
+
+def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
+    return by_format(
+        (
+            operator.weights,
+            None if operator.level == _UNKNOWN else operator.level == "SME2",
+            [call.kernel for call in operator.kernels if call.kernel.startswith(MATRIX_KERNEL)] or [operator.level],
+            operator.why_not,
+        )
+        for operator in operators
+    )
+
+
+def _works(instances: list[InstanceTime], model: Path, method: str) -> dict[int, _Work]:
+    """What the .pte says of each operator, by its position."""
+    # These read the .pte, which only this needs.
+    from model_profiling.analysis.alignment import aligned_nodes
+    from model_profiling.analysis.graph import read_graph
+
+    graph = read_graph(instances, model, method)
+    unfixed = graph.flow.unfixed if graph is not None else frozenset()
+    found = {
+        place: _node_work(node, instances[place].instruction not in unfixed)
+        for place, node in aligned_nodes(instances, model, method).items()
+    }
+    for row, weights in weight_formats(graph).items() if graph is not None else ():
+        found.setdefault(row, _Work(None, "", False, weights))
+    return found
+
+
+def _node_work(node: "xnnpack_graph.Node", fixed: bool) -> _Work:
     shapes = " x ".join("[" + ", ".join(map(str, value.shape)) + "]" for value in node.inputs[:2])
     out = "[" + ", ".join(map(str, node.outputs[0].shape)) + "]" if node.outputs else ""
-    return _Work(node.multiply_accumulates, f"{shapes} -> {out}", node.op == "Conv2d" and node.kernel == (1, 1))
+    return _Work(
+        node.multiply_accumulates if fixed else None,
+        f"{'' if fixed else 'up to '}{shapes} -> {out}",
+        node.op == "Conv2d" and node.kernel == (1, 1),
+        weight_format(node),
+    )

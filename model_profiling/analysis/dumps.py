@@ -23,6 +23,9 @@ from model_profiling.artifacts import KERNEL_TRACE, ExportRecord
 from model_profiling.run_directory import Timing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from model_profiling.analysis.advice_llm import DepthCost
     from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.graph import ModelGraph
 
@@ -127,10 +130,20 @@ def describe(
     measured: ExperimentMetrics | None = None,
     program: ProgramMemory | None = None,
     threads: "ThreadEvidence | None" = None,
+    depths: "Sequence[DepthCost]" = (),
 ) -> ExperimentAnalysis:
     movement = data_movement(breakdown, graph)
     evidence = Evidence(
-        breakdown, movement, comparison, export, graph, roofline, threads=threads, measured=measured, program=program
+        breakdown,
+        movement,
+        comparison,
+        export,
+        graph,
+        roofline,
+        threads=threads,
+        measured=measured,
+        program=program,
+        depths=list(depths),
     )
     advice = advise(evidence)
     notes = [*notes, *_unknown_operators(breakdown)]

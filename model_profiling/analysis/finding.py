@@ -14,6 +14,7 @@ from model_profiling.artifacts import ExportRecord
 from model_profiling.durations import shown_ms
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.advice_llm import DepthCost
     from model_profiling.analysis.advice_threads import ThreadEvidence
     from model_profiling.analysis.comparison import ProfileComparison
     from model_profiling.analysis.graph import ModelGraph
@@ -51,6 +52,12 @@ class Kind(str, enum.Enum):
     THREAD_COUNT = "thread count"
     MORE_THREADS_SLOWER = "more threads are slower"
     SLOWER_WITH_THREADS = "slower with more threads"
+    HEAD_OF_ALL_TOKENS = "head of all tokens"
+    PLAIN_ATTENTION = "attention without a custom operator"
+    DECODE_RUNTIME = "runtime overhead of each token"
+    MEMORY_BOUND = "bound by memory"
+    ATTENTION_GROWS = "attention grows with context"
+    WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -91,6 +98,8 @@ class Evidence(msgspec.Struct, frozen=True):
     # Start-up and memory of the experiment, and what the .pte says of memory by itself.
     measured: "ExperimentMetrics | None" = None
     program: "ProgramMemory | None" = None
+    # Of a language model's decode: experiments that differ from this one only in their depth, itself among them.
+    depths: "list[DepthCost]" = []
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
         """The rows that no finding has claimed and that `wanted` picks, costliest first."""

@@ -20,7 +20,8 @@ class Sources:
 
     model: Path
     record: etrecord.Etrecord | None
-    names: dict[int, str]
+    # The operator of each instruction, by method.
+    names: dict[str, dict[int, str]]
     note: str
 
     def lines(self, instances: tuple[Instance, ...], method: str = "forward") -> dict[int, SourceLine]:
@@ -29,11 +30,12 @@ class Sources:
         if self.record is None:
             return {}
         found: dict[int, SourceLine] = {}
-        nodes = aligned_nodes(instances, self.model)
+        nodes = aligned_nodes(instances, self.model, method)
         for row, instance in enumerate(instances):
             line = None
             if instance.where == "portable" or instance.name == "delegate call":
-                source = self.record.source(instance.instruction, method, self.names.get(instance.instruction))
+                operator = self.names.get(method, {}).get(instance.instruction)
+                source = self.record.source(instance.instruction, method, operator)
                 line = _instruction_line(source) if source is not None and source.nodes else None
             elif row in nodes and nodes[row].debug_handle:
                 line = _node_line(self.record.nodes(nodes[row].debug_handle, method))
@@ -57,7 +59,7 @@ class Sources:
         return found
 
 
-def read_sources(model: Path, method: str = "forward") -> Sources:
+def read_sources(model: Path) -> Sources:
     """Read the ETRecord beside a .pte; a missing, broken or foreign one is said and not used."""
     paths = ExportPaths(model)
     if not files.is_file(paths.etrecord):
@@ -70,7 +72,7 @@ def read_sources(model: Path, method: str = "forward") -> Sources:
         return Sources(model, None, {}, f"the ETRecord was not used ({error.message}): {UNLINKED}")
     if mismatch is not None:
         return Sources(model, None, {}, f"the ETRecord belongs to another export ({mismatch}): {UNLINKED}")
-    names = {i.index: i.name for m in program.methods if m.name == method for i in m.instructions}
+    names = {method.name: {step.index: step.name for step in method.instructions} for method in program.methods}
     return Sources(model, record, names, "")
 
 

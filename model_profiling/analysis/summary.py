@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import etdump
+from model_profiling.analysis.advice_llm import DepthCost
 from model_profiling.analysis.advice_threads import ThreadEvidence
 from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import CategoryTable
@@ -14,6 +15,7 @@ from model_profiling.analysis.dumps import Analysed, AnalysisSummary, Experiment
 from model_profiling.analysis.experiment_labels import switched_features
 from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import assign_kernels
+from model_profiling.analysis.layer_kinds import layer_kinds
 from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.operator_scaling import CurveOperators, operator_scaling
 from model_profiling.analysis.profile import Profile
@@ -49,9 +51,14 @@ def analyse_run(
     for name in loaded.keys() - timed:
         path, profile, notes = loaded[name]
         loaded[name] = (path, profile.without_times(), notes)
-    graphs = {name: _graph(profile, model) for name, (_, profile, _) in loaded.items()}
+    methods = {name: manifest.experiments[name].method or "forward" for name in loaded}
+    graphs = {name: _graph(profile, model, methods[name]) for name, (_, profile, _) in loaded.items()}
     sides = {
-        name: (name, profile, break_down(profile, sources.lines(profile.instances), _works(profile, graphs[name])))
+        name: (
+            name,
+            profile,
+            break_down(profile, sources.lines(profile.instances, methods[name]), _works(profile, graphs[name])),
+        )
         for name, (_, profile, _) in loaded.items()
     }
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
@@ -75,6 +82,7 @@ def analyse_run(
                 metrics.experiments.get(name),
                 metrics.program,
                 _threads(name, metrics.scaling, operators, manifest),
+                _depths(name, manifest, {other: sides[other][2] for other in timed}, graphs),
             ),
             manifest,
             name,
@@ -102,8 +110,30 @@ def analyse_run(
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
 
-def _graph(profile: Profile, model: Path | None) -> ModelGraph | None:
-    return read_graph(profile.instances, model) if model is not None else None
+def _graph(profile: Profile, model: Path | None, method: str) -> ModelGraph | None:
+    return read_graph(profile.instances, model, method) if model is not None else None
+
+
+def _depths(
+    name: str, manifest: Manifest, breakdowns: dict[str, Breakdown], graphs: dict[str, ModelGraph | None]
+) -> list[DepthCost]:
+    """Decode at several depths: the experiments that differ from this one in nothing else."""
+    record = manifest.experiments[name]
+    if record.phase is None or record.phase.kind != "decode":
+        return []
+    found = []
+    for other, breakdown in breakdowns.items():
+        its = manifest.experiments[other]
+        alike = (its.threads, its.disable_features, its.method) == (
+            record.threads,
+            record.disable_features,
+            record.method,
+        )
+        if alike and its.phase is not None and its.phase.kind == "decode":
+            kinds = layer_kinds(breakdown, graphs[other])
+            attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)
+            found.append(DepthCost(its.phase.depth, attention, breakdown.execute_ms))
+    return found
 
 
 def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
@@ -152,5 +182,7 @@ def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str)
         return experiment
     trace = Path(experiment.etdump).with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
     evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
-    covered = coverage(experiment.breakdown.instances, evidence, record.features.active, Path(manifest.model.path))
+    method = record.method or "forward"
+    instances, model = experiment.breakdown.instances, Path(manifest.model.path)
+    covered = coverage(instances, evidence, record.features.active, model, method)
     return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)

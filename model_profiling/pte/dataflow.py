@@ -51,12 +51,14 @@ class Step:
 class DataFlow:
     """The steps of a method in order; `results` are its outputs, None for what is not a tensor.
 
-    `fixed` says that every size is known before it runs; otherwise those in delegates are upper bounds.
+    `fixed` says that every size is known before it runs; otherwise those in delegates are upper bounds: in the calls
+    `unfixed`, by their instruction.
     """
 
     steps: tuple[Step, ...]
     results: tuple[Tensor | None, ...]
     fixed: bool
+    unfixed: frozenset[int] = frozenset()
 
     @cached_property
     def returned(self) -> frozenset[int]:
@@ -90,8 +92,9 @@ def data_flow(program: Program, method: Method) -> DataFlow | None:
         elif instruction.kind == DELEGATE:
             walk.opaque(instruction)
     results = tuple(walk.tensor(number) for number in method.returns)
-    fixed = not any(isinstance(value, TensorSpec) and value.dynamic for value in method.values)
-    return DataFlow(tuple(walk.steps), results, fixed)
+    dynamic = {n for n, value in enumerate(method.values) if isinstance(value, TensorSpec) and value.dynamic}
+    unfixed = {step.index for step in method.instructions if not dynamic.isdisjoint(step.arguments)}
+    return DataFlow(tuple(walk.steps), results, not dynamic, frozenset(unfixed))
 
 
 class _Walk:

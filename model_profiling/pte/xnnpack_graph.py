@@ -21,6 +21,8 @@ _NO_VALUE = 0xFFFFFFFF  # XNN_INVALID_VALUE_ID: a convolution without bias has t
 
 _EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OUTPUT
 
+_PER_GROUP = 4  # PerChannelGroupQuant in the union XNNQuantParams
+
 _NO_HANDLE = 0xFFFF  # what ExecuTorch 1.5.1 writes for a node its passes inserted, such as a layout's transpose
 
 _DTYPES = (
@@ -95,7 +97,8 @@ class Value:
     """A tensor as XNNPACK sees it: 4-D activations are NHWC; sizes are upper bounds if the model's are dynamic.
 
     `number` is what nodes of its graph know it by. One that enters or leaves the delegate is the `external`-th
-    argument of the delegate call; None for all others.
+    argument of the delegate call; None for all others. `group` is how many weights share a scale where they are
+    quantized in groups, and 0 where they are not.
     """
 
     dtype: str
@@ -103,6 +106,7 @@ class Value:
     constant: bool
     number: int = 0
     external: int | None = None
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +198,21 @@ def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
 
 def _value(entry: Table) -> tuple[int, Value]:
     """Read a tensor and the number nodes know it by; a quantized one holds the plain one."""
-    tensor = entry.table(1, "tensor")
+    tensor, group = entry.table(1, "tensor"), 0
     if tensor is not None and entry.u8(0) == 2:
+        group = _group(tensor)
         tensor = tensor.table(0, "tensor")
     if tensor is None:
         raise entry.buffer.fail("a value is not a tensor", entry.at)
     kind = tensor.u16(0)
     dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"datatype {kind}"
     number, external = tensor.u32(6), tensor.u32(4) if tensor.u32(5) & _EXTERNAL else None
-    return number, Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external)
+    return number, Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external, group)
+
+
+def _group(quantized: Table) -> int:
+    parameters = quantized.table(2, "quantization") if quantized.u8(1) == _PER_GROUP else None
+    return max(0, parameters.i32(2)) if parameters is not None else 0
 
 
 def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:

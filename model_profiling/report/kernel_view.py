@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from model_profiling.analysis.coverage import CoveredOperator
     from model_profiling.analysis.dumps import AnalysisSummary
     from model_profiling.analysis.run_view import RunView
+    from model_profiling.analysis.weight_formats import FormatKernels
     from model_profiling.analysis.xnntrace import TracedKernel
+
+
+WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")
 
 
 class ExperimentKernels(msgspec.Struct, frozen=True):
@@ -60,6 +64,7 @@ def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> 
                 f"Kernels, of one operator or another: {text(kernel_counts(experiment.coverage.unassigned))}.",
                 "",
             ]
+        lines += _weights(experiment.coverage)
         lines += [row(["operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2"])]
         lines += [
             "|---|---|---|---:|---:|---|---|",
@@ -71,6 +76,35 @@ def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> 
             lines += [f"While loading, weights were packed by: {packed}.", ""]
     lines += ["From a trace run: it shows which kernels ran, not how fast."]
     return "\n".join(lines) + "\n"
+
+
+def _weights(coverage: Coverage) -> list[str]:
+    """Which weights get SME2, as a table."""
+    if not coverage.formats:
+        return []
+    lines = ["Which weights get SME2:", "", row(list(WEIGHT_COLUMNS)), "|---|---:|---:|---|---|"]
+    return [*lines, *(row(weight_cells(entry)) for entry in coverage.formats), ""]
+
+
+def weight_cells(entry: FormatKernels) -> list[str]:
+    """One weight format as `WEIGHT_COLUMNS` has it."""
+    kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
+    on_sme2 = "unknown" if entry.on_sme2 is None else str(entry.on_sme2)
+    return [entry.weights, str(entry.operators), on_sme2, kernels, entry.why]
+
+
+def detailed(run: RunView) -> list[str]:
+    """The traced experiments worth showing operator by operator: of each phase the one that uses SME2 most, and among
+    equals the one that could use most."""
+    best: dict[str, str] = {}
+    rank: dict[str, tuple[int, int]] = {}
+    for name, experiment in run.summary.experiments.items():
+        if experiment.coverage is not None:
+            features = run.manifest.experiments[name].features
+            mine = (experiment.coverage.on_sme2 or 0, len(features.active) if features is not None else 0)
+            if mine > rank.get(run.phase(name), (-1, -1)):
+                best[run.phase(name)], rank[run.phase(name)] = name, mine
+    return list(best.values())
 
 
 def log_view(logs: dict[str, list[TracedKernel]]) -> str:
@@ -107,18 +141,34 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
         return [*lines, *(f"    {call.kernel}  {call.calls} calls" for call in coverage.unassigned)]
     if not detail:
         return lines
+    lines += [f"    {line}" for line in _weight_lines(coverage)]
     names = operator_names(coverage)
     width = max(map(len, names), default=0)
+    said = {(entry.weights, entry.why) for entry in coverage.formats}
     for label, operator in zip(names, coverage.operators, strict=True):
         matrix = _matrix_kernel(operator.kernels)
-        lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator)}")
+        lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator, said)}")
+    return lines
+
+
+def _weight_lines(coverage: Coverage) -> list[str]:
+    """`weights in int4 per channel: SME2 runs 7 of 7 (7 x ...)`."""
+    lines = []
+    for entry in coverage.formats:
+        kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
+        why = f": {entry.why}" if entry.why else ""
+        lines.append(f"weights in {entry.weights}: SME2 runs {entry.on_sme2} of {entry.operators} ({kernels}){why}")
     return lines
 
 
 def _matrix_kernel(kernels: list[KernelCalls]) -> str:
-    compute = [call.kernel.removeprefix("kai_run_") for call in kernels if call.kernel.startswith("kai_run_matmul")]
-    return ", ".join(compute)
+    return ", ".join(_short(call.kernel) for call in kernels if call.kernel.startswith("kai_run_matmul"))
 
 
-def _reason(operator: CoveredOperator) -> str:
-    return f"  ({operator.why_not})" if operator.why_not else ""
+def _short(kernel: str) -> str:
+    return kernel.removeprefix("kai_run_")
+
+
+def _reason(operator: CoveredOperator, said: set[tuple[str, str]]) -> str:
+    """Why an operator does not run on SME2, unless that was said of all of its weight format."""
+    return f"  ({operator.why_not})" if operator.why_not and (operator.weights, operator.why_not) not in said else ""

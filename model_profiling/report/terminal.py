@@ -17,7 +17,7 @@ from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.counting import counted
 from model_profiling.report import metric_columns, numbers
-from model_profiling.report.kernel_view import coverage_lines
+from model_profiling.report.kernel_view import coverage_lines, detailed
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import (
     agreement_sentence,
@@ -146,8 +146,7 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     lines = _agreement_lines(run, style)
     lines += [*_remarks(run, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
-    # In each phase the one that uses SME2 most; of equals the last, which has most features.
-    best = {run.phase(n): n for n in sorted(covered, key=lambda name: covered[name].on_sme2 or 0)}.values()
+    best = detailed(run)
     for name, coverage in covered.items():
         lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]

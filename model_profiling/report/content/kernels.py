@@ -9,7 +9,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Section, Table
 from model_profiling.report.content.operators import kernel
-from model_profiling.report.kernel_view import kernel_counts, operator_names
+from model_profiling.report.kernel_view import WEIGHT_COLUMNS, detailed, kernel_counts, operator_names, weight_cells
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -38,6 +38,8 @@ def _covered(run: RunView) -> list[Block]:
     headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
     if headlines:
         blocks.append(Bullets(headlines))
+    if weights := _weights(run):
+        blocks += [Paragraph("Which weights get SME2:"), weights]
     for name, experiment in traced.items():
         coverage = experiment.coverage
         assert coverage is not None
@@ -49,6 +51,19 @@ def _covered(run: RunView) -> list[Block]:
             blocks.append(Paragraph(f"{run.label(name)}:"))
             blocks.append(_coverage_table(coverage))
     return blocks
+
+
+def _weights(run: RunView) -> Table | None:
+    """Each weight format with the kernels that its operators called, by phase where there are phases."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in detailed(run):
+        coverage = run.summary.experiments[name].coverage
+        for entry in coverage.formats if coverage is not None else ():
+            weights, operators, on_sme2, kernels, why = weight_cells(entry)
+            counts = (Number(operators, entry.operators), Number(on_sme2, entry.on_sme2))
+            phase = (run.phase(name),) if run.phases else ()
+            rows.append((*phase, weights, *counts, Name(kernels), why))
+    return Table("weights", (*(("phase",) if run.phases else ()), *WEIGHT_COLUMNS), rows) if rows else None
 
 
 def _coverage_table(coverage: Coverage) -> Table:
