@@ -1,14 +1,15 @@
 """How far the next-token distributions of two models part, and how well one predicts a text."""
 
 import numpy as np
+import numpy.typing as npt
 
 from model_profiling.analysis.agreement import Array
 
 
-def _log_probabilities(logits: Array) -> Array:
+def _log_probabilities(logits: Array) -> npt.NDArray[np.float64]:
     values = logits.astype(np.float64)
     shifted = values - values.max(axis=-1, keepdims=True)
-    found: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    found: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return found
 
 
