@@ -59,6 +59,8 @@ def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:
         return None
     first = reader.sample_length - 1
     answers: dict[int, torch.Tensor] = {first: reader.fed(reader.sample[0])}
+    if answers[first].numel() < 2:
+        return None  # it answers with something else than a value for each token of a vocabulary
     tokens = reader.made_up(answers[first].numel(), seed)
     wanted = [index for index in ANSWERED if first < index < reader.capacity]
     last = [min(LONGEST, reader.capacity) - 1, reader.longest_call - 1, *SHORTER]
@@ -101,13 +103,13 @@ class Reader:
 
     def fed(self, tokens: torch.Tensor) -> torch.Tensor:
         """The logits of the last token after a fresh start, in as few calls as the model allows."""
-        module, answer = self.model.module, None
+        module, answer = self.model.module, torch.empty(0)
         with kept_state(module), torch.no_grad():
             for start in range(0, len(tokens), self.longest_call):
                 inputs, keywords = self._call(tokens[start : start + self.longest_call], start)
-                answer = samples.tensors_of(module(*inputs, **keywords))[0]
-        assert answer is not None
-        return answer.reshape(-1, answer.shape[-1])[-1].to(torch.float32).clone()
+                answer = next(iter(samples.tensors_of(module(*inputs, **keywords))), torch.empty(0)).clone()
+        last = answer.flatten()[-answer.shape[-1] :] if answer.dim() else answer.flatten()
+        return last.to(torch.float32)
 
     def _call(self, tokens: torch.Tensor, start: int) -> Any:
         places = torch.arange(start, start + len(tokens)) if self.each else torch.tensor([start])

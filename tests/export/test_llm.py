@@ -166,7 +166,7 @@ def test_other_signatures_are_no_language_models(changes: dict[str, Any]) -> Non
 
 def test_exporting_leaves_the_cache_fresh_in_every_dtype() -> None:
     """Eager runs for references, for what the dtype costs and for calibration: none is seen by the next."""
-    for dtype in ("fp16", "int8-dynamic", "int4-channel", "int4"):
+    for dtype in ("fp16", "int8-dynamic", "int4"):
         request = ExportRequest("tiny", Path(), dtype)
         prepared = prepare(loaded(), request)
         if dtype != "fp16":

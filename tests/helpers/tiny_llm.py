@@ -95,11 +95,12 @@ def two_methods(model: TinyLlm, path: Path, seed: int = 0, shared: bool = True) 
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes import MemoryPlanningPass
 
+    from model_profiling.export.lowering import capture
+
     module = built(model, seed)
     single = called_with(torch.zeros(1, 1, dtype=torch.int64), 0, model.positions)
-    with torch.no_grad():
-        prefill = torch.export.export(module, model.get_example_inputs(), dynamic_shapes=model.get_dynamic_shapes())
-        decode = torch.export.export(module, single)
+    prefill = capture(module, model.get_example_inputs(), {}, model.get_dynamic_shapes())
+    decode = capture(module, single, {}, None)
     edge = to_edge_transform_and_lower(
         {"prefill_forward": prefill, "decode_forward": decode},
         partitioner={name: [XnnpackPartitioner()] for name in ("prefill_forward", "decode_forward")},
