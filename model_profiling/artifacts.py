@@ -122,8 +122,11 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a language model reads and answers. `tokens` is a .npy of int64 ids beside the .pte; `logits` are .npy files
-    with what the reference answers after a token, by the token's place in the sequence."""
+    """Tokens to feed to a language model, and what it answers; paths are relative to the .pte.
+
+    `tokens` is int64 [n]. `logits` maps the index of a token, as text, to what eager PyTorch in fp32 answers there (one
+    value for each entry of the vocabulary) when it is fed all tokens up to it from a fresh start.
+    """
 
     tokens: str
     logits: dict[str, str]
@@ -160,7 +163,7 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: RequestRecord | None = None
     # What was asked for; the `dim_order` of each input and output says what it got.
     io_layout: str = "contiguous"
-    # None: not a model that reads a sequence step by step.
+    # None: not a language model, or exported by a kit that did not look.
     sequence: SequenceRecord | None = None
 
     @property

@@ -10,10 +10,14 @@ from model_profiling.analysis.profile import Profile
 
 # A method whose inputs vary in size keeps something between executions: a cache.
 _CACHES = ("update_cache", "kv_cache", "custom_sdpa", "index_put", "copy_")
-# Executions of one size are nearer to each other than this; and of two sizes most operators are as far apart.
-_GAP = 1.5
-_OPERATORS_GAP = 1.25
-_MOST_OF_THE_TIME = 0.6
+# Executions of one size are nearer to each other than this; a single one may be slow for other reasons.
+_GAP = 2.0
+_GAP_OF_ONE = 3.0
+# Of two sizes most operators are this far apart.
+_OPERATORS_GAP = 1.5
+_MOST_OPERATORS = 0.5
+# Shorter ones are not timed well enough.
+_TIMED_NS = 2000.0
 
 
 def split_sizes(profile: Profile) -> list[Profile]:
@@ -42,7 +46,11 @@ def _keeps_a_cache(profile: Profile) -> bool:
 
 
 def _another_size(profile: Profile, longer: npt.NDArray[np.int64], shorter: npt.NDArray[np.int64]) -> bool:
-    """Whether most operators took longer: where a few did, something else happened to them."""
+    """Whether most operators took longer; where only a few did, something else happened to them."""
+    least = _GAP_OF_ONE if min(len(longer), len(shorter)) == 1 else _GAP
+    if np.median(profile.execute[longer]) < least * np.median(profile.execute[shorter]):
+        return False
     before, after = (np.median(profile.times[:, group], axis=1) for group in (longer, shorter))
-    grown = before > _OPERATORS_GAP * np.maximum(after, 1.0)
-    return bool(before[grown].sum() > _MOST_OF_THE_TIME * max(before.sum(), 1.0))
+    timed = (before > _TIMED_NS) & np.array([instance.where != "runtime" for instance in profile.instances])
+    grown = before[timed] > _OPERATORS_GAP * after[timed]
+    return bool(grown.mean() > _MOST_OPERATORS) if len(grown) else False

@@ -172,7 +172,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_variant(
         parser,
         "fp32",
-        "int8-dynamic and int4 quantize linear layers only, as language models do (default: %(default)s)",
+        "int8-dynamic, int4 (a scale for each group of weights) and int4-channel (one for each output channel) "
+        "quantize linear layers only, as language models do (default: %(default)s)",
     )
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")

@@ -11,9 +11,15 @@ from typing import Any
 
 import msgspec
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from model_profiling.artifacts import Delegation, LeftOut
 
+# What XNNPACK computes in, outside of quantized operators.
+_FLOATS = {"float32", "float16"}
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
+# The namespaces of PyTorch's and ExecuTorch's general operators; all others belong to somebody's own kernels.
+_GENERAL = ("aten", "quantized_decomposed", "dim_order_ops", "prims", "prim", "executorch_prim", "torchao")
 PARTITIONER_LOGGER = "executorch.backends.xnnpack.partition"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -44,11 +50,23 @@ class Rejections(logging.Handler):
 
 
 def _with_dtype(node: Any, reason: str) -> str:
+    """What the partitioner means by an invalid dtype: a dtype, a size that is no number yet, or an empty tensor."""
     if reason != "invalid dtype":
         return reason
-    values = [getattr(arg, "meta", {}).get("val") for arg in node.all_input_nodes]
-    dtypes = sorted({_dtype(value) for value in values if isinstance(value, torch.Tensor)})
-    return f"dtype not supported by XNNPACK ({', '.join(dtypes) or 'unknown'})"
+    given = [arg.meta.get("val") for arg in node.all_input_nodes]
+    result = node.meta.get("val")
+    tensors = [
+        value
+        for value in (*given, *(result if isinstance(result, (tuple, list)) else [result]))
+        if isinstance(value, torch.Tensor)
+    ]
+    if other := sorted({_dtype(tensor) for tensor in tensors} - _FLOATS):
+        return f"dtype not supported by XNNPACK ({', '.join(other)})"
+    if any(isinstance(value, _SIZES) for value in given):
+        return "one of its sizes is known only when the program runs"
+    if any(free_unbacked_symbols(tensor) for tensor in tensors):
+        return "its shape depends on a value that is known only when the program runs"
+    return "XNNPACK takes neither empty tensors nor this dtype"
 
 
 @contextlib.contextmanager
@@ -89,7 +107,9 @@ def _is_operator(node: Any) -> bool:
 
 
 def _op(node: Any) -> str:
-    return str(getattr(node.target, "__name__", node.target))
+    name = str(getattr(node.target, "__name__", node.target))
+    # An operator that writes into its arguments, in the wrapping that lowering puts around it.
+    return str(node.args[0]) if name.startswith("auto_functionalized") and node.args else name
 
 
 def _node(node: Any, delegate: int | None) -> GraphNode:
@@ -157,6 +177,10 @@ def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> 
 def _reason(node: GraphNode, backend: str, supported: frozenset[str], reasons: dict[str, str]) -> str:
     if backend != "xnnpack":
         return "exported without a delegate (--backend portable)"
+    if not node.shapes:
+        return "computes a size or a position, and no tensor"
+    if node.op.count(".") > 1 and node.op.split(".")[0] not in _GENERAL:
+        return "a custom operator with a kernel of its own, which no delegate takes: there is nothing to rewrite"
     if node.name in reasons:
         return reasons[node.name]
     if _bare_name(node.op) not in supported:

@@ -7,16 +7,17 @@ import torch
 from model_profiling.analysis.agreement import agreement_of
 from model_profiling.artifacts import DtypeCost
 from model_profiling.export import samples
+from model_profiling.models.state import kept_state
 
 # Below this a dtype does something to the outputs that a user should hear of.
-_LEAST_SQNR_DB = {"fp16": 30.0, "int8": 15.0, "int8-dynamic": 15.0, "int4": 10.0}
+_LEAST_SQNR_DB = {"fp16": 30.0, "int8": 15.0, "int8-dynamic": 15.0, "int4": 10.0, "int4-channel": 10.0}
 
 
 def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]) -> DtypeCost | None:
     """Run the model of another dtype eagerly and hold it against the fp32 outputs; None if it gives NaN or infinity."""
     inputs, keywords = samples.copied(call)
-    with torch.no_grad():
-        outputs = samples.tensors_of(module(*inputs, **keywords))
+    with kept_state(module), torch.no_grad():
+        outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
     found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), "fp32")
     if found is None or found.max_abs_error is None or found.cosine is None:
         return None

@@ -26,7 +26,7 @@ from model_profiling.export.delegation import GraphNode, shortened
 from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import stage_failed
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lowering import LoweredProgram, capture, lower
+from model_profiling.export.lowering import LoweredProgram, capture, emit, lower
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
 from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized, quantized_graph
 from model_profiling.export.quiet import kept_off_terminal
@@ -35,7 +35,9 @@ from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
 from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
+from model_profiling.export.sequences import Sequence, find_sequence
 from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.models.state import kept_state
 from model_profiling.pte import program as pte
 from model_profiling.pte.dataflow import data_flow
 
@@ -110,6 +112,8 @@ def export_loaded(
         with stages.stage("load the model"):
             loaded = load()
         with stages.stage("run the eager model"):
+            # First: to prepare a model may convert its weights.
+            sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
         if request.dtype in QUANTIZED:
             with stages.stage("quantize"):
@@ -120,7 +124,9 @@ def export_loaded(
             with stages.stage("serialize", writes=True):
                 write_program(program, staged_paths)
             _write_samples(prepared, staged_paths)
-            record = _record(request, prepared, lowered, staged_paths, stages.seconds)
+            if sequence is not None:
+                sequence.write(staged_paths)
+            record = _record(request, prepared, lowered, staged_paths, stages.seconds, sequence)
             _write_tables(request, record, lowered.nodes, paths, staged_paths)
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []
@@ -142,7 +148,7 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
     call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
-    with torch.no_grad():
+    with kept_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
     cost = None
     if half:
@@ -187,7 +193,7 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
         lowered = _lowered(captured, request)
     prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
-        program = lowered.edge.to_executorch()
+        program = emit(lowered)
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
             lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
@@ -207,7 +213,7 @@ def _with_channels_last_border(
 ) -> tuple[LoweredProgram, Any, Prepared]:
     def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
         again = _lowered(moved, request)
-        return again, again.edge.to_executorch()
+        return again, emit(again)
 
     built = io_layout.with_channels_last_border(captured, (lowered, program), build)
     if isinstance(built, str):
@@ -272,6 +278,7 @@ def _record(
     lowered: LoweredProgram,
     staged: ExportPaths,
     seconds: dict[str, float],
+    sequence: Sequence | None,
 ) -> ExportRecord:
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
@@ -298,6 +305,7 @@ def _record(
         rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         request=request.record(prepared.model.origin),
         io_layout=request.io_layout,
+        sequence=sequence.record(staged) if sequence is not None else None,
     )
 
 

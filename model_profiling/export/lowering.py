@@ -9,6 +9,7 @@ import torch
 
 from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
+from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,10 @@ def capture(
 ) -> torch.export.ExportedProgram:
     """Trace the module into a graph with torch.export."""
     with torch.no_grad():
-        return torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
+        program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
+    if has_llm_operators(program):
+        remove_undone_transposes(program)
+    return program
 
 
 def lower(
@@ -65,6 +69,31 @@ def _shared_provenance() -> Iterator[None]:
         yield
     finally:
         del NodeSource.__deepcopy__
+
+
+def emit(lowered: LoweredProgram) -> Any:
+    """Plan the memory and make the program.
+
+    ExecuTorch takes what a program writes into to be zero at first; buffers that begin with other values are stored.
+    """
+    from executorch.exir import ExecutorchBackendConfig
+    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+
+    names = _set_at_first(lowered.edge.exported_program())
+    # torch.export's own default passes stay: this one comes after them.
+    passes = [InitializedMutableBufferPass(names)] if names else []
+    return lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes))
+
+
+def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
+    """The graph's names of buffers that the program changes and that are not zero before."""
+    signature = program.graph_signature
+    names = {target: name for name, target in signature.inputs_to_buffers.items()}
+    values = {
+        target: program.state_dict.get(target, program.constants.get(target))
+        for target in signature.buffers_to_mutate.values()
+    }
+    return [names[target] for target, value in values.items() if value is not None and bool(value.any())]
 
 
 def xnnpack_partitioner(per_op: bool = False) -> Any:

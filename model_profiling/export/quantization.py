@@ -1,4 +1,8 @@
-"""A float model becomes a quantized one: int8 all through, or only its linear layers in int8 or int4."""
+"""A float model becomes a quantized one: int8 all through, or only its linear layers in int8 or int4.
+
+int4 has a scale for every group of weights, as ExecuTorch's language models have it; int4-channel has one for every
+output channel, and SME2 kernels.
+"""
 
 from typing import Any, ClassVar
 
@@ -6,6 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from model_profiling.errors import InputError
+from model_profiling.models.state import kept_state
 
 CALIBRATION_RUNS = 4
 CALIBRATION_NOISE = 0.05
@@ -13,9 +18,9 @@ CALIBRATION_NOISE = 0.05
 
 Inputs = tuple[Any, ...]
 
-QUANTIZED = ("int8", "int8-dynamic", "int4")
+QUANTIZED = ("int8", "int8-dynamic", "int4", "int4-channel")
 # These quantize a captured graph; int4 wants the model's own layers.
-QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic")
+QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic", "int4-channel")
 # How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
 INT4_GROUPS = (128, 64, 32)
 
@@ -33,19 +38,20 @@ def quantized(
 def quantized_graph(
     graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, seed: int
 ) -> torch.nn.Module:
-    """Quantize a captured graph: int8 all through, or int8-dynamic, its linear layers only."""
+    """Quantize a captured graph: int8 all through, or its linear layers only, in int8-dynamic or int4-channel."""
     if dtype == "int8":
         return _statically(graph, inputs, keywords, seed)
-    return _dynamically(graph, inputs, keywords)
+    return _dynamically(graph, inputs, keywords, bits=4 if dtype == "int4-channel" else 8)
 
 
 def _statically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], seed: int) -> torch.nn.Module:
     """Quantize weights per channel and activations per tensor, symmetric int8, calibrated on the example inputs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
+    state = _state(graph)
     prepared = prepare_pt2e(graph, _quantizer(is_dynamic=False))
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
+    with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
         # One sample alone makes ranges that clip the next one; a few seeded variations around it widen them a little.
         # This is enough for timing. Accuracy on real data needs calibration on real data.
@@ -55,17 +61,30 @@ def _statically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any]
     return convert_pt2e(prepared)
 
 
-def _dynamically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any]) -> torch.nn.Module:
-    """Quantize the weights of linear layers per channel to int8; their inputs are quantized while the model runs."""
+def _dynamically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int) -> torch.nn.Module:
+    """Quantize the weights of linear layers per channel; their inputs are quantized to int8 while the model runs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True))
-    with torch.no_grad():
+    state = _state(graph)
+    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True, bits=bits))
+    with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    if not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):
+        dtype = "int8-dynamic" if bits == 8 else "int4-channel"
+        raise InputError(
+            f"{dtype} quantizes linear layers, and this model has none",
+            "Use --dtype int8, which quantizes convolutions too.",
+        )
+    return converted
 
 
-def _quantizer(is_dynamic: bool) -> Any:
+def _state(graph: torch.nn.Module) -> list[str]:
+    """The buffers of the model itself: those that calibration adds hold what it has seen, and go on."""
+    return [name for name, _ in graph.named_buffers()]
+
+
+def _quantizer(is_dynamic: bool, bits: int = 8) -> Any:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -75,10 +94,18 @@ def _quantizer(is_dynamic: bool) -> Any:
         """Leaves out the patterns of models in training, which take a quarter of an export to prepare."""
 
         SUPPORTED_PATTERNS: ClassVar[list[Any]] = [
-            pattern for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS if not pattern.is_qat
+            pattern
+            for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS
+            # XNNPACK has four bits for the weights of linear layers alone.
+            if not pattern.is_qat and (bits == 8 or pattern.name == "linear")
         ]
 
-    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=is_dynamic)
+    most = 2 ** (bits - 1) - 1
+    # In eight bits symmetric weights leave -128 out; in four every value is needed.
+    least = -most if bits == 8 else -most - 1
+    config = get_symmetric_quantization_config(
+        is_per_channel=True, is_dynamic=is_dynamic, weight_qmin=least, weight_qmax=most
+    )
     return TrainedQuantizer().set_global(config)
 
 

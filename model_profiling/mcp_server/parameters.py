@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from model_profiling.export.choices import rewrite_name
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
 
-Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4"]
+Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel"]
 Setting = bool | int | float | str | list[int | float | str]
 Rewrite = Annotated[
     Literal[
@@ -27,7 +27,10 @@ Model = Annotated[
 ]
 ModelDtype = Annotated[
     Dtype,
-    Field(description="Data type to export in. int8-dynamic and int4 quantize linear layers only."),
+    Field(
+        description="Data type to export in. int8-dynamic, int4 (a scale for each group of weights) and int4-channel "
+        "(one for each output channel) quantize linear layers only."
+    ),
 ]
 InputShapes = Annotated[
     list[str] | None,

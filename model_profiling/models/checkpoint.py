@@ -1,6 +1,7 @@
 """Real weights for a model: a .safetensors file, or a state dict that torch loads without running code from it."""
 
 import pickle
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,23 @@ from model_profiling.errors import InputError, SetupError
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
-def load_checkpoint(module: torch.nn.Module, path: Path) -> str:
-    """Put the weights of `path` into `module`, all of them or none, and say in words where they came from."""
+def load_checkpoint(module: torch.nn.Module, path: Path, remembered: Callable[[], Collection[str]] = tuple) -> str:
+    """Put the weights of `path` into `module`, all of them or none, and say in words where they came from.
+
+    `remembered` names the buffers that a call changes, if it comes to that: they are no weights, and stay as they are.
+    """
     if not path.is_file():
         raise InputError(f"checkpoint {path} does not exist", "Check the path.")
     state = _state_dict(path)
     own = module.state_dict()
-    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    if state.keys() != own.keys() or any(tensor.shape != own[name].shape for name, tensor in state.items()):
+        spare = set(remembered())
+        state = {name: tensor for name, tensor in state.items() if name not in spare}
+        own = {name: tensor for name, tensor in own.items() if name not in spare}
+    # Weights that are one tensor under two names, such as a head that is the embedding, may be saved under one.
+    given = {own[name].data_ptr() for name in state if name in own}
+    missing = sorted(name for name in own.keys() - state.keys() if own[name].data_ptr() not in given)
+    unknown = sorted(state.keys() - own.keys())
     if missing or unknown:
         parts = [f"lacks {len(missing)} ({', '.join(missing[:3])})"] if missing else []
         parts += [f"has {len(unknown)} that the model does not know ({', '.join(unknown[:3])})"] if unknown else []
@@ -33,8 +44,21 @@ def load_checkpoint(module: torch.nn.Module, path: Path) -> str:
                 f"checkpoint {path}: {name} is {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}",
                 "Check that it was saved from this size of the architecture.",
             )
-    module.load_state_dict(state)
+    _refuse_two_for_one(path, state, own)
+    module.load_state_dict(state, strict=False)  # what may be missing was decided above
     return f"checkpoint {path.name} (sha256 {files.sha256(path)[:12]})"
+
+
+def _refuse_two_for_one(path: Path, state: dict[str, torch.Tensor], own: dict[str, torch.Tensor]) -> None:
+    """Refuse two different tensors for what is one in the model: one of them would be lost."""
+    first: dict[int, str] = {}
+    for name, tensor in state.items():
+        other = first.setdefault(own[name].data_ptr(), name)
+        if other != name and own[name].numel() and not torch.equal(state[other], tensor):
+            raise InputError(
+                f"checkpoint {path}: {other} and {name} are one tensor in the model and two different ones here",
+                "Check that it was saved from this architecture.",
+            )
 
 
 def _state_dict(path: Path) -> dict[str, torch.Tensor]:

@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from model_profiling.models.state import kept_state
+
 
 def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Take each batch norm's statistics from one pass over the example inputs.
@@ -21,7 +23,7 @@ def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keyword
         for norm in norms:
             norm.train()
             norm.momentum = 1.0
-        with torch.no_grad():
+        with kept_state(module, _other_buffers(module, norms)), torch.no_grad():
             module(*inputs, **keywords)
     except ValueError:
         # One value per channel has no variance: such a norm cannot be settled, and half of them would be worse.
@@ -31,3 +33,9 @@ def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keyword
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
         module.eval()
+
+
+def _other_buffers(module: torch.nn.Module, norms: list[torch.nn.Module]) -> set[str]:
+    """The names of all buffers but the norms' own, which are what this is for."""
+    settled = {id(buffer) for norm in norms for buffer in norm.buffers()}
+    return {name for name, buffer in module.named_buffers() if id(buffer) not in settled}

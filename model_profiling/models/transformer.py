@@ -1,4 +1,4 @@
-"""Language models of published sizes, built from ExecuTorch's own transformer: what `export_llm` builds from a checkpoint.
+"""Language models of published sizes, built from ExecuTorch's own transformer as `export_llm` builds them.
 
 They keep the keys and values of earlier tokens in buffers (the KV cache), take any number of tokens up to the context,
 and answer with the logits of the last of them.

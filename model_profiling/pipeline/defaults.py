@@ -18,7 +18,7 @@ from model_profiling.run_directory import RunDirectory
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
 _EMULATION_TIMEOUT_S = 7200.0
 _ONCE: dict[str, object] = {"mode": "trace", "num_runs": 1, "warmup": 0}
-_BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4)$"
+_BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4|int4-channel)$"
 
 
 def default_config(

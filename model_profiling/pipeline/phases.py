@@ -69,7 +69,8 @@ def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bo
     if decode:
         if one is None:
             raise InputError("this program does not read one token at a time: it has no decode", "Leave --decode out.")
-        depths = lengths.depths or (max(0, min(prefill or PREFILL, room - decode)),)
+        before = prefill or (EVIDENCE_PREFILL if evidence_only else PREFILL)
+        depths = lengths.depths or (max(0, min(before, room - decode)),)
         found += [Phase("decode", decode, depth) for depth in depths]
     elif lengths.depths:
         raise InputError("--depth is of decode, which is left out", "Leave --depth out, or give --decode.")

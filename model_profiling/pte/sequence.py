@@ -44,11 +44,6 @@ class SequenceProgram:
     context: int | None
     cache_bytes: int
 
-    @property
-    def most_positions(self) -> int | None:
-        """How many tokens can be read in all, as far as it is known."""
-        return self.context
-
     def fill(self, count: int) -> tuple[tuple[str, int, int], ...]:
         """How to read the first `count` tokens or a few more: (method, tokens at once, how often), in order."""
         steps: list[tuple[str, int, int]] = []
@@ -79,7 +74,7 @@ def sequence_program(program: Program) -> SequenceProgram | None:
     if prefill is None and decode is None:
         return None
     methods = [method for method in program.methods if method.name in found]
-    context = next((size for name in _CONTEXT if (size := _constant(program, name))), None)
+    context = next((size for name in _CONTEXT if (size := _constant(program, name))), None) or _context(methods)
     return SequenceProgram(prefill, decode, _vocabulary(program, methods), context, max(map(cache_bytes, methods)))
 
 
@@ -115,6 +110,14 @@ def _caches(method: Method) -> set[int]:
         elif name.endswith("_") and step.arguments:
             found.add(step.arguments[0])
     return {number for number in found if isinstance(method.values[number], TensorSpec)}
+
+
+def _context(methods: Sequence[Method]) -> int | None:
+    """How many positions the caches have: of [batch, positions, heads, values], in whichever order, the most there are
+    between the first and the last."""
+    specs = [method.values[number] for method in methods for number in _caches(method)]
+    sizes = [max(spec.sizes[1:-1]) for spec in specs if isinstance(spec, TensorSpec) and len(spec.sizes) == 4]
+    return max(sizes, default=None)
 
 
 def _largest(method: Method, arguments: Sequence[int]) -> set[int]:

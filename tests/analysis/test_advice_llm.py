@@ -100,7 +100,7 @@ def test_kernels_of_every_matrix_operator_are_known_in_both_phases(model: Path) 
         instructions = "sme2_mopa" if label.startswith("pp") else "sme2_mla"
         for operator in linear:
             assert operator.weights == "fp32"
-            assert [c.kernel for c in operator.kernels if "matmul" in c.kernel][0].endswith(instructions)
+            assert next(c.kernel for c in operator.kernels if "matmul" in c.kernel).endswith(instructions)
             # Sizes are upper bounds of what ran: they make no work known.
             assert operator.multiply_accumulates is None and operator.shape.startswith("up to")
         assert [(entry.operators, entry.on_sme2) for entry in coverage.formats] == [(7, 7)]

@@ -1,4 +1,4 @@
-"""A language model small enough for tests: cache, rotary positions and grouped queries, in two thousandths of a real one.
+"""A language model small enough for tests, with all a real one has: a cache, rotary positions, grouped queries.
 
 `sme2-kit export tests/helpers/tiny_llm.py:TinyLlm --set layers=1` makes the program of one method that takes any number
 of tokens; `two_methods` writes a program of `prefill_forward` and `decode_forward` with the same weights.
@@ -107,3 +107,22 @@ def two_methods(model: TinyLlm, path: Path, seed: int = 0, shared: bool = True) 
     planning = MemoryPlanningPass(share_mutable_buffers=shared)
     path.write_bytes(edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).buffer)
     return path
+
+
+def exported_llm(store: Path, dtype: str = "fp32", backend: str = "xnnpack", **settings: Any) -> Any:
+    """Export the model into `store`, unless it is there: to lower a program of dynamic shapes takes seconds."""
+    import fcntl
+
+    from model_profiling.export.cache import cached
+    from model_profiling.export.exporter import ExportRequest, export
+    from model_profiling.models.options import LoadOptions
+
+    name = "_".join(["tiny_llm", *(str(value) for value in settings.values())])
+    options = LoadOptions(settings=tuple(settings.items()))
+    request = ExportRequest(
+        name, store / name, dtype, backend, target=f"{Path(__file__).resolve()}:TinyLlm", options=options
+    )
+    store.mkdir(parents=True, exist_ok=True)
+    with (store / f".{name}_{dtype}_{backend}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return cached(request) or export(request)

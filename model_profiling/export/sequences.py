@@ -1,0 +1,177 @@
+"""A sequence of tokens for language models, and what eager fp32 answers at some of them.
+
+A language model is known by its signature: int64 tokens [1, n], the position of the first ([1]) or of each of them
+([n]) as int64, and buffers that a call changes. What it answers depends on what it was fed before, so that each answer
+here comes from a model whose buffers are fresh.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from model_profiling.artifacts import ExportPaths, SequenceRecord
+from model_profiling.errors import KitError
+from model_profiling.export import samples
+from model_profiling.models.loading import LoadedModel
+from model_profiling.models.state import changed_by, kept_state
+
+LONGEST = 640
+# After a prefill of 128 tokens, and after 32 more.
+ANSWERED = (127, 159)
+# Lengths to try where the model's signature does not say how many tokens it takes.
+SHORTER = (511, 319, 255, 191, 63, 31)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Tokens, and the logits at some of them by index."""
+
+    tokens: torch.Tensor
+    logits: dict[int, torch.Tensor]
+
+    def write(self, paths: ExportPaths) -> None:
+        from model_profiling import files
+
+        files.write_bytes(paths.inputs / TOKENS, samples.npy_bytes(self.tokens))
+        for index, values in self.logits.items():
+            files.write_bytes(paths.expected / _logits(index), samples.npy_bytes(values))
+
+    def record(self, paths: ExportPaths) -> SequenceRecord:
+        logits = {str(index): f"{paths.expected.name}/{_logits(index)}" for index in sorted(self.logits)}
+        return SequenceRecord(f"{paths.inputs.name}/{TOKENS}", logits)
+
+
+TOKENS = "tokens.npy"
+
+
+def _logits(index: int) -> str:
+    return f"logits_{index}.npy"
+
+
+def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:
+    """Make up tokens and let the model, still in fp32, answer; None if it is not a language model."""
+    reader = _reader(model)
+    if reader is None:
+        return None
+    first = reader.sample_length - 1
+    answers: dict[int, torch.Tensor] = {first: reader.fed(reader.sample[0])}
+    tokens = reader.made_up(answers[first].numel(), seed)
+    wanted = [index for index in ANSWERED if first < index < reader.capacity]
+    last = [min(LONGEST, reader.capacity) - 1, reader.longest_call - 1, *SHORTER]
+    for index in wanted:
+        _answer(reader, tokens, index, answers)
+    for index in map(reader.reachable, last):
+        if max(answers) < index < reader.capacity and _answer(reader, tokens, index, answers):
+            break
+    return Sequence(tokens[: max(answers) + 1], answers)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A language model that can be fed tokens from a fresh start."""
+
+    model: LoadedModel
+    sample: torch.Tensor
+    # Whether it takes the position of each token, or of the first one.
+    each: bool
+    # No call takes more tokens than `longest_call`; with `fixed`, none fewer.
+    longest_call: int
+    fixed: bool
+    # No cache holds more.
+    capacity: int
+
+    @property
+    def sample_length(self) -> int:
+        return int(self.sample.shape[1])
+
+    def reachable(self, index: int) -> int:
+        """The last token up to `index` at which a call can end."""
+        return (index + 1) // self.longest_call * self.longest_call - 1 if self.fixed else index
+
+    def made_up(self, logits: int, seed: int) -> torch.Tensor:
+        """The tokens of the sample inputs, and random ones after them that the model has an embedding for."""
+        tables = [part.num_embeddings for part in self.model.module.modules() if isinstance(part, torch.nn.Embedding)]
+        generator = torch.Generator().manual_seed(seed)
+        more = torch.randint(min(logits, max(tables, default=logits)), (LONGEST,), generator=generator)
+        return torch.cat((self.sample[0], more))[: max(LONGEST, self.sample_length)]
+
+    def fed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The logits of the last token after a fresh start, in as few calls as the model allows."""
+        module, answer = self.model.module, None
+        with kept_state(module), torch.no_grad():
+            for start in range(0, len(tokens), self.longest_call):
+                inputs, keywords = self._call(tokens[start : start + self.longest_call], start)
+                answer = samples.tensors_of(module(*inputs, **keywords))[0]
+        assert answer is not None
+        return answer.reshape(-1, answer.shape[-1])[-1].to(torch.float32).clone()
+
+    def _call(self, tokens: torch.Tensor, start: int) -> Any:
+        places = torch.arange(start, start + len(tokens)) if self.each else torch.tensor([start])
+        ours = iter((tokens[None], places))
+        call = (self.model.inputs, self.model.keyword_inputs)
+        return pytree.tree_map(lambda leaf: next(ours) if isinstance(leaf, torch.Tensor) else leaf, call)
+
+
+def _answer(reader: Reader, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:
+    """Note what the model answers at a token, if it takes that many."""
+    if index != reader.reachable(index):
+        return False
+    try:
+        answers[index] = reader.fed(tokens[: index + 1])
+    except KitError:
+        raise
+    except Exception:  # noqa: BLE001 - how a model refuses to be fed beyond its context is its own affair
+        return False
+    return True
+
+
+def _reader(model: LoadedModel) -> Reader | None:
+    tensors = samples.tensors_of((model.inputs, model.keyword_inputs))
+    if len(tensors) != 2 or any(tensor.dtype != torch.int64 for tensor in tensors):
+        return None
+    tokens, places = tensors
+    if tokens.dim() != 2 or tokens.shape[0] != 1 or places.dim() != 1 or len(places) not in (1, tokens.shape[1]):
+        return None
+    if int(places[0]) != 0:
+        return None  # the sample is one step of many: nothing says what came before
+    state = changed_by(model.module, model.inputs, model.keyword_inputs)
+    if not state:
+        return None
+    # One dimension of a cache of keys or values is its number of tokens.
+    capacity = min((max(buffer.shape) for buffer in state.values() if buffer.dim() >= 3), default=LONGEST)
+    length = int(tokens.shape[1])
+    dynamic, most = _token_dimension(model)
+    longest = min(most or LONGEST, LONGEST, capacity) if dynamic else length
+    return Reader(model, tokens, len(places) == length, longest, not dynamic, max(capacity, length))
+
+
+def _token_dimension(model: LoadedModel) -> tuple[bool, int | None]:
+    """Whether the number of tokens may change, and how many they may be; None where nothing says it."""
+    if model.dynamic_shapes is None:
+        return False, None
+    names = list(inspect.signature(model.module.forward).parameters)
+    given = {**dict(zip(names, model.inputs, strict=False)), **model.keyword_inputs}
+    shapes = model.dynamic_shapes
+    spec = _first_spec(given if isinstance(shapes, Mapping) else tuple(given.values()), shapes)
+    if spec is None:
+        return False, None
+    entry = spec.get(1) if isinstance(spec, Mapping) else spec[1] if isinstance(spec, (tuple, list)) else spec
+    if entry is None or isinstance(entry, int):
+        return False, None
+    most = getattr(entry, "max", None)
+    return True, int(most) if isinstance(most, int) else None
+
+
+def _first_spec(value: Any, spec: Any) -> Any:
+    """What `dynamic_shapes` says of the first tensor of nested inputs; both are nested alike."""
+    if isinstance(value, torch.Tensor) or spec is None:
+        return spec
+    if isinstance(value, Mapping):
+        pairs = [(each, spec.get(name)) for name, each in value.items()] if isinstance(spec, Mapping) else []
+    else:
+        pairs = list(zip(value, spec, strict=False)) if isinstance(value, (tuple, list)) else []
+    return next((_first_spec(*pair) for pair in pairs if samples.tensors_of(pair[0])), None)
