@@ -32,7 +32,7 @@ def test_rounding_agrees_and_a_program_of_unknown_origin_has_more_room(noise: fl
     assert seen == agreeing
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8", "int8-dynamic", "int4"])
+@pytest.mark.parametrize("dtype", ["fp16", "int8", "int8-dynamic", "int4", "int4-channel"])
 def test_a_program_may_be_as_far_off_as_its_dtype_alone_and_no_further(dtype: str) -> None:
     alone = judged(off_by(0.2), dtype)
     assert alone.max_abs_error is not None and alone.cosine is not None

@@ -228,7 +228,9 @@ def test_a_place_that_cannot_be_written_is_found_before_the_export(command: str,
         refuse_unwritable(Path("/proc/self/nowhere"))
 
 
-@pytest.mark.parametrize("name", ["net_xnnpack_fp16", "net_portable_int8-dynamic", "net", "a_net_xnnpack_int4"])
+@pytest.mark.parametrize(
+    "name", ["net_xnnpack_fp16", "net_portable_int8-dynamic", "net", "a_net_xnnpack_int4", "net_xnnpack_int4-channel"]
+)
 def test_a_run_goes_where_the_readme_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = name.split("_xnnpack")[0].split("_portable")[0]

@@ -180,6 +180,8 @@ def test_exporting_leaves_the_cache_fresh_in_every_dtype() -> None:
 class Counter(torch.nn.Module):  # type: ignore[misc]
     """Counts its calls from a number that is not zero, with a buffer in place or with another in its place."""
 
+    count: torch.Tensor
+
     def __init__(self, replaced: bool = False) -> None:
         super().__init__()
         self.replaced = replaced

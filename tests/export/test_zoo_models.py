@@ -17,6 +17,8 @@ pytestmark = pytest.mark.models
 
 # Full size takes minutes of emulation, lowering or eager fp16; the graph has the same operators.
 SMALLER: dict[str, tuple[tuple[str, int], ...]] = {
+    "smollm2_135m": (("layers", 2), ("context", 512)),
+    "qwen3_0_6b": (("layers", 2), ("context", 512)),
     "deit_tiny": (("blocks", 2),),
     "efficient_sam": (("blocks", 2),),
     "edgetam_image_encoder": (("resolution", 128),),
@@ -25,6 +27,8 @@ SMALLER: dict[str, tuple[tuple[str, int], ...]] = {
 }
 # The long ones first, so that no worker is left alone with one of them at the end.
 SLOW_TO_EXPORT = (
+    "qwen3_0_6b",
+    "smollm2_135m",
     "efficient_sam",
     "mobile_sam",
     "edgetam_image_encoder",
@@ -32,8 +36,8 @@ SLOW_TO_EXPORT = (
     "deit_tiny",
     "mobilenet_v3_small",
 )
-# It has no operator that others here lack, and lowering it takes more than a minute.
-ONLY_AGAIN = ("mobile_sam",)
+# They have no operator that others here lack, and lowering them takes more than a minute.
+ONLY_AGAIN = ("mobile_sam", "qwen3_0_6b")
 # What every other test exports and runs all the time.
 KNOWN = (("toy_cnn", "fp16"), ("toy_cnn", "int8"))
 CASES = sorted(

@@ -6,5 +6,5 @@ for phase, words in (("prefill", "128 tokens at once"), ("decode", "one token af
         f"model_profiling.models.llm_block.model:{phase.capitalize()}Model",
         f"one block of a small language model, {words}; random weights",
         parameters="6.3 M",
-        dtypes=("fp32", "fp16", "int8-dynamic", "int4"),
+        dtypes=("fp32", "fp16", "int8-dynamic", "int4", "int4-channel"),
     )
