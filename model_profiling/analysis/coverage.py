@@ -90,9 +90,10 @@ def coverage(
     features: list[str],
     model: Path,
     method: str = "forward",
+    tokens: int | None = None,
 ) -> Coverage:
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
-    work = _works(instances, model, method)
+    work = _works(instances, model, method, tokens)
     called, unknown = _called(instances, evidence)
     eligible = {position: entry for position, entry in enumerate(instances) if entry.category in ELIGIBLE}
     levels = {
@@ -228,13 +229,19 @@ def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
     )
 
 
-def _works(instances: list[InstanceTime], model: Path, method: str) -> dict[int, _Work]:
+def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int | None) -> dict[int, _Work]:
     """What the .pte says of each operator, by its position."""
     # These read the .pte, which only this needs.
     from model_profiling.analysis.alignment import aligned_nodes
     from model_profiling.analysis.graph import read_graph
 
-    graph = read_graph(instances, model, method)
+    graph = read_graph(instances, model, method, tokens)
+    if graph is not None and graph.flow.fixed:
+        nodes = {row: step.node for row in graph.steps if (step := graph.step(row)) is not None and step.node}
+        found = {row: _node_work(node, True) for row, node in nodes.items()}
+        for row, weights in weight_formats(graph).items():
+            found.setdefault(row, _Work(None, "", False, weights))
+        return found
     unfixed = graph.flow.unfixed if graph is not None else frozenset()
     found = {
         place: _node_work(node, instances[place].instruction not in unfixed)

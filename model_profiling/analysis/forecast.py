@@ -119,7 +119,6 @@ def forecasts(
     for value in speedups:
         if not 1 <= value < float("inf"):
             raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
-    coverage = _sme2_coverage(emulated.summary)
     notes = _notes(manifest, emulated.manifest)
     # What is switched off on purpose, beside SME2, would not be off with SME2.
     without = {name: record for name, record in manifest.experiments.items() if _without_sme2(record)}
@@ -130,15 +129,26 @@ def forecasts(
             "no experiment of the first run is known to have run without SME2",
             "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
         )
+    # Of a language model each phase has kernels of its own, whatever the number of tokens.
+    kinds = {name: _phase(without[name]) for name in names}
+    coverages = {kind: _sme2_coverage(emulated, kind) for kind in dict.fromkeys(kinds.values())}
     if not speedups:
         chosen = read_target(target)
         chosen.refuse(summary.dtype)
     return [
-        _assumed(_Sides(name, summary.experiments[name].breakdown, coverage, notes), speedups)
+        _assumed(_Sides(name, summary.experiments[name].breakdown, coverages[kinds[name]], notes), speedups)
         if speedups
-        else _derived(_Sides(name, _as_fp16(summary, name), coverage, notes), chosen, without[name])
+        else _derived(_Sides(name, _as_fp16(summary, name), coverages[kinds[name]], notes), chosen, without[name])
         for name in names
     ]
+
+
+def _phase(record: ExperimentRecord) -> str:
+    return record.phase.kind if record.phase is not None else ""
+
+
+def _had_sme2(record: ExperimentRecord) -> bool:
+    return record.features is not None and "sme2" in record.features.active
 
 
 def _without_sme2(record: ExperimentRecord) -> bool:
@@ -302,10 +312,20 @@ def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperat
     )
 
 
-def _sme2_coverage(summary: AnalysisSummary) -> Coverage:
-    """The coverage of the emulated experiment that uses SME2 most."""
-    traced = [x.coverage for x in summary.experiments.values() if x.coverage is not None]
+def _sme2_coverage(emulated: "RunView", phase: str) -> Coverage:
+    """The coverage of the emulated experiment that uses SME2 most, of those in a phase; '' is of no phase."""
+    summary, records = emulated.summary, emulated.manifest.experiments
+    found = {n: x.coverage for n, x in summary.experiments.items() if x.coverage and _phase(records[n]) == phase}
+    if phase and not found:
+        raise InputError(
+            f"no experiment of the second run ({summary.model} on {summary.platform}) is of the phase {phase}",
+            "Make it with: sme2-kit kernels MODEL.pte",
+        )
+    traced = list(found.values())
     covered = [coverage for coverage in traced if coverage.on_sme2]
+    if phase and not covered:
+        # A model whose weights have no SME2 kernel gains nothing, which is worth saying.
+        covered = [c for name, c in found.items() if _had_sme2(records[name]) and c.on_sme2 is not None]
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
         raise InputError(

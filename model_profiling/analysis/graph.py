@@ -16,6 +16,7 @@ from model_profiling.errors import KitError
 from model_profiling.graph_terms import TO_NCHW, TO_NHWC
 from model_profiling.pte.borders import inserted
 from model_profiling.pte.dataflow import DataFlow, Step, data_flow
+from model_profiling.pte.sized import sized, token_bound
 from model_profiling.pte.xnnpack_graph import Node
 
 
@@ -74,12 +75,20 @@ class ModelGraph:
         return {self.rows[position] for position in before | after if position in self.rows}
 
 
-def read_graph(operators: Sequence[NamedOperator], model: Path, method: str = "forward") -> ModelGraph | None:
-    """Put operators onto the graph of their .pte; None if the file is not there, not readable, or branches."""
+def read_graph(
+    operators: Sequence[NamedOperator], model: Path, method: str = "forward", tokens: int | None = None
+) -> ModelGraph | None:
+    """Put operators onto the graph of their .pte; None if the file is not there, not readable, or branches.
+
+    A program that takes any number of tokens has the sizes of an execution on `tokens` of them.
+    """
     try:
         program = pte.read(model)
         chosen = program.method(method)
         flow = data_flow(program, chosen) if chosen is not None else None
+        bound = token_bound(chosen) if chosen is not None and tokens is not None else None
+        if flow is not None and bound is not None and tokens is not None:
+            flow = sized(flow, bound, tokens)
     except KitError:
         return None
     return _placed(operators, flow) if flow is not None else None

@@ -52,7 +52,9 @@ def analyse_run(
         path, profile, notes = loaded[name]
         loaded[name] = (path, profile.without_times(), notes)
     methods = {name: manifest.experiments[name].method or "forward" for name in loaded}
-    graphs = {name: _graph(profile, model, methods[name]) for name, (_, profile, _) in loaded.items()}
+    graphs = {
+        name: _graph(profile, model, methods[name], _tokens(manifest, name)) for name, (_, profile, _) in loaded.items()
+    }
     sides = {
         name: (
             name,
@@ -110,8 +112,14 @@ def analyse_run(
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
 
-def _graph(profile: Profile, model: Path | None, method: str) -> ModelGraph | None:
-    return read_graph(profile.instances, model, method) if model is not None else None
+def _graph(profile: Profile, model: Path | None, method: str, tokens: int | None) -> ModelGraph | None:
+    return read_graph(profile.instances, model, method, tokens) if model is not None else None
+
+
+def _tokens(manifest: Manifest, name: str) -> int | None:
+    """How many tokens an execution reads; None if it is not a language model's."""
+    phase = manifest.experiments[name].phase
+    return phase.tokens_read if phase is not None else None
 
 
 def _depths(
@@ -184,5 +192,5 @@ def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str)
     evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
     method = record.method or "forward"
     instances, model = experiment.breakdown.instances, Path(manifest.model.path)
-    covered = coverage(instances, evidence, record.features.active, model, method)
+    covered = coverage(instances, evidence, record.features.active, model, method, _tokens(manifest, name))
     return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)
