@@ -19,7 +19,7 @@ from model_profiling.analysis.phases import PhaseMetrics
 from model_profiling.analysis.roofline import OperatorRoof, Roofline
 from sme2_kit import Run
 from tests.conftest import kit, needs_emulator
-from tests.helpers.small_decoder import program
+from tests.helpers.small_decoder import VOCABULARY, WIDTH, program
 
 PREFILL, DEPTHS = 16, (8, 32)
 
@@ -101,8 +101,10 @@ def test_kernels_of_every_matrix_operator_are_known_in_both_phases(model: Path) 
         for operator in linear:
             assert operator.weights == "fp32"
             assert next(c.kernel for c in operator.kernels if "matmul" in c.kernel).endswith(instructions)
-            # Sizes are upper bounds of what ran: they make no work known.
-            assert operator.multiply_accumulates is None and operator.shape.startswith("up to")
+        # The program takes any number of tokens: the work is that of this phase.
+        weights = 4 * WIDTH * WIDTH + 4 * WIDTH * WIDTH + WIDTH * VOCABULARY
+        tokens = PREFILL if label.startswith("pp") else 1
+        assert sum(operator.multiply_accumulates or 0 for operator in linear) == tokens * weights
         assert [(entry.operators, entry.on_sme2) for entry in coverage.formats] == [(7, 7)]
         assert "weights in fp32: SME2 runs 7 of 7 (7 x " in done.stdout
 
