@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 # Where a tensor comes from that no step made: an input of the method, a constant, or a place that is not known.
 INPUT, CONSTANT, ELSEWHERE = -1, -2, -3
+# The namespace of ExecuTorch's operators for language models, which are in a library of their own.
+CUSTOM_OPERATORS = "llama::"
 # The layout changes between PyTorch's order of dimensions and XNNPACK's.
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -12,6 +12,7 @@ from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 from model_profiling.analysis.startup import StartupComparison
+from model_profiling.graph_terms import CUSTOM_OPERATORS
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 TOUCHED = 1.1
@@ -114,6 +115,8 @@ def compare_profiles(
 
 
 def _untouched(entry: OperatorChange) -> bool:
+    if (entry.after or entry.before).startswith(CUSTOM_OPERATORS):
+        return False  # operators of their own: XNNPACK's kernels are none of theirs
     if entry.category not in ("CONV", "GEMM") or not entry.before or not entry.after:
         return False
     high = entry.change.high

@@ -46,6 +46,8 @@ class ExperimentAnalysis(msgspec.Struct, frozen=True):
     coverage: Coverage | None = None
     # None: no roofs of this CPU are known for it.
     roofline: Roofline | None = None
+    # Of a language model: milliseconds by kind of layer (attention, MLP, head and so on), adding up to the whole.
+    layer_kinds: dict[str, float] = {}
 
 
 class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_field="kind"):

@@ -72,7 +72,7 @@ def analyse_run(
     metrics = compute_metrics(directory, manifest)
     operators = _operator_scaling(metrics.scaling, manifest, {name: sides[name] for name in timed})
     experiments = {
-        name: _with_kernels(
+        name: _with_layers(
             describe(
                 path,
                 sides[name][2],
@@ -88,6 +88,7 @@ def analyse_run(
             ),
             manifest,
             name,
+            graphs[name],
         )
         for name, (path, _, notes) in loaded.items()
     }
@@ -181,6 +182,17 @@ def _threads(
 def has_times(manifest: Manifest, name: str) -> bool:
     """Whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel trace."""
     return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
+
+
+def _with_layers(
+    experiment: ExperimentAnalysis, manifest: Manifest, name: str, graph: ModelGraph | None
+) -> ExperimentAnalysis:
+    """Add what a phase of a language model spends on each kind of layer, where it has times; and its kernels."""
+    experiment = _with_kernels(experiment, manifest, name)
+    if manifest.experiments[name].phase is None or not has_times(manifest, name):
+        return experiment
+    kinds = {str(kind): ms for kind, ms in layer_kinds(experiment.breakdown, graph).items()}
+    return msgspec.structs.replace(experiment, layer_kinds=kinds)
 
 
 def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str) -> ExperimentAnalysis:

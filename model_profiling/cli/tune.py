@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
 def _as_text(result: "TuneResult") -> str:
     from model_profiling.report.terminal_table import table
 
+    if any(entry.format is not None for entry in result.tried):
+        return _formats_as_text(result)
     head = ("variant", "median", "speedup (95 % interval)", "SQNR", "outputs", "why it was tried")
     made = [entry for entry in result.tried if not entry.failure and entry.median_ms is not None]
     rows = [head, *(_row(entry, result.baseline) for entry in made)]
@@ -74,6 +76,45 @@ def _as_text(result: "TuneResult") -> str:
         kept = "no variant is faster (95 % interval) with matching outputs: keep the baseline"
         return "\n".join([*lines, "", f"  {kept}", ""])
     return "\n".join([*lines, "", f"  keep {winner.name}:  {winner.command}", ""])
+
+
+def _formats_as_text(result: "TuneResult") -> str:
+    """A language model's weight formats: speed of each phase, accuracy, memory, and what SME2 has kernels for."""
+    from model_profiling.analysis.sme2_weights import KNOWN_FROM
+    from model_profiling.report import numbers
+    from model_profiling.report.terminal_table import table
+
+    made = [(entry, entry.format) for entry in result.tried if entry.format is not None]
+    phases = [phase.metrics.label for phase in made[0][1].phases]
+    head = ("format", *(f"{label} tokens/s" for label in phases), "SQNR", "KL", "peak memory", "SME2 weights", "")
+    rows = [head]
+    for entry, found in made:
+        rates = [p.metrics.token_per_sec for p in found.phases]
+        worst = max((p.kl_divergence for p in found.phases if p.kl_divergence is not None), default=None)
+        agreements = [p.agreement for p in found.phases if p.agreement is not None]
+        sqnr = min((a.sqnr_db for a in agreements if a.sqnr_db is not None), default=None)
+        rows.append(
+            (
+                entry.name,
+                *("-" if rate is None else numbers.rate(rate) for rate in rates),
+                "-" if sqnr is None else f"{sqnr:.1f} dB",
+                "-" if worst is None else f"{worst:.2g}",
+                "-" if found.peak_bytes is None else numbers.mebibytes(found.peak_bytes),
+                "-" if found.sme2_share is None else f"{found.sme2_share:.0%}",
+                "baseline" if entry.name == result.baseline else "" if found.pareto else "another is better in all",
+            )
+        )
+    lines = [f"{result.model} on {result.platform}, by weight format; fastest decode first", ""]
+    lines += table(rows, words=1)
+    lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry.failure]
+    lines += [
+        "",
+        "  SQNR and KL divergence (nats) are of logits against eager PyTorch in fp32, the worse of the phases.",
+    ]
+    lines += [f"  SME2 weights: the part of all linear weights with SME2 kernels ({KNOWN_FROM})."]
+    winner = next((entry for entry in result.tried if entry.name == result.winner), None)
+    kept = f"keep {winner.name}:  {winner.command}" if winner else "no format decodes faster with matching outputs"
+    return "\n".join([*lines, "", f"  {kept}", ""])
 
 
 def _row(entry: "Tried", baseline: str) -> tuple[str, ...]:

@@ -8,10 +8,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model_profiling.graph_terms import CUSTOM_OPERATORS
 from model_profiling.pte.program import Method, Program, TensorSpec
 
-# The namespace of ExecuTorch's operators for language models.
-CUSTOM = "llama::"
 _WHOLE = ("int64", "int32")
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int64": 8, "int32": 4, "float64": 8}
 _CONTEXT = ("get_max_context_len", "get_max_seq_len")
@@ -105,7 +104,7 @@ def _caches(method: Method) -> set[int]:
     found = set()
     for step in method.instructions:
         name = step.name.partition(".")[0]
-        if name.startswith(CUSTOM) and "cache" in name:
+        if name.startswith(CUSTOM_OPERATORS) and "cache" in name:
             found |= _largest(method, step.arguments)
         elif name.endswith("_") and step.arguments:
             found.add(step.arguments[0])

@@ -73,7 +73,15 @@ def phases(run: RunView) -> list[str]:
     if not rows:
         return []
     lines = table([("phase", "", *phase_content.COLUMNS), *rows], words=2)
-    return [*lines, *(f"  {wrapped(sentence)}" for sentence in phase_content.sentences(run)), ""]
+    lines += [f"  {wrapped(sentence)}" for sentence in phase_content.sentences(run)] + [""]
+    layers: list[tuple[str, ...]] = [
+        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row)
+        for row in phase_content.layer_rows(run)
+    ]
+    if layers:
+        heads = [run.label(name) for name in run.of_interest if run.summary.experiments[name].layer_kinds]
+        lines += [*table([("kind of layer (traced)", *heads), *layers], words=1), ""]
+    return lines
 
 
 def startup(run: RunView, style: Style) -> list[str]:

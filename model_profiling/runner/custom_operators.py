@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from model_profiling.errors import SetupError
+from model_profiling.graph_terms import CUSTOM_OPERATORS
 from model_profiling.places import cache_directory
 from model_profiling.runner.build import Build
 from model_profiling.runner.elf import Library, read_library
 
-NAMESPACE = "llama::"
 LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
 _OWN = "Give a runner_path with these operators built in, or export without them."
 # Who gives what the library takes: the runner has loaded these before it.
@@ -34,14 +34,14 @@ SCHEMA_BYTES = 112
 
 
 def needs_custom_operators(operators: Iterable[str]) -> bool:
-    return any(name.startswith(NAMESPACE) for name in operators)
+    return any(name.startswith(CUSTOM_OPERATORS) for name in operators)
 
 
 def operator_libraries(build: Build) -> tuple[Path, ...]:
     """What the runner has to load, in this order, to have ExecuTorch's operators for language models."""
     library = build.sdk.root / LIBRARY
     if build.target.library_suffix != ".so":
-        raise SetupError(f"the kit's runner cannot load {NAMESPACE}* operators on {build.target.name}", _OWN)
+        raise SetupError(f"the kit's runner cannot load {CUSTOM_OPERATORS}* operators on {build.target.name}", _OWN)
     if not library.is_file():
         raise SetupError(f"executorch {build.sdk.version} has no {LIBRARY.name} for {build.target.name}", _OWN)
     taken = read_library(library)

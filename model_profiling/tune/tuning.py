@@ -26,6 +26,7 @@ from model_profiling.platforms.base import Platform
 from model_profiling.remembered import program_sha256
 from model_profiling.report import artifact_files
 from model_profiling.run_directory import Turn, experiment_file
+from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
 from model_profiling.tune.variants import Variant, first_round, second_round
 
 RESULT = "tune.json"
@@ -50,6 +51,8 @@ class Tried(msgspec.Struct, frozen=True):
     rewrites: list[str] = []
     delegation: str = ""
     io_layout: str = ""
+    # Of a language model; `comparison` and `agreement` are then those of its last phase, decode.
+    format: FormatResult | None = None
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
@@ -104,6 +107,8 @@ class Tuner:
         with files.locked(self._home, "tune"):
             base = Variant(self._request.base.dtype, reason="the baseline")
             self._export(base, must=True)
+            if self._made[base.name].record.sequence is not None:
+                return self._formats(base)
             analysis = self._profile(base)
             has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
             variants = first_round(base, analysis.advice, analysis.breakdown, has_fp16)
@@ -118,6 +123,40 @@ class Tuner:
             result = self._ranked(base, [*tried.values(), *self._failed([base, *variants])])
             files.write_json(self._home / RESULT, result)
             return result
+
+    def _formats(self, base: Variant) -> TuneResult:
+        """Every weight format of a language model, each held against the baseline in every phase."""
+        others = [Variant(dtype, reason="weight format") for dtype in FORMATS if dtype != base.dtype]
+        for variant in others:
+            self._export(variant)
+        request = self._request
+        tuner = FormatTuner(self._platform, self._home, request.threads, request.counts, self._report)
+        runner = self._platform.runner(None).sha256
+        found = tuner.results(
+            self._made,
+            base.name,
+            lambda programs: round_key(programs, runner, request.threads, request.counts),
+            request.force,
+        )
+        tried = [
+            self._tried_format(variant, found[variant.name]) for variant in [base, *others] if variant.name in found
+        ]
+        result = self._ranked(base, [*tried, *self._failed([base, *others])])
+        files.write_json(self._home / RESULT, result)
+        return result
+
+    def _tried_format(self, variant: Variant, found: FormatResult) -> Tried:
+        last = found.phases[-1]
+        return Tried(
+            variant.name,
+            variant.reason,
+            self._command(variant),
+            last.metrics.tpot_ms or last.metrics.ttft_ms,
+            last.comparison,
+            last.agreement,
+            format=found,
+            **_asked(variant),
+        )
 
     def _export(self, variant: Variant, must: bool = False) -> None:
         if variant.name in self._made or variant.name in self._failures:

@@ -16,6 +16,10 @@ def section(run: RunView) -> Section | None:
     if not found or not run.measured:
         return None
     blocks: list[Block] = [Table("phases", ("phase", "", *COLUMNS), found), Bullets(sentences(run))]
+    layers = layer_rows(run)
+    if layers:
+        heads = [run.label(name) for name in _with_layers(run)]
+        blocks.append(Table("layers", ("kind of layer", *heads), layers))
     return Section("phases", "Prefill and decode", blocks)
 
 
@@ -34,6 +38,25 @@ def rows(run: RunView) -> list[tuple[Cell, ...]]:
             if phase is not None and phase.label == label:
                 found.append((label, without_phase(run, name), *_cells(phase), faster.get(name, "")))
     return found
+
+
+def _with_layers(run: RunView) -> list[str]:
+    experiments = run.summary.experiments
+    return [name for name in run.of_interest if name in experiments and experiments[name].layer_kinds]
+
+
+def layer_rows(run: RunView) -> list[tuple[Cell, ...]]:
+    """The time of each kind of layer, phases side by side, in traced executions."""
+    names = _with_layers(run)
+    found = [run.summary.experiments[name].layer_kinds for name in names]
+    rows: list[tuple[Cell, ...]] = []
+    for kind in dict.fromkeys(kind for kinds in found for kind in kinds):
+        cells = []
+        for kinds in found:
+            ms, whole = kinds.get(kind, 0.0), sum(kinds.values())
+            cells.append(Number(f"{numbers.ms(ms)} ({ms / whole:.0%})" if ms else "-", ms))
+        rows.append((kind, *cells))
+    return rows
 
 
 def without_phase(run: RunView, name: str) -> str:
@@ -57,6 +80,9 @@ def sentences(run: RunView) -> list[str]:
     read = run.manifest.config.get("token_file")
     if read:
         found = [f"Times are {LEFT_OUT}. Tokens are those of {read}."]
+    kinds = {measured.phase.kind for measured in metrics.experiments.values() if measured.phase is not None}
+    if "prefill" not in kinds:
+        found.append("Prefill was not run: the time to the first token is not known.")
     if metrics.program is not None and metrics.program.cache_bytes:
         found.append(f"The program keeps {numbers.mebibytes(metrics.program.cache_bytes)} of cache between executions.")
     return [*found, *_depths(run, metrics)]

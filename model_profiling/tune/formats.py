@@ -1,0 +1,162 @@
+"""Language models: which weight format to take. Speed of each phase, memory, accuracy and SME2, in one table."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from model_profiling import files
+from model_profiling.analysis.agreement import (
+    Agreement,
+    Array,
+    agreement_of,
+    expected_logits,
+    last_logits,
+    read_outputs,
+)
+from model_profiling.analysis.divergence import kl_divergence
+from model_profiling.analysis.latency import Comparison, compare, summarise
+from model_profiling.analysis.memory import memory
+from model_profiling.analysis.phases import PhaseMetrics, phase_metrics
+from model_profiling.analysis.sme2_weights import sme2_share
+from model_profiling.errors import InputError
+from model_profiling.export.request import ExportResult
+from model_profiling.on_progress import OnProgress
+from model_profiling.pipeline.account import Outcome, Program
+from model_profiling.pipeline.phases import Lengths
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.pipeline.side_by_side import measure, programs_of
+from model_profiling.platforms.base import Platform
+from model_profiling.run_directory import Phase, Process, Samples, Turn, experiment_file
+from model_profiling.runner.protocol import Tensor
+
+# In the order in which they are tried: what keeps accuracy first.
+FORMATS = ("fp32", "fp16", "int8-dynamic", "int4-channel", "int4")
+
+
+class TriedPhase(msgspec.Struct, frozen=True):
+    """One phase of a variant, held against the baseline's; its logits against eager PyTorch in fp32."""
+
+    metrics: PhaseMetrics
+    comparison: Comparison | None = None
+    agreement: Agreement | None = None
+    # In nats, of the next token's distribution; None where it cannot be told.
+    kl_divergence: float | None = None
+
+
+class FormatResult(msgspec.Struct, frozen=True):
+    """What is known of one weight format. `sme2_share` is the part of all linear weights that SME2 has kernels for."""
+
+    phases: list[TriedPhase] = []
+    file_bytes: int = 0
+    peak_bytes: int | None = None
+    sme2_share: float | None = None
+    # No other format is at least as good in everything: speed of each phase, accuracy, memory.
+    pareto: bool = False
+
+
+class PhaseTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured in one phase, by variant; `key` is a hash of everything that decides it."""
+
+    key: str
+    turns: dict[str, list[Turn]]
+    processes: dict[str, list[Process]]
+    outputs: dict[str, list[Tensor]]
+
+
+class FormatTuner:
+    """Measures exports of one language model side by side, phase by phase."""
+
+    def __init__(self, platform: Platform, home: Path, threads: int, counts: Counts, report: OnProgress) -> None:
+        self._platform, self._home = platform, home
+        self._threads, self._counts, self._report = threads, counts, report
+
+    def results(
+        self, made: Mapping[str, ExportResult], base: str, key: Callable[[dict[str, Program]], str], force: bool
+    ) -> dict[str, FormatResult]:
+        """What there is to know of each export, by its name; `key` tells measurements of other programs."""
+        programs, phases = programs_of({name: each.paths.pte for name, each in made.items()}, Lengths())
+        if not phases:
+            raise InputError("not all variants are language models", "Export the model again; its .pte has changed.")
+        taken = {phase: self._taken(phase, programs, key(programs), force) for phase in phases}
+        found = {name: self._result(name, made, base, taken) for name in made}
+        best = pareto({name: _qualities(result) for name, result in found.items()})
+        return {name: msgspec.structs.replace(each, pareto=name in best) for name, each in found.items()}
+
+    def _taken(self, phase: Phase, programs: dict[str, Program], key: str, force: bool) -> PhaseTurns:
+        path = self._home / f"{phase.in_names}.json"
+        if path.is_file() and not force:
+            try:
+                earlier = files.read_json(path, PhaseTurns, "measurements")
+            except InputError:
+                earlier = None
+            if earlier is not None and earlier.key == key:
+                return earlier
+        place = self._home / "measured" / phase.in_names
+        outcomes = measure(
+            self._platform, programs, place, self._threads, self._report, counts=self._counts, phase=phase
+        )
+        found = PhaseTurns(
+            key,
+            {name: outcome.timed for name, outcome in outcomes.items()},
+            {name: outcome.processes for name, outcome in outcomes.items()},
+            {name: _outputs(outcome) for name, outcome in outcomes.items()},
+        )
+        files.write_json(path, found)
+        return found
+
+    def _result(
+        self, name: str, made: Mapping[str, ExportResult], base: str, taken: Mapping[Phase, PhaseTurns]
+    ) -> FormatResult:
+        phases = [self._phase(name, made, base, phase, turns) for phase, turns in taken.items()]
+        held = [memory(Samples([], [], processes=turns.processes[name]))[0] for turns in taken.values()]
+        peaks = [each.peak_bytes for each in held if each is not None and each.peak_bytes is not None]
+        program = made[name].paths.pte
+        return FormatResult(phases, program.stat().st_size, max(peaks, default=None), sme2_share(program, "forward"))
+
+    def _phase(
+        self, name: str, made: Mapping[str, ExportResult], base: str, phase: Phase, taken: PhaseTurns
+    ) -> TriedPhase:
+        turns = taken.turns[name]
+        metrics = phase_metrics(phase, summarise(turns))
+        assert metrics is not None
+        ours = self._logits(name, made[name].paths.stem, phase, taken)
+        # All of them answer to the eager model in fp32.
+        theirs = expected_logits(made[base].paths.directory, made[base].record, phase)
+        record = made[name].record
+        agreement = (
+            agreement_of(name, ours, "eager", theirs, record.dtype, record.dtype_cost) if ours and theirs else None
+        )
+        return TriedPhase(
+            metrics,
+            None if name == base else compare((base, taken.turns[base]), (name, turns), paired=True),
+            agreement,
+            kl_divergence(theirs[0], ours[0]) if agreement is not None else None,
+        )
+
+    def _logits(self, name: str, stem: str, phase: Phase, taken: PhaseTurns) -> list[Array]:
+        base = self._home / "measured" / phase.in_names / name / experiment_file(stem, name, self._threads, "_output")
+        found = read_outputs(base, taken.outputs[name])
+        return last_logits(found) if found else []
+
+
+def _outputs(outcome: Outcome) -> list[Tensor]:
+    return outcome.done.outputs if outcome.done is not None else []
+
+
+def _qualities(result: FormatResult) -> tuple[float, ...]:
+    """What a format is good at, each the larger the better; what is not known is as bad as can be."""
+    rates = [phase.metrics.token_per_sec or 0.0 for phase in result.phases]
+    divergences = [phase.kl_divergence for phase in result.phases]
+    worst = max((d if d is not None else np.inf for d in divergences), default=np.inf)
+    return (*rates, -float(worst), -float(result.peak_bytes if result.peak_bytes is not None else np.inf))
+
+
+def pareto(qualities: Mapping[str, tuple[float, ...]]) -> set[str]:
+    """Those that no other beats: one that is as good in everything and better in something."""
+
+    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+    return {name for name, mine in qualities.items() if not any(beats(each, mine) for each in qualities.values())}
