@@ -143,7 +143,10 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
         rows,
         "Leave fewer instructions: export with the passes of export_llm (RemoveRedundantTransposes), and bring what "
         "runs between delegates into them.",
-        [f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token"],
+        [
+            f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token",
+            "the gain assumes that all of it is gone",
+        ],
     )
 
 
