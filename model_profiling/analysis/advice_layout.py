@@ -6,9 +6,11 @@ What reads the graph is imported when there is one: a dump alone has none.
 from collections.abc import Iterable, Iterator, Sequence
 
 from model_profiling.analysis.breakdown import InstanceTime, SourceLine
+from model_profiling.analysis.category_table import is_custom
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import LAYOUT, done
+from model_profiling.artifacts import base_name
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
 
@@ -131,7 +133,8 @@ def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
 
 
 def _changes_layout(e: Evidence, entry: InstanceTime) -> bool:
-    if entry.kind not in LAYOUT_KINDS:
+    # What keeps a value for the next execution, as a cache is kept, changes no layout.
+    if entry.kind not in LAYOUT_KINDS or is_custom(entry.operator) or base_name(entry.operator) == "copy_":
         return False
     if entry.kind != "copy" or entry.where == "portable":
         return True

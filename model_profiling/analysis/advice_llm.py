@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from model_profiling.analysis.phases import PhaseMetrics
 
 _LINEAR = ("FullyConnected", "linear", "addmm", "mm")
-_CACHE_WRITES = ("index_put", "index_put_", "index_copy", "copy_")
+# What writes into a buffer that the program keeps between executions, and what makes the new value of one.
+_KEEPING = ("copy_", "index_put_")
+_CACHE_WRITES = ("index_put", "index_copy", "slice_scatter", "select_scatter", "scatter")
 # What runs once per token anyway is not worth a word below these shares of the time.
 _MUCH_RUNTIME = 0.1
 _MUCH_WEIGHT = 0.2
@@ -64,13 +66,10 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
 
 
 def _head(graph: "ModelGraph") -> int | None:
-    """The row of the last linear layer, if it is the widest of all and its result leaves the program."""
-    flow = graph.flow
-    widths = {
-        n: step.node.outputs[0].shape[-1] if step.node is not None else step.outputs[0].shape[-1]
-        for n, step in enumerate(flow.steps)
-        if base_name(step.op) in _LINEAR and step.outputs and step.outputs[0].shape
-    }
+    """The row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
+    steps = enumerate(graph.flow.steps)
+    linear = {n: step.outputs[0].shape for n, step in steps if base_name(step.op) in _LINEAR and step.outputs}
+    widths = {n: shape[-1] for n, shape in linear.items() if shape}
     if not widths or widths[max(widths)] < max(widths.values()):
         return None
     return graph.rows.get(max(widths))
@@ -87,13 +86,13 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     """Attention and its cache written with ordinary operators: masks, copies of the cache, many small steps."""
     if _phase(e) is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
-    weights = weight_formats(e.graph)
-    rows = e.free(lambda entry: kind_of(entry) in ("attention", "cache"))
-    rows = [row for row in rows if row not in weights]
-    copies = _cache_copies(e, rows)
+    copies = _cache_copies(e)
     if not copies:
         return
-    title = f"attention without llama::custom_sdpa takes {e.share(rows):.0%} of the time in {len(rows)} operators"
+    weights = weight_formats(e.graph)
+    known = e.free(lambda entry: kind_of(entry) in ("attention", "cache"))
+    rows = sorted({*copies, *(row for row in known if row not in weights)})
+    title = f"attention and its cache without llama::custom_sdpa take {e.share(rows):.0%} of the time"
     yield e.finding(
         Kind.PLAIN_ATTENTION,
         title,
@@ -108,13 +107,16 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _cache_copies(e: Evidence, rows: list[int]) -> list[int]:
-    """Of some rows, those that write the cache or only move what was written: each moves all of it for a few tokens."""
+def _cache_copies(e: Evidence) -> list[int]:
+    """The rows that write a buffer that the program keeps, or only move what was written: all of it, for few tokens."""
     graph = e.graph
     if graph is None:
         return []
-    moving = {graph.steps[r]: r for r in rows if r in graph.steps and _moves(e, r)}
-    waiting = [n for n in moving if base_name(graph.flow.steps[n].op) in _CACHE_WRITES]
+    steps = graph.flow.steps
+    moving = {n: row for row, n in graph.steps.items() if row not in e.claimed and _moves(e, row)}
+    kept = {n for n in moving if base_name(steps[n].op) in _KEEPING}
+    made = {tensor.source for n in kept for tensor in steps[n].inputs}
+    waiting = [n for n in moving if n in kept or (n in made and base_name(steps[n].op) in _CACHE_WRITES)]
     found = set(waiting)
     while waiting:
         further = [n for n in graph.flow.readers(waiting.pop()) if n in moving and n not in found]
@@ -141,7 +143,10 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
         rows,
         "Leave fewer instructions: export with the passes of export_llm (RemoveRedundantTransposes), and bring what "
         "runs between delegates into them.",
-        [f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token"],
+        [
+            f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token",
+            "the gain assumes that all of it is gone",
+        ],
     )
 
 

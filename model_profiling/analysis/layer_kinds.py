@@ -90,7 +90,10 @@ def _by_data_flow(graph: "ModelGraph") -> dict[int, LayerKind]:
     linear = {position for position, step in enumerate(flow.steps) if base_name(step.op) in _LINEAR}
     if not attention or not linear:
         return {}
-    projections = set(_reached(attention, _sources(flow), linear)) | set(_reached(attention, flow.consumers, linear))
+    # Keys and values reach attention through the cache, whose buffer is written in place.
+    cache = [position for position, step in enumerate(flow.steps) if base_name(step.op) in _CACHE]
+    projections = set(_reached([*attention, *cache], _sources(flow), linear))
+    projections |= set(_reached(attention, flow.consumers, linear))
     kinds: dict[int, LayerKind] = {n: "attention" if n in projections else "MLP" for n in linear}
     head = max(linear)
     if head not in projections and _width(flow, head) == max(_width(flow, position) for position in linear):

@@ -1,5 +1,6 @@
 """Every kernel call of a trace belongs to the operator that made it, or is said to be unknown; never is it 0 %."""
 
+import itertools
 import json
 import os
 import shutil
@@ -7,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis.strategies as st
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("executorch.exir")
 
@@ -32,6 +35,7 @@ EXECUTIONS, WARMUP = 2, 1
 # How many CONV and GEMM operators each network has, and how many of them run on SME2.
 CASES = {
     ("cats", "fp32"): (14, 14),
+    ("random", "fp32"): (15, 15),
     ("pieces", "fp32"): (15, 15),
     ("bicubic", "fp32"): (2, 2),
     ("unet", "int8"): (7, 7),
@@ -150,6 +154,26 @@ def test_a_damaged_trace_is_unknown_or_assigned_as_before(traced: Get) -> None:
         else:
             assert found.operators == run.evidence.operators
     assert answers[True] and answers[False]
+
+
+def invocations(trace: Trace) -> list[Trace]:
+    """The runs of delegates in a trace, each with its marks and calls."""
+    starts = [position for position, entry in enumerate(trace) if isinstance(entry, Invocation)]
+    return [trace[low:high] for low, high in itertools.pairwise([*starts, len(trace)])]
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_executions_that_fill_a_cache_change_nothing(traced: Get, data: st.DataObject) -> None:
+    """Whatever ran before the executions of the dump, of this program or another, and however often."""
+    run, other = traced("random", "fp32"), traced("delegates", "fp32")
+    before = [*invocations(run.trace), *invocations(other.trace)]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(before))), max_size=12))
+    load = run.trace[: run.trace.index(Invocation())]
+    filled = [*load, *(entry for each in chosen for entry in before[each]), *run.trace[len(load) :]]
+    found = assign_kernels(filled, run.dump)
+    assert not found.unknown
+    assert found.operators == run.evidence.operators and found.at_load == run.evidence.at_load
 
 
 def test_a_trace_of_another_run_is_unknown(traced: Get) -> None:

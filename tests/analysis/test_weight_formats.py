@@ -18,7 +18,7 @@ from model_profiling.report.content import kernels as kernel_content
 from model_profiling.report.kernel_view import coverage_lines, kernel_view
 from sme2_kit import Run
 from tests.conftest import needs_emulator
-from tests.helpers.weight_networks import FORMATS, program
+from tests.helpers.weight_networks import FORMATS, STORED
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,8 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One program with layers of every format, run under the emulator with SME2."""
     needs_emulator()
     home = tmp_path_factory.mktemp("formats")
-    model = home / "linears.pte"
-    model.write_bytes(program())
     experiment = {"name": "sme2", "mode": "trace", "num_runs": 1, "warmup": 1}
-    raw = {"model": str(model), "output_root": str(home / "out"), "experiments": [experiment]}
+    raw = {"model": str(STORED), "output_root": str(home / "out"), "experiments": [experiment]}
     done = Pipeline(parse_config(raw, "a test"), EmulatorPlatform(), lambda label, finished, total: None).run()
     return Run.open(done.directory.path)
 

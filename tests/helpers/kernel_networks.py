@@ -1,5 +1,6 @@
 """Small networks with what XNNPACK makes of several pieces or none: cat, stack, split, slice, resize, pad."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,21 @@ def _delegates(m: Any, x: Any) -> Any:
     return m["out"](torch.cat([mixed, tokens], 2))
 
 
+def _random(seed: int) -> Forward:
+    """Four convolutions, each of a cat of two to five earlier values, with and without a new delegate after it."""
+    draw = random.Random(seed)
+    plan = [([draw.randrange(2 + step) for _ in range(draw.randint(2, 5))], draw.random() < 0.4) for step in range(4)]
+
+    def forward(m: Any, x: Any) -> Any:
+        values = [x, m["first"](x)]
+        for picks, cut in plan:
+            y = m[f"after_{len(picks)}"](torch.cat([values[pick] for pick in picks], 1))
+            values.append(y.cumsum(2) if cut else y)
+        return torch.stack(values[1:]).sum(0)
+
+    return forward
+
+
 def networks() -> dict[str, Network]:
     """Every network of the family by its name; each takes an image of 8 x 12 x 12."""
     counts = (2, 3, 4, 5, 7)
@@ -112,6 +128,9 @@ def networks() -> dict[str, Network]:
             | {f"after_{count}": _conv(8 * count) for count in counts},
             *map(_cat, counts),
             _nested_cat,
+        ),
+        "random": Network(
+            {"first": _conv(8)} | {f"after_{count}": _conv(8 * count) for count in counts[:4]}, *map(_random, range(3))
         ),
         "pieces": Network(
             pair | {"stacked": _conv(24)},

@@ -1,6 +1,8 @@
 """A decoder of one block written with ordinary operators: a cache, attention over it, an MLP, and a head.
 
-It takes tokens [1, n] and the position of the first, as language models of ExecuTorch do, and lowers in a second.
+It takes tokens [1, n] and the position of the first, as language models of ExecuTorch do, and answers for every token.
+
+    python -m tests.helpers.small_decoder     # makes the stored program again
 """
 
 from pathlib import Path
@@ -12,7 +14,8 @@ from torch.nn import functional
 
 from tests.helpers.weight_networks import turned
 
-WIDTH, VOCABULARY, CONTEXT, HEADS = 64, 160, 48, 2
+STORED = Path(__file__).parents[1] / "data" / "llm" / "decoder.pte"
+WIDTH, VOCABULARY, CONTEXT, HEADS = 32, 160, 48, 2
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -43,11 +46,8 @@ class Block(nn.Module):  # type: ignore[misc]
 
 
 class Decoder(nn.Module):  # type: ignore[misc]
-    """`last` answers for the last token only."""
-
-    def __init__(self, last: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.last = last
         self.tok_embeddings = nn.Embedding(VOCABULARY, WIDTH)
         self.layers = nn.ModuleList([Block()])
         self.output = nn.Linear(WIDTH, VOCABULARY, bias=False)
@@ -57,29 +57,28 @@ class Decoder(nn.Module):  # type: ignore[misc]
         x = self.tok_embeddings(tokens)
         for layer in self.layers:
             x = layer(x, positions)
-        return self.output(x[:, -1] if self.last else x)
+        return self.output(x)
 
 
 def _split(x: Any) -> Any:
     return x.unflatten(2, (HEADS, WIDTH // HEADS)).transpose(1, 2)
 
 
-def program(path: Path, last: bool = False) -> Path:
-    """Write the decoder as a .pte with its ETRecord."""
+def main() -> None:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
     torch.manual_seed(2)
-    model = Decoder(last).eval().requires_grad_(False)
+    model = Decoder().eval().requires_grad_(False)
     inputs = (torch.randint(VOCABULARY, (1, 8)), torch.tensor([0]))
     shapes = ({1: torch.export.Dim("tokens", max=CONTEXT - 1)}, None)
     edge = to_edge_transform_and_lower(
         torch.export.export(model, inputs, dynamic_shapes=shapes),
         partitioner=[XnnpackPartitioner()],
-        generate_etrecord=True,
         constant_methods={"get_max_context_len": CONTEXT, "get_vocab_size": VOCABULARY},
     )
-    made = edge.to_executorch()
-    path.write_bytes(made.buffer)
-    made.get_etrecord().save(f"{path}.etrecord")
-    return path
+    STORED.write_bytes(edge.to_executorch().buffer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,16 @@
 """Linear layers with weights in every format in one program, each fed with several rows and with one, as in prefill and
-decode."""
+decode. Stored, because lowering it takes half a minute:
 
+    python -m tests.helpers.weight_networks     # makes it again
+"""
+
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+STORED = Path(__file__).parents[1] / "data" / "llm" / "weight_formats.pte"
 # What the kit calls the weights of each layer, and what multiplies several rows of them and one on SME2.
 FORMATS = {
     "fp32": ("fp32", ("sme2_mopa", "sme2_mla")),
@@ -93,3 +98,7 @@ def _converted(prepared: Any) -> Any:
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
     return convert_pt2e(prepared)
+
+
+if __name__ == "__main__":
+    STORED.write_bytes(program())
