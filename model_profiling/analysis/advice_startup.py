@@ -70,6 +70,9 @@ def _weight_cache(e: Evidence) -> str:
 def first_inference_memory(e: Evidence) -> Iterator[Finding]:
     """The first inference allocates much more than was planned at export: what delegates need inside."""
     unplanned, memory = _unplanned(e), e.memory
+    phase = e.measured.phase if e.measured is not None else None
+    if phase is not None and phase.kind == "decode":
+        return  # what comes first there is filling the cache
     if memory is None or unplanned is None or unplanned < _LEAST_BYTES or unplanned < _MOST * memory.peak_bytes / 2:
         return
     step = "Look for the largest intermediate value inside a delegate: a smaller resolution, batch or dtype shrinks it."

@@ -112,6 +112,10 @@ class Making:
         threads: p.ThreadCounts = None,
         startup_launches: p.StartupLaunches = None,
         page_cache: p.PageCache = None,
+        prefill: p.Prefill = None,
+        decode: p.Decode = None,
+        depths: p.Depths = None,
+        method: p.Method = None,
         label: p.Label = None,
         force: p.Force = False,
         output_root: p.OutputRoot = None,
@@ -119,13 +123,16 @@ class Making:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
         Android, files are pushed to the device. Answers with latencies, start-up, memory, the comparison with its 95 %
-        interval, and whether the outputs agree."""
+        interval, and whether the outputs agree. A language model is run by phase, prefill and decode: `phase` of each
+        experiment has time to the first token and tokens per second."""
         words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
         words += repeated("only", experiments)
         words += flags(
             platform=platform, runs=runs, launches=launches, budget=budget_s, threads=_threads(threads), label=label
         )
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
+        deep = ",".join(map(str, depths)) if depths else None
+        words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
         words += switches(force=force)
         place, what = self._what_to_run(model, config, output_root, platform or local_name())
         if inputs:

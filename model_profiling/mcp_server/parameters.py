@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from model_profiling.export.choices import rewrite_name
+from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
+from model_profiling.run_directory import MOST_TOKENS
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel"]
 Setting = bool | int | float | str | list[int | float | str]
@@ -133,6 +135,32 @@ PageCache = Annotated[
     Literal["warm", "cold"] | None,
     Field(description="For these: the .pte in the system's page cache, or dropped from it (default: warm)."),
 ]
+Prefill = Annotated[
+    int | None,
+    Field(
+        description="Language models: tokens of the prompt, read in one execution. 0: no prefill (default: 128).",
+        ge=0,
+        le=MOST_TOKENS,
+    ),
+]
+Decode = Annotated[
+    int | None,
+    Field(
+        description="Language models: tokens read one by one after it. 0: no decode (default: 32).",
+        ge=0,
+        le=MOST_TOKENS,
+    ),
+]
+Depths = Annotated[
+    list[Annotated[int, Field(ge=0, le=MOST_TOKENS)]] | None,
+    Field(
+        description="Language models: tokens in the cache before decode (default: those of prefill). Several, as in "
+        "[0, 128, 1024], show how decode slows down.",
+        min_length=1,
+        max_length=MOST_DEPTHS,
+    ),
+]
+Method = Annotated[str | None, Field(description="Method of the program to run (default: forward).", min_length=1)]
 Label = Annotated[
     str | None, Field(description="Name of this run among those of its directory: DIR@LABEL names it later.")
 ]
