@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from model_profiling.analysis.agreement import outputs_of
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.errors import InputError, KitError
 from model_profiling.files import read_json
@@ -23,6 +25,7 @@ from tests.conftest import kit, needs
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Lab, at_turn, short, write_config
 from tests.helpers.contract_check import check_files
+from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.pipeline.test_pipeline import accelerator_for
 
 Toy = Callable[[str], Path]
@@ -118,6 +121,22 @@ def test_the_manifest_says_which_device_and_what_it_went_through(native_run: Run
     assert (was.heat[0].celsius, was.heat[0].sensor, was.throttled) == (36.5, "skin", "")
     assert was.transport["turns"] > 20
     assert was.transport["pushed_bytes"] > 10e6
+
+
+def test_a_language_model_runs_by_phase_on_a_device(lab: Lab, phone: TestDevice, tmp_path: Path) -> None:
+    np.save(tmp_path / "tokens.npy", tokens())
+    lengths = ["--prefill", "40", "--decode", "4", "--depth", "60", "--tokens", tmp_path / "tokens.npy"]
+    counts = ["--runs", "4", "--launches", "2", "--startup-launches", "0"]
+    done = lab.kit(phone, stored("two_methods"), "--output-root", tmp_path / "out", *lengths, *counts)
+    assert done.code == 0, done.stderr
+    directory = RunDirectory(tmp_path / "out")
+    manifest = directory.manifest()
+    phases = {name: record.phase for name, record in manifest.experiments.items()}
+    assert {phase.label for phase in phases.values() if phase is not None} == {"pp40", "tg4@d60"}
+    for name, phase in phases.items():
+        assert phase is not None
+        (logits,) = outputs_of(directory, manifest, name)
+        assert cosine(logits.ravel(), eager(phase.last)) > 0.9999
 
 
 def test_only_the_bundle_and_the_model_stay_on_the_device(native_run: RunDirectory, phone: TestDevice) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from model_profiling.analysis.coverage import Coverage
 from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.forecast import forecasts
 from model_profiling.analysis.output_checks import verify_outputs
 from model_profiling.errors import RunError, SetupError
 from model_profiling.files import read_json
@@ -25,8 +26,10 @@ from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
+from sme2_kit import Run
 from tests.conftest import ROOT, kit, needs_emulator
 from tests.helpers.contract_check import check_files, check_printed
+from tests.helpers.llm_programs import stored
 
 Toy = Callable[[str], Path]
 RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
@@ -436,3 +439,27 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     assert kit("export", f"{other}:Net", "--input-shape", "1,8", "--outdir", tmp_path / "net").returncode == 0
     assert kit("run", tmp_path / "net/net_xnnpack_fp32.pte", "--output-root", tmp_path / "one").returncode == 0
     assert "different models" in refused(tmp_path / "one", emulated)
+
+
+def test_a_language_models_phases_have_kernels_and_forecasts_of_their_own(tmp_path: Path) -> None:
+    model = stored("two_methods")
+    seen = kit("kernels", model, "--output-root", tmp_path / "seen", "--level", "sme2", "--json")
+    assert seen.returncode == 0, seen.stderr
+    counts = ["--runs", "6", "--launches", "2", "--startup-launches", "0"]
+    done = kit("run", model, "--output-root", tmp_path / "run", "--prefill", "40", "--decode", "4", *counts)
+    assert done.returncode == 0, done.stderr
+    run, emulated = Run.open(tmp_path / "run"), Run.open(tmp_path / "seen")
+    matrix = {}
+    for name, experiment in emulated.summary.experiments.items():
+        assert experiment.coverage is not None and not experiment.coverage.unknown
+        linear = [entry for entry in experiment.coverage.operators if entry.where == "delegated"]
+        # Every linear layer has kernels, and both phases run them on SME2.
+        assert linear and all(entry.kernels and entry.level == "SME2" for entry in linear)
+        assert all(entry.multiply_accumulates for entry in linear)
+        matrix[emulated.phase(name)[:2]] = {call.kernel for entry in linear for call in entry.kernels}
+    # One row is another kernel than many.
+    assert set(matrix) == {"pp", "tg"} and not any("mopa" in kernel for kernel in matrix["tg"])
+    assert any("mopa" in kernel for kernel in matrix["pp"])
+    predicted = forecasts(run, emulated)
+    assert {run.phase(each.experiment) for each in predicted} == {"pp40", "tg4@d40"}
+    assert all(each.on_sme2 == len(each.operators) > 0 for each in predicted)

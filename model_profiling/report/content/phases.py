@@ -85,7 +85,30 @@ def sentences(run: RunView) -> list[str]:
         found.append("Prefill was not run: the time to the first token is not known.")
     if metrics.program is not None and metrics.program.cache_bytes:
         found.append(f"The program keeps {numbers.mebibytes(metrics.program.cache_bytes)} of cache between executions.")
-    return [*found, *_depths(run, metrics)]
+    return [*found, *_depths(run, metrics), *_bandwidth(run, metrics)]
+
+
+def _bandwidth(run: RunView, metrics: Metrics) -> list[str]:
+    """How fast decode reads its weights, and which part that is of what memory gives, where roofs were measured."""
+    found = []
+    for name in run.of_interest:
+        phase = metrics.experiments[name].phase
+        if phase is None or phase.tpot_ms is None:
+            continue
+        works = [entry.work for entry in run.summary.experiments[name].breakdown.instances]
+        weights = sum(work.weight_bytes for work in works if work is not None)
+        if not weights:
+            continue
+        rate = weights / phase.tpot_ms / 1e6
+        roofline = run.rooflines.get(name)
+        best = roofline.bandwidth[-1] if roofline is not None and roofline.bandwidth else None
+        part = f", {rate / best:.0%} of the {best:.1f} GB/s that its memory gives" if best else ""
+        hint = "" if best else "; `sme2-kit roofs` measures what memory gives"
+        found.append(
+            f"{run.label(name)}: every token reads {numbers.mebibytes(weights)} of weights, at {rate:.1f} GB/s{part}"
+            f"{hint}."
+        )
+    return found
 
 
 def _depths(run: RunView, metrics: Metrics) -> list[str]:
