@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.category_table import RUN_IN_FP32
+from model_profiling.artifacts import base_name
 from model_profiling.graph_terms import CONSTANT
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ BITS = {
     **{"qcint4": 4, "qbint4": 4},
 }
 _FLOATS = ("fp32", "fp16")
+# Which part of what they are given these read is known only when they run.
+_LOOKUPS = ("embedding", "embedding_byte", "embedding_4bit", "embedding_2bit", "index", "index_select", "gather")
 
 
 class Product(msgspec.Struct, frozen=True):
@@ -102,6 +105,8 @@ def _work(step: Step, wide: bool) -> Work | None:
     """The work of a step, `wide` where fp16 is computed in fp32."""
     element = "fp32" if wide and _element(step) == "fp16" else _element(step)
     product = _product(step.node) if step.node is not None else None
+    if step.node is None and base_name(step.op) in _LOOKUPS:
+        return None
     if not step.outputs or (product is None and step.node is not None and step.node.multiply_accumulates):
         return None
     weights = _bytes([tensor for tensor in step.inputs if tensor.source == CONSTANT], element, packed=True)
