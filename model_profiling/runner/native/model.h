@@ -160,6 +160,17 @@ class Model {
     return filled;
   }
 
+  // How surprising tokens are to the model: the sum over `count` - 1 tokens of -log of the probability that it gave them.
+  double surprise(long count) {
+    double sum = 0;
+    for (long i = 0; i + 1 < count; ++i) {
+      keep(module_->execute(method_, sequence_->inputs(*module_->method_meta(method_), i, 1)));
+      forget_trace();
+      sum += negative_log_likelihood(last_row(outputs_), sequence_->token(i + 1));
+    }
+    return sum;
+  }
+
   // One execution as an application does it: inputs in, method run, outputs out. Returns its nanoseconds.
   int64_t run() {
     const auto& inputs = steps_[turn_order(turn_, steps_.size())];
