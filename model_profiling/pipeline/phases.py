@@ -46,6 +46,15 @@ def sequence_of(model: Path) -> SequenceProgram | None:
         return None
 
 
+def usual_method(model: Path) -> str | None:
+    """The method to run if nobody names one; None leaves that to the runner."""
+    try:
+        name = pte.read(model).usual_method
+    except pte.PteError:
+        return None
+    return None if name == "forward" else name
+
+
 def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bool = False) -> list[Phase]:
     """The phases to run; what is asked for and cannot be is an error that says what the program takes."""
     room = sequence.context if sequence.context is not None else 1 << 24

@@ -226,7 +226,7 @@ class Model {
 
   void load_method(const std::string& path, const std::string& method) {
     const auto meta = module_->method_meta(method);
-    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; it has: " + method_names());
+    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; choose one with --method: " + method_names());
     for (size_t i = 0; i < meta->num_backends(); ++i) {
       const auto name = meta->get_backend_name(i);
       if (!name.ok()) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged: a delegate without a name");
