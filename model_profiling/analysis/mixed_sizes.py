@@ -6,7 +6,8 @@ Their operators are the same, and only their times tell them apart. Averaged tog
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.profile import Nanoseconds, Profile
+from model_profiling.analysis.quantiles import median
 
 # A method whose inputs vary in size keeps something between executions: a cache.
 _CACHES = ("update_cache", "kv_cache", "custom_sdpa", "index_put", "copy_")
@@ -38,7 +39,11 @@ def split_sizes(profile: Profile) -> list[Profile]:
 
 def said_sizes(parts: list[Profile]) -> str:
     """`1 execution of 75.9 ms, 11 of 1.1 ms`."""
-    return ", ".join(f"{part.executions} of {float(np.median(part.execute)) / 1e6:.3g} ms" for part in parts)
+    return ", ".join(f"{part.executions} of {_middle(part.execute[None])[0] / 1e6:.3g} ms" for part in parts)
+
+
+def _middle(rows: Nanoseconds) -> Nanoseconds:
+    return median(np.sort(rows, axis=1))
 
 
 def _keeps_a_cache(profile: Profile) -> bool:
@@ -48,9 +53,10 @@ def _keeps_a_cache(profile: Profile) -> bool:
 def _another_size(profile: Profile, longer: npt.NDArray[np.int64], shorter: npt.NDArray[np.int64]) -> bool:
     """Whether most operators took longer; where only a few did, something else happened to them."""
     least = _GAP_OF_ONE if min(len(longer), len(shorter)) == 1 else _GAP
-    if np.median(profile.execute[longer]) < least * np.median(profile.execute[shorter]):
+    whole = profile.execute[None]
+    if _middle(whole[:, longer])[0] < least * _middle(whole[:, shorter])[0]:
         return False
-    before, after = (np.median(profile.times[:, group], axis=1) for group in (longer, shorter))
+    before, after = (_middle(profile.times[:, group]) for group in (longer, shorter))
     timed = (before > _TIMED_NS) & np.array([instance.where != "runtime" for instance in profile.instances])
     grown = before[timed] > _OPERATORS_GAP * after[timed]
     return bool(grown.mean() > _MOST_OPERATORS) if len(grown) else False
