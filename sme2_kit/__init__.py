@@ -387,11 +387,13 @@ def tune(
     checkpoint: str | Path | None = None,
     seed: int = 0,
     force: bool = False,
+    tokens: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
 
-    Models and inputs are given as to `profile`; `dtype` is that of the baseline.
+    Models and inputs are given as to `profile`; `dtype` is that of the baseline. Of a language model the weight formats
+    are tried, each phase by itself (`format` of each variant); `tokens`, a .npy of int64 ids, adds their perplexity.
     """
     from model_profiling.export.publish import refuse_unwritable
     from model_profiling.export.request import ExportRequest
@@ -414,7 +416,7 @@ def tune(
         )
         spelled = exporting.typed_command if target else exporting.python_call
         tuner = Tuner(
-            TuneRequest(base, threads, counts, force),
+            TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens)),
             LocalPlatform(),
             lambda request: make(request, f"export {request.outdir.name}"),
             report,

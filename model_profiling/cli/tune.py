@@ -22,6 +22,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
     count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+    parser.add_argument(
+        "--tokens", type=Path, metavar="FILE", help="of a language model: a .npy of int64 ids; adds their perplexity"
+    )
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument(
         "--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner"
@@ -48,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
             checkpoint=options.checkpoint,
             seed=args.seed,
             force=args.force,
+            tokens=args.tokens,
             on_progress=report,
         )
     if args.json:
@@ -85,8 +89,18 @@ def _formats_as_text(result: "TuneResult") -> str:
     from model_profiling.report.terminal_table import table
 
     made = [(entry, entry.format) for entry in result.tried if entry.format is not None]
+    text = ["perplexity"] if any(found.perplexity is not None for _, found in made) else []
     phases = [phase.metrics.label for phase in made[0][1].phases]
-    head = ("format", *(f"{label} tokens/s" for label in phases), "SQNR", "KL", "peak memory", "SME2 weights", "")
+    head = (
+        "format",
+        *(f"{label} tokens/s" for label in phases),
+        "SQNR",
+        "KL",
+        *text,
+        "peak memory",
+        "SME2 weights",
+        "",
+    )
     rows = [head]
     for entry, found in made:
         rates = [p.metrics.token_per_sec for p in found.phases]
@@ -99,6 +113,7 @@ def _formats_as_text(result: "TuneResult") -> str:
                 *("-" if rate is None else numbers.rate(rate) for rate in rates),
                 "-" if sqnr is None else f"{sqnr:.1f} dB",
                 "-" if worst is None else f"{worst:.2g}",
+                *(["-" if found.perplexity is None else f"{found.perplexity:.4g}"] if text else []),
                 "-" if found.peak_bytes is None else numbers.mebibytes(found.peak_bytes),
                 "-" if found.sme2_share is None else f"{found.sme2_share:.0%}",
                 "baseline" if entry.name == result.baseline else "" if found.pareto else "another is better in all",

@@ -14,7 +14,7 @@ from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import LaunchedSession
-from model_profiling.pipeline.phases import reading_of
+from model_profiling.pipeline.phases import reading_of, usual_method
 from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Settled, Taken
 from model_profiling.pipeline.resuming import Rest
 from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
@@ -119,7 +119,8 @@ class GroupRun:
         experiment, outcome = lane.experiment, self.account.outcomes[lane.experiment.name]
         if launch == 0:
             self._report(f"loading {experiment.name}", self.account.done, self._total)
-        program, method, reading = outcome.program, experiment.method, None
+        program, reading = outcome.program, None
+        method = experiment.method or usual_method(program.pte)
         if experiment.phase is not None:
             assert program.sequence is not None and program.tokens is not None
             method, reading = reading_of(program.sequence, experiment, program.tokens)

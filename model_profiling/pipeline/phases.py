@@ -46,6 +46,15 @@ def sequence_of(model: Path) -> SequenceProgram | None:
         return None
 
 
+def usual_method(model: Path) -> str | None:
+    """The method to run if nobody names one; None leaves that to the runner."""
+    try:
+        name = pte.read(model).usual_method
+    except pte.PteError:
+        return None
+    return None if name == "forward" else name
+
+
 def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bool = False) -> list[Phase]:
     """The phases to run; what is asked for and cannot be is an error that says what the program takes."""
     room = sequence.context if sequence.context is not None else 1 << 24
@@ -162,7 +171,7 @@ def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths
     phases = [experiment.phase for experiment in config.experiments if experiment.phase is not None]
     needed = max(positions(sequence, phase) for phase in phases)
     if config.token_file is not None:
-        return _checked_tokens(Path(config.token_file).resolve(), needed, sequence.vocabulary)
+        return checked_tokens(Path(config.token_file).resolve(), needed, sequence.vocabulary)
     exported = paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
     return made_tokens(exported, needed, sequence.vocabulary, config.seed)
 
@@ -172,7 +181,7 @@ def positions(sequence: SequenceProgram, phase: Phase) -> int:
     return max(phase.depth + phase.tokens, sum(size * count for _, size, count in before))
 
 
-def _checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
+def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     import numpy as np
 
     hint = "Give a .npy file of token ids: int64, one dimension."
@@ -193,13 +202,19 @@ def _checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     return path
 
 
+def token_count(path: Path) -> int:
+    import numpy as np
+
+    return int(np.lib.format.open_memmap(path, mode="r").size)
+
+
 def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
     """Random tokens, in the kit's cache: no program's speed depends on which they are."""
     import numpy as np
 
     begin = np.zeros(0, np.int64)
     if exported is not None and files.is_file(exported):
-        begin = np.load(_checked_tokens(exported, 0, vocabulary), allow_pickle=False)
+        begin = np.load(checked_tokens(exported, 0, vocabulary), allow_pickle=False)
     rest = np.random.default_rng(seed).integers(0, vocabulary or 1, max(0, needed - begin.size), dtype=np.int64)
     held = io.BytesIO()
     np.save(held, np.concatenate([begin, rest]), allow_pickle=False)

@@ -49,6 +49,8 @@ class Request:
     # The method to execute, and what a language model reads instead of inputs.
     method: str | None = None
     reading: Reading | None = None
+    # Execute nothing but this: read so many tokens one by one, and say how well each predicts the next.
+    score: int = 0
 
 
 At = Path | str
@@ -69,7 +71,10 @@ class Files:
 def paced_flags(request: Request, at: Files) -> list[str]:
     """The flags of the kit's runner for a session."""
     flags = [f"--model_path={at.model}", f"--cpu_threads={request.threads}"]
-    flags += ["--warmup=1", "--num_executions=0"] if request.once else [f"--warmup={request.warmup}", "--paced"]
+    if request.score:
+        flags += ["--num_executions=0", f"--score={request.score}"]
+    else:
+        flags += ["--warmup=1", "--num_executions=0"] if request.once else [f"--warmup={request.warmup}", "--paced"]
     flags += ["--drop_cache"] if request.cold else []
     flags += [f"--workspace={request.workspace}"] if request.workspace is not None else []
     flags += [f"--weight_cache={'on' if request.weight_cache else 'off'}"] if request.weight_cache is not None else []

@@ -117,6 +117,12 @@ class Program:
     constant_bytes: int = 0
     named_bytes: int = 0
 
+    @property
+    def usual_method(self) -> str:
+        """The method to run if nobody names one: `forward`; else the only one that does anything."""
+        working = [method.name for method in self.methods if method.instructions]
+        return working[0] if len(working) == 1 and "forward" not in working else "forward"
+
     def method(self, name: str) -> Method | None:
         return next((method for method in self.methods if method.name == name), None)
 

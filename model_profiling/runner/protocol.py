@@ -106,6 +106,10 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
     resident: int = 0
     peak: int = 0
     life_ns: int = 0
+    # How many tokens were predicted from those before, and the sum of -log of the probabilities that they got;
+    # None if it is no number.
+    surprise: float | None = 0.0
+    scored: int = 0
 
 
 Message = Features | Ready | Ran | Turn | Done

@@ -1,5 +1,6 @@
 """Language models: which weight format to take. Speed of each phase, memory, accuracy and SME2, in one table."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,13 +25,16 @@ from model_profiling.errors import InputError
 from model_profiling.export.request import ExportResult
 from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Outcome, Program
-from model_profiling.pipeline.phases import Lengths
+from model_profiling.pipeline.phases import Lengths, checked_tokens, token_count
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
-from model_profiling.platforms.base import Platform
+from model_profiling.platforms.base import Platform, Reading, Request
 from model_profiling.run_directory import Phase, Process, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Tensor
 
+# Of a text, so many tokens tell; and no model with finite numbers is more surprised than this by a token, in nats.
+MOST_SCORED = 1024
+_MOST_SURPRISE = 700.0
 # In the order in which they are tried: what keeps accuracy first.
 FORMATS = ("fp32", "fp16", "int8-dynamic", "int4-channel", "int4")
 
@@ -52,6 +56,8 @@ class FormatResult(msgspec.Struct, frozen=True):
     file_bytes: int = 0
     peak_bytes: int | None = None
     sme2_share: float | None = None
+    # Of the tokens that the user gave; None without any.
+    perplexity: float | None = None
     # No other format is at least as good in everything: speed of each phase, accuracy, memory.
     pareto: bool = False
 
@@ -68,8 +74,17 @@ class PhaseTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FormatTuner:
     """Measures exports of one language model side by side, phase by phase."""
 
-    def __init__(self, platform: Platform, home: Path, threads: int, counts: Counts, report: OnProgress) -> None:
-        self._platform, self._home = platform, home
+    def __init__(
+        self,
+        platform: Platform,
+        home: Path,
+        threads: int,
+        counts: Counts,
+        report: OnProgress,
+        text: Path | None = None,
+    ) -> None:
+        """`text` are token ids to predict, as a .npy of int64: how well that goes is the perplexity."""
+        self._platform, self._home, self._text = platform, home, text
         self._threads, self._counts, self._report = threads, counts, report
 
     def results(
@@ -81,8 +96,38 @@ class FormatTuner:
             raise InputError("not all variants are language models", "Export the model again; its .pte has changed.")
         taken = {phase: self._taken(phase, programs, key(programs), force) for phase in phases}
         found = {name: self._result(name, made, base, taken) for name in made}
+        if self._text is not None:
+            found = {n: msgspec.structs.replace(r, perplexity=self._perplexity(programs[n])) for n, r in found.items()}
         best = pareto({name: _qualities(result) for name, result in found.items()})
         return {name: msgspec.structs.replace(each, pareto=name in best) for name, each in found.items()}
+
+    def _perplexity(self, program: Program) -> float | None:
+        """How many tokens the program wavers between, on average, where the next one of the text is known."""
+        sequence = program.sequence
+        if sequence is None or sequence.decode is None or self._text is None:
+            return None
+        text = checked_tokens(self._text, 2, sequence.vocabulary)
+        count = min(token_count(text), sequence.context or MOST_SCORED, MOST_SCORED)
+        self._report(f"perplexity of {program.stem}", 0, 1)
+        session = self._platform.open(
+            Request(
+                self._platform.runner(None),
+                program.pte,
+                (),
+                threads=self._threads,
+                warmup=0,
+                disable_features=(),
+                log=self._home / "measured" / "perplexity.log",
+                once=True,
+                method=sequence.decode.method,
+                reading=Reading(text, (), 0, 1, 1),
+                score=count,
+            )
+        )
+        done = session.finish()
+        if done.surprise is None or not done.scored or done.surprise / done.scored > _MOST_SURPRISE:
+            return None
+        return math.exp(done.surprise / done.scored)
 
     def _taken(self, phase: Phase, programs: dict[str, Program], key: str, force: bool) -> PhaseTurns:
         path = self._home / f"{phase.in_names}.json"

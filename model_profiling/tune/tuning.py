@@ -4,6 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -79,6 +80,8 @@ class TuneRequest:
     threads: int = 1
     counts: Counts = CHOSEN
     force: bool = False
+    # Of a language model: token ids to predict, as a .npy of int64.
+    text: Path | None = None
 
 
 class Tuner:
@@ -130,7 +133,8 @@ class Tuner:
         for variant in others:
             self._export(variant)
         request = self._request
-        tuner = FormatTuner(self._platform, self._home, request.threads, request.counts, self._report)
+        where = (self._platform, self._home, request.threads, request.counts)
+        tuner = FormatTuner(*where, self._report, request.text)
         runner = self._platform.runner(None).sha256
         found = tuner.results(
             self._made,

@@ -55,6 +55,17 @@ def test_answers_are_those_of_eager_at_every_depth(form: str, read: Path, tmp_pa
 
 
 @pytest.mark.parametrize("form", ["custom", "two_methods"])
+def test_perplexity_is_that_of_the_eager_model(form: str, read: Path, tmp_path: Path) -> None:
+    platform, ids, count = LocalPlatform(), tokens(), 40
+    request = request_of(platform, stored(form), Phase("decode", 1), read, tmp_path)
+    done = platform.open(replace(request, once=True, score=count, output_base=None)).finish()
+    logits = np.stack([eager(index) for index in range(count - 1)]).astype(np.float64)
+    odds = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    assert done.scored == count - 1
+    assert done.surprise == pytest.approx(-odds[np.arange(count - 1), ids[1:count]].sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("form", ["custom", "two_methods"])
 def test_a_wrong_cache_is_found(form: str, read: Path, tmp_path: Path) -> None:
     platform, phase = LocalPlatform(), Phase("decode", 4, 60)
     request = without_filling(request_of(platform, stored(form), phase, read, tmp_path))

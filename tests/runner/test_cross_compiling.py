@@ -1,12 +1,18 @@
 """The runner is built once, and for the platforms that this machine is not."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from model_profiling.errors import SetupError
 from model_profiling.runner.build import TARGETS, build_runner, host_target
+from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
+from model_profiling.runner.protocol import Exit
 from tests.conftest import needs
+from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.runner.test_runner import Toy, call, event
 
 
@@ -50,3 +56,37 @@ def test_the_build_is_cached_until_something_changes(monkeypatch: pytest.MonkeyP
         stamp = built[-1].stat().st_mtime_ns
         assert build_runner().path.stat().st_mtime_ns == stamp
     assert built[0] != built[1]
+
+
+@pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+def test_a_language_models_operators_load_on_the_other_architecture(target: str, tmp_path: Path) -> None:
+    arch = TARGETS[target].arch
+    emulator = f"qemu-{arch}"
+    needs(shutil.which(emulator) is not None and shutil.which(TARGETS[target].cross_compiler[0]) is not None, emulator)
+    build, index = build_runner(target), 40
+    np.save(tmp_path / "tokens.npy", tokens())
+    loaded = [f"--operator_library={library}" for library in operator_libraries(build)]
+    read = [f"--tokens={tmp_path / 'tokens.npy'}", f"--fill=prefill_forward:{index}:1", f"--position={index}"]
+    start = [emulator, "-cpu", "max", "-L", f"/usr/{arch}-linux-gnu", build.path, *loaded, *read]
+    flags = ["--model_path", stored("two_methods"), "--method_name=decode_forward", "--output_file", tmp_path / "out"]
+    done = call(*start, *flags)
+    assert done.returncode == 0, done.stderr
+    assert cosine(np.fromfile(tmp_path / "out-0.bin", np.float32), eager(index)) > 0.9999
+
+
+def test_where_operators_cannot_be_loaded_that_is_said(tmp_path: Path) -> None:
+    build = build_runner()
+    mac = dataclasses.replace(build, target=TARGETS["macos-arm64"])
+    with pytest.raises(SetupError, match="cannot load llama::"):
+        operator_libraries(mac)
+    empty = dataclasses.replace(build, sdk=dataclasses.replace(build.sdk, root=tmp_path))
+    with pytest.raises(SetupError, match="has no libcustom_ops"):
+        operator_libraries(empty)
+    (tmp_path / LIBRARY).parent.mkdir(parents=True)
+    (tmp_path / LIBRARY).write_bytes(b"\x7fELF\x02\x01 and no more")
+    with pytest.raises(SetupError, match="not a readable shared library"):
+        operator_libraries(empty)
+    done = call(build.path, f"--operator_library={tmp_path / LIBRARY}", "--model_path", stored("custom"))
+    assert done.returncode == Exit.OPERATOR_MISSING and "cannot be loaded" in done.stderr
+    bare = call(build.path, "--model_path", stored("custom"))
+    assert bare.returncode == Exit.OPERATOR_MISSING and "llama::custom_sdpa.out" in bare.stderr

@@ -1,6 +1,7 @@
 // Just enough JSON to say one flat line per event.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -27,6 +28,12 @@ inline std::string quoted(const std::string& text) {
 }
 
 inline std::string to_json(const std::string& value) { return quoted(value); }
+inline std::string to_json(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
 inline std::string to_json(int64_t value) { return std::to_string(value); }
 
 template <typename T>

@@ -118,6 +118,7 @@ int run(Options options, int64_t born_ns) {
   if (options.list_features) return 0;
   if (options.model_path.empty()) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
   if (!options.fill.empty() && options.tokens.empty()) throw Failure(Exit::USAGE, "--fill needs --tokens; see --help");
+  if (options.score > 0 && options.tokens.empty()) throw Failure(Exit::USAGE, "--score needs --tokens; see --help");
 
   executorch::runtime::runtime_init();
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
@@ -166,6 +167,7 @@ int run(Options options, int64_t born_ns) {
   if (options.paced) runs = serve_turns(model, threads);
   else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0, threads);
 
+  const double surprise = options.score > 0 ? model.surprise(options.score) : 0;
   const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
   if (!options.output_file.empty()) model.end_at_last_step();
   const auto outputs = describe_outputs(model.outputs());
@@ -173,7 +175,8 @@ int run(Options options, int64_t born_ns) {
   if (bad > 0) std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
   if (!options.output_file.empty()) write_outputs(model.outputs(), options.output_file);
   Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs)
-      .add("resident", memory_now().resident).add("peak", peak_memory()).add("life_ns", now_ns() - born_ns).print();
+      .add("resident", memory_now().resident).add("peak", peak_memory()).add("life_ns", now_ns() - born_ns).add("surprise", surprise)
+      .add("scored", static_cast<int64_t>(options.score > 0 ? options.score - 1 : 0)).print();
   return 0;
 }
 

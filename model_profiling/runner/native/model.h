@@ -160,6 +160,17 @@ class Model {
     return filled;
   }
 
+  // How surprising tokens are to the model: the sum over `count` - 1 tokens of -log of the probability that it gave them.
+  double surprise(long count) {
+    double sum = 0;
+    for (long i = 0; i + 1 < count; ++i) {
+      keep(module_->execute(method_, sequence_->inputs(*module_->method_meta(method_), i, 1)));
+      forget_trace();
+      sum += negative_log_likelihood(last_row(outputs_), sequence_->token(i + 1));
+    }
+    return sum;
+  }
+
   // One execution as an application does it: inputs in, method run, outputs out. Returns its nanoseconds.
   int64_t run() {
     const auto& inputs = steps_[turn_order(turn_, steps_.size())];
@@ -215,7 +226,7 @@ class Model {
 
   void load_method(const std::string& path, const std::string& method) {
     const auto meta = module_->method_meta(method);
-    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; it has: " + method_names());
+    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; choose one with --method: " + method_names());
     for (size_t i = 0; i < meta->num_backends(); ++i) {
       const auto name = meta->get_backend_name(i);
       if (!name.ok()) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged: a delegate without a name");

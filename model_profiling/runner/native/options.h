@@ -30,6 +30,7 @@ struct Options {
   long position = 0;
   long step = 1;
   long steps = 1;
+  long score = 0;
   std::string output_file;
   std::string etdump_path;
   std::string backend_library;
@@ -60,6 +61,7 @@ constexpr const char* kUsage =
     "  --step N                   tokens in an execution (default: 1)\n"
     "  --steps K                  executions take turns at K positions, P to P + K - 1; outputs are the last one's (default: 1)\n"
     "  --output_file BASE         write the outputs of the last run as BASE-<index>.bin\n"
+    "  --score N                  read N tokens one by one and say how well each predicts the next (perplexity)\n"
     "  --num_executions N         timed runs (default: 1)\n"
     "  --warmup N                 warm-up runs before them (default: 0)\n"
     "  --cpu_threads N            number of threads (default: chosen by ExecuTorch)\n"
@@ -136,6 +138,7 @@ inline Options parse_options(int argc, char** argv) {
     else if (flag == "fill") options.fill.push_back(parse_fill(value));
     else if (flag == "position") options.position = parse_count(flag, value, 0);
     else if (flag == "step") options.step = parse_count(flag, value, 1);
+    else if (flag == "score") options.score = parse_count(flag, value, 2);
     else if (flag == "steps") options.steps = parse_count(flag, value, 1);
     else if (flag == "inputs") options.inputs.push_back(value);
     else if (flag == "output_file") options.output_file = value;

@@ -20,6 +20,28 @@ inline size_t turn_order(size_t turn, size_t steps) {
   return steps - 1 - turn * stride % steps;
 }
 
+// What a language model says of its last token, [vocabulary] of [1, vocabulary] or [1, tokens, vocabulary].
+inline std::vector<double> last_row(const std::vector<EValue>& outputs) {
+  if (outputs.empty() || !outputs[0].isTensor() || outputs[0].toTensor().dim() < 1) throw Failure(Exit::INPUTS_WRONG, "--score is for a model whose first output is logits");
+  const auto tensor = outputs[0].toTensor();
+  const size_t width = static_cast<size_t>(tensor.size(tensor.dim() - 1)), first = static_cast<size_t>(tensor.numel()) - width;
+  std::vector<double> row(width);
+  for (size_t i = 0; i < width; ++i) {
+    if (tensor.scalar_type() == ScalarType::Float) row[i] = tensor.const_data_ptr<float>()[first + i];
+    else if (tensor.scalar_type() == ScalarType::Half) row[i] = static_cast<float>(tensor.const_data_ptr<executorch::aten::Half>()[first + i]);
+    else throw Failure(Exit::INPUTS_WRONG, "--score is for a model whose logits are float32 or float16");
+  }
+  return row;
+}
+
+inline double negative_log_likelihood(const std::vector<double>& logits, int64_t token) {
+  if (token < 0 || token >= static_cast<int64_t>(logits.size())) throw Failure(Exit::INPUTS_WRONG, "the model has no token " + std::to_string(token));
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double value : logits) sum += std::exp(value - most);
+  return std::log(sum) + most - logits[token];
+}
+
 class Sequence {
  public:
   explicit Sequence(const std::string& file) {
@@ -32,6 +54,8 @@ class Sequence {
     if (npy.shape[0] != static_cast<int64_t>(tokens_.size())) throw Failure(Exit::INPUTS_WRONG, "token file '" + file + "' is truncated");
     std::memcpy(tokens_.data(), bytes.data() + npy.data_offset, tokens_.size() * sizeof(int64_t));
   }
+
+  int64_t token(long index) const { return tokens_.at(static_cast<size_t>(index)); }
 
   // What the method takes for `count` tokens from `first` on.
   std::vector<EValue> inputs(const MethodMeta& meta, long first, long count) const {

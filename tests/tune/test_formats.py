@@ -1,0 +1,93 @@
+"""Weight formats of a language model, held against each other: stored programs stand for formats here."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_profiling.analysis.divergence import kl_divergence
+from model_profiling.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, SequenceRecord
+from model_profiling.export.request import ExportResult
+from model_profiling.files import sha256
+from model_profiling.files import write_json as write
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.platforms.local import LocalPlatform
+from model_profiling.tune.formats import FormatTuner, pareto
+from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
+
+
+def made(form: str, home: Path) -> ExportResult:
+    """A stored program as if it had been exported: with its tokens, and what eager answers to some of them."""
+    home.mkdir(parents=True)
+    paths = ExportPaths(home / "tiny_xnnpack_fp32.pte")
+    shutil.copy(stored(form), paths.pte)
+    np.save(home / "tokens.npy", tokens())
+    # What a program of this context is asked for: prefill of 95 tokens, and decode up to the last one.
+    places = {index: f"logits_{index}.npy" for index in (CONTEXT - 2,)}
+    for index, file in places.items():
+        np.save(home / file, eager(index))
+    record = ExportRecord(
+        model="tiny",
+        source="kit",
+        dtype="fp32",
+        backend="xnnpack",
+        memory_format="contiguous",
+        seed=0,
+        weights="random",
+        inputs=[],
+        outputs=[],
+        delegation=Delegation(0, 0, 0, []),
+        versions={},
+        files={paths.pte.name: sha256(paths.pte)},
+        stage_seconds={},
+        created="",
+        sequence=SequenceRecord("tokens.npy", {str(index): file for index, file in places.items()}),
+    )
+    write(paths.meta, ExportMeta(exports={paths.stem: record}))
+    return ExportResult(paths, record)
+
+
+@pytest.mark.measures
+def test_formats_are_measured_by_phase_and_held_against_eager(tmp_path: Path) -> None:
+    exports = {form: made(form, tmp_path / form) for form in ("custom", "plain")}
+    text = tmp_path / "text.npy"
+    np.save(text, tokens())
+    counts = Counts(runs=12, launches=6)
+    tuner = FormatTuner(LocalPlatform(), tmp_path / "home", 1, counts, lambda *_: None, text)
+    found = tuner.results(exports, "custom", lambda programs: "key", force=False)
+    for result in found.values():
+        assert [phase.metrics.kind for phase in result.phases] == ["prefill", "decode"]
+        prefill = result.phases[0]
+        assert prefill.agreement is not None and prefill.agreement.verdict == "agrees"
+        assert prefill.kl_divergence is not None and prefill.kl_divergence < 1e-6
+        assert result.peak_bytes and result.sme2_share == 1.0
+    assert found["custom"].perplexity == pytest.approx(found["plain"].perplexity, rel=1e-3)
+    # Attention in an operator of its own is much faster than from parts.
+    decode = found["plain"].phases[1]
+    assert decode.comparison is not None and decode.comparison.verdict == "slower"
+    assert found["custom"].pareto
+    # What is measured is not measured again.
+    again = tuner.results(exports, "custom", lambda programs: "key", force=False)
+    assert [r.phases[0].metrics for r in again.values()] == [r.phases[0].metrics for r in found.values()]
+
+
+@given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1))
+def test_what_is_kept_is_beaten_by_none(qualities: dict[str, tuple[float, ...]]) -> None:
+    kept = pareto(qualities)
+    assert kept
+    for name, mine in qualities.items():
+        beaten = any(
+            other != mine and all(a >= b for a, b in zip(other, mine, strict=True)) for other in qualities.values()
+        )
+        assert (name in kept) != beaten
+
+
+def test_divergence_is_zero_of_itself_and_unknown_of_no_numbers() -> None:
+    logits = np.array([1.0, 2.0, -300.0], np.float32)
+    assert kl_divergence(logits, logits) == 0.0
+    assert kl_divergence(logits, logits + 5) == pytest.approx(0.0, abs=1e-12)
+    assert (kl_divergence(logits, logits[::-1]) or 0) > 1
+    assert kl_divergence(logits, np.array([np.nan, 1, 2], np.float32)) is None
