@@ -16,8 +16,11 @@ import pytest
 
 from model_profiling import etdump, etrecord, pte
 from model_profiling.etrecord import EtrecordError, InstructionSource, SourceNode
+from model_profiling.etrecord.match import _instructions
+from model_profiling.etrecord.reader import Graph
 from model_profiling.etrecord.source import frame, module, operator
-from model_profiling.pte import PteError, xnnpack_graph
+from model_profiling.pte import Instruction, Method, PteError, xnnpack_graph
+from model_profiling.pte.program import DELEGATE, KERNEL
 from tests.conftest import kit
 
 Toy = Callable[[str], Path]
@@ -414,3 +417,15 @@ def test_a_small_record_cannot_cost_much_memory(tmp_path: Path) -> None:
     assert path.stat().st_size < 1 << 20 < len(bomb)
     with pytest.raises(EtrecordError, match="60 times its size"):
         etrecord.read(path)
+
+
+def test_an_operator_that_writes_to_its_arguments_needs_no_place_in_the_record() -> None:
+    """Functionalization wraps `llama::update_cache` in another operator, which has no debug handle."""
+
+    def said(name: str, kind: str = KERNEL) -> str | None:
+        method = Method("forward", (Instruction(0, 0, kind, name),), (), (), ())
+        return _instructions(method, {}, Graph({}, frozenset(), ()))
+
+    assert said("llama::update_cache.out") is None and said("mine::scatter_rows.out") is None
+    assert "unknown to the ETRecord" in (said("aten::mul.out") or "")
+    assert "unknown to the ETRecord" in (said("XnnpackBackend", DELEGATE) or "")
