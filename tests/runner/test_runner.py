@@ -173,7 +173,7 @@ def test_every_other_way_to_fail_has_its_code_and_one_clear_line(runner: Path, t
         (
             ["--model_path", pte, "--method_name=backward"],
             Exit.USAGE,
-            "no method 'backward'; choose one with --method: forward",
+            "choose one with --method: forward",
         ),
         (["--model_path", pte, "--cpu_threads=0"], Exit.USAGE, "whole number of at least 1"),
         (["--model_path", pte, f"--etdump_path={tmp_path}/no/such/dir/a"], Exit.OUTPUT_UNWRITABLE, "cannot be written"),
