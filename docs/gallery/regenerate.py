@@ -33,7 +33,10 @@ MODELS: tuple[tuple[str, str, str, int, tuple[str, ...]], ...] = (
     ("mobilenet_v3_small", "mobilenet_v3_small", "fp16", 100, ()),
     ("edgetam_fp16", "edgetam_image_encoder", "fp16", 24, ("--set", "resolution=128")),
     ("edgetam_fp32", "edgetam_image_encoder", "fp32", 24, ()),
+    ("smollm2", "smollm2_135m", "int8-dynamic", 60, ()),
 )
+# How models are exported that are not shown whole.
+SETTINGS: dict[str, tuple[str, ...]] = {"smollm2": ("--set", "layers=4")}
 # The folders whose emulated run is shown, too.
 EMULATED = ("toy_cnn", "edgetam_fp32")
 # Name, width, height and colours of each screenshot.
@@ -81,10 +84,10 @@ def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
-    _kit(work, "export", "--model", model, "--dtype", dtype)
+    _kit(work, "export", "--model", model, "--dtype", dtype, *SETTINGS.get(name, ()))
     run = f"out_{name}/runs/{local_name()}"
     for attempt in range(_ATTEMPTS):
-        _kit(work, "run", _pte(model, dtype), "--runs", str(runs), "--output-root", run, "--quiet")
+        _kit(work, "run", _pte(name, model, dtype), "--runs", str(runs), "--output-root", run, "--quiet")
         if _steady(work / run):
             break
         sys.stderr.write(f"{name}: the machine is busy; measuring again ({attempt + 1} of {_ATTEMPTS})\n")
@@ -95,8 +98,10 @@ def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
     return run
 
 
-def _pte(model: str, dtype: str) -> str:
-    return f"out_{model}/artifacts/{model}_xnnpack_{dtype}.pte"
+def _pte(name: str, model: str, dtype: str) -> str:
+    """Settings are part of the name."""
+    called = "_".join([model, *(each.replace("=", "") for each in SETTINGS.get(name, ())[1:])])
+    return f"out_{called}/artifacts/{called}_xnnpack_{dtype}.pte"
 
 
 def _steady(run: Path) -> bool:
@@ -106,7 +111,7 @@ def _steady(run: Path) -> bool:
 
 
 def _emulate(work: Path, name: str, model: str, dtype: str, export: tuple[str, ...]) -> str:
-    pte, run = _pte(model, dtype), f"out_{name}/runs/emulator"
+    pte, run = _pte(name, model, dtype), f"out_{name}/runs/emulator"
     if export:
         home = f"out_{name}/emulated"
         _kit(work, "export", "--model", model, "--dtype", dtype, *export, "--outdir", home)

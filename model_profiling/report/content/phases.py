@@ -7,7 +7,7 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Section, Table
 from model_profiling.report.words import factor
 
-COLUMNS = ("tokens/s", "time to first token", "time per token", "p95", "faster")
+COLUMNS = ("tokens/s", "time to first token", "time per token", "p95", "peak memory", "faster")
 
 
 def section(run: RunView) -> Section | None:
@@ -36,7 +36,15 @@ def rows(run: RunView) -> list[tuple[Cell, ...]]:
         for name in order:
             phase = metrics.experiments[name].phase
             if phase is not None and phase.label == label:
-                found.append((label, without_phase(run, name), *_cells(phase), faster.get(name, "")))
+                found.append(
+                    (
+                        label,
+                        without_phase(run, name),
+                        *_cells(phase),
+                        _peak(metrics.experiments[name]),
+                        faster.get(name, ""),
+                    )
+                )
     return found
 
 
@@ -72,6 +80,11 @@ def _cells(phase: PhaseMetrics) -> tuple[Cell, ...]:
     rate = phase.token_per_sec
     known = Number(numbers.rate(rate), rate) if rate is not None else "-"
     return (known, time(phase.ttft_ms), time(phase.tpot_ms), time(phase.tpot_p95_ms))
+
+
+def _peak(measured: ExperimentMetrics) -> Cell:
+    peak = measured.memory.peak_bytes if measured.memory is not None else None
+    return Number(numbers.mebibytes(peak), peak) if peak is not None else "-"
 
 
 def sentences(run: RunView) -> list[str]:
