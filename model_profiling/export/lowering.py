@@ -1,7 +1,5 @@
 """From a PyTorch module to an ExecuTorch program: torch.export, then the backend's partitioner, then serialization."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +7,7 @@ import torch
 
 from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
+from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
 
 
@@ -48,7 +47,7 @@ def lower(
     from executorch.exir import to_edge_transform_and_lower
 
     keeps_images = False
-    with rejections() as rejected, _shared_provenance():
+    with rejections() as rejected, faster_lowering():
         if keep_layout and backend == "xnnpack":
             edge, keeps_images = _lower_in_place(program, delegation == "per-op")
         else:
@@ -56,19 +55,6 @@ def lower(
             edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
-
-
-@contextlib.contextmanager
-def _shared_provenance() -> Iterator[None]:
-    """Let nodes share what they come from. Every pass makes PyTorch copy it for every node, with all that came before:
-    a tenth of the time that lowering takes, measured on deit_tiny."""
-    from torch.fx.traceback import NodeSource
-
-    NodeSource.__deepcopy__ = lambda self, memo: self
-    try:
-        yield
-    finally:
-        del NodeSource.__deepcopy__
 
 
 def emit(lowered: LoweredProgram) -> Any:
@@ -82,7 +68,8 @@ def emit(lowered: LoweredProgram) -> Any:
     names = _set_at_first(lowered.edge.exported_program())
     # torch.export's own default passes stay: this one comes after them.
     passes = [InitializedMutableBufferPass(names)] if names else []
-    return lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes))
+    with faster_lowering():
+        return lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes))
 
 
 def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
