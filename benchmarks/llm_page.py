@@ -1,7 +1,7 @@
 """One small language model from export to advice: measures all of it, and writes the numbers of docs/llm.md.
 
-    python -m benchmarks.llm_page [--work DIR] [--layers 30]     # export, measure, write the page; minutes
-    python -m benchmarks.llm_page --print                        # the tables alone, printed
+    python -m benchmarks.llm_page [--work DIR]     # export, measure, write the page; half an hour, most of it exports
+    python -m benchmarks.llm_page --print          # the tables alone, printed
 
 What was exported or measured already, in DIR, is taken from there. Run it on a quiet machine.
 """
@@ -104,19 +104,25 @@ def kernels(work: Path) -> str:
     return table(["format", "phase", "on SME2", "kernels"], rows)
 
 
+def _model(layers: int) -> str:
+    return f"{MODEL} with {'all 30' if layers == 30 else f'{layers} of 30'} layers"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--work", type=Path, default=Path("out_llm"), metavar="DIR")
-    parser.add_argument("--layers", type=int, default=30, metavar="N", help="of the model (default: all 30)")
+    parser.add_argument("--layers", type=int, default=30, metavar="N", help="of the usual format (default: all 30)")
+    parser.add_argument("--format-layers", type=int, default=8, metavar="N", help="of all formats (default: 8)")
     parser.add_argument("--budget", type=float, default=60.0, metavar="S", help="seconds for each measurement")
     parser.add_argument("--print", action="store_true", help="print the tables, leave the page as it is")
     args = parser.parse_args()
     cpu = describe_host().get("cpu") or "unknown CPU"
-    said = f"{MODEL} with {args.layers} layers on {cpu}, one thread; ratios with their 95 % interval."
+    said = f"on {cpu}, one thread, measured in turns."
     parts = {
         "which weights get SME2": kernels(args.work),
-        "formats": f"{said}\n\n{formats(args.work, args.layers, args.budget)}",
-        "phases": f"{said}\n\n{phases(args.work, args.layers, args.budget)}",
+        "formats": f"{_model(args.format_layers)} {said}\n\n{formats(args.work, args.format_layers, args.budget)}",
+        "phases": f"{_model(args.layers)} {said} Ratios with their 95 % interval.\n\n"
+        + phases(args.work, args.layers, args.budget),
     }
     if args.print:
         tell("\n\n".join(parts.values()) + "\n")
