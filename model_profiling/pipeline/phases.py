@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 
 import msgspec
 
@@ -22,6 +23,8 @@ PREFILL, DECODE = 128, 32
 EVIDENCE_PREFILL, EVIDENCE_DECODE = 16, 1
 MOST_DEPTHS = 16
 _TOKENS_LIMIT = 1 << 27
+# What numpy raises for a damaged file: it reads the header as a Python literal.
+_NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, UnicodeError, MemoryError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def usual_method(model: Path) -> str | None:
 
 def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bool = False) -> list[Phase]:
     """The phases to run; what is asked for and cannot be is an error that says what the program takes."""
-    room = sequence.context if sequence.context is not None else 1 << 24
+    room = min(sequence.context if sequence.context is not None else MOST_TOKENS, MOST_TOKENS)
     many, one = sequence.prefill, sequence.decode
     found = []
     prefill = lengths.prefill
@@ -187,7 +190,7 @@ def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     hint = "Give a .npy file of token ids: int64, one dimension."
     try:
         tokens = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
+    except _NPY_ERRORS as error:
         raise InputError(f"token file {path} cannot be read: {str(error)[:200]}", hint) from None
     if tokens.dtype != np.int64 or tokens.ndim != 1 or tokens.size * 8 > _TOKENS_LIMIT:
         raise InputError(f"token file {path} holds {tokens.dtype} of {tokens.ndim} dimensions", hint)

@@ -5,6 +5,7 @@ A reader answers or raises KitError. Each works in a folder of its own that it m
 
 import contextlib
 import functools
+import io
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,14 +38,16 @@ from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
 from model_profiling.platforms.adb import Device, Output
 from model_profiling.platforms.android_probe import affinity_mask, examine
 from model_profiling.pte.dataflow import data_flow
+from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import Process, RunDirectory, Samples
+from model_profiling.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from tests.helpers import fuzz_mutations as mutations
@@ -102,6 +105,25 @@ def _read_pte(data: bytes, folder: Path) -> None:
             for graph in graphs(program, method).values():
                 assert all(node.multiply_accumulates >= 0 for node in graph.nodes)
         data_flow(program, method)
+
+
+def _read_llm(data: bytes, folder: Path) -> None:
+    found = sequence_program(pte.read(_at(folder, "hostile.pte", data)))
+    if found is not None:
+        assert found.cache_bytes >= 0
+        for phase in chosen_phases(found, Lengths()):
+            read = sum(size * count for _, size, count in found.fill(phase.depth + phase.tokens))
+            assert 0 <= read <= 2 * MOST_TOKENS
+
+
+def _token_seeds() -> list[bytes]:
+    held = io.BytesIO()
+    np.save(held, np.arange(40), allow_pickle=False)
+    return [held.getvalue()]
+
+
+def _read_tokens(data: bytes, folder: Path) -> None:
+    made_tokens(checked_tokens(_at(folder, "tokens.npy", data), 8, 64), 50, 64, 0)
 
 
 @functools.cache
@@ -352,6 +374,8 @@ READERS = {
     for reader in (
         Reader("etdump", etdump_seeds, mutations.binary, _read_etdump),
         Reader("pte", _files(SEEDS / f"{_STEM}.pte"), mutations.binary, _read_pte),
+        Reader("language_model", _files(DATA / "llm" / "two_methods.pte"), mutations.binary, _read_llm),
+        Reader("tokens", _token_seeds, mutations.binary, _read_tokens),
         Reader("xnnpack_graph", _blob_seeds, mutations.binary, _read_blob),
         Reader("etrecord", _files(SEEDS / f"{_STEM}.pte.etrecord"), mutations.zip_members, _read_etrecord),
         Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
