@@ -57,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(result)
     else:
-        tell(_as_text(result))
+        tell(as_text(result))
     return 0
 
 
-def _as_text(result: "TuneResult") -> str:
+def as_text(result: "TuneResult") -> str:
     from model_profiling.report.terminal_table import table
 
     if any(entry.format is not None for entry in result.tried):

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.divergence import kl_divergence
+from model_profiling.analysis.phases import PhaseMetrics
 from model_profiling.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, SequenceRecord
+from model_profiling.cli.tune import as_text
 from model_profiling.export.request import ExportResult
 from model_profiling.files import sha256
 from model_profiling.files import write_json as write
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.tune.formats import FormatTuner, pareto
+from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
+from model_profiling.tune.tuning import Tried, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
 
 
@@ -91,3 +94,17 @@ def test_divergence_is_zero_of_itself_and_unknown_of_no_numbers() -> None:
     assert kl_divergence(logits, logits + 5) == pytest.approx(0.0, abs=1e-12)
     assert (kl_divergence(logits, logits[::-1]) or 0) > 1
     assert kl_divergence(logits, np.array([np.nan, 1, 2], np.float32)) is None
+
+
+def test_the_table_names_every_format_with_what_it_is_good_at() -> None:
+    def tried(name: str, rate: float, divergence: float, share: float, pareto: bool) -> Tried:
+        phase = PhaseMetrics("tg32@d128", "decode", 32, 128, tpot_ms=1000 / rate, decode_token_per_sec=rate)
+        found = FormatResult([TriedPhase(phase, kl_divergence=divergence)], 1 << 20, 2 << 20, share, 17.25, pareto)
+        return Tried(name, "", f"sme2-kit export m --dtype {name}", 1000 / rate, dtype=name, format=found)
+
+    formats = [tried("int4", 90.0, 0.5, 0.0, True), tried("fp32", 30.0, 0.0, 1.0, True)]
+    failed = Tried("fp16", "", "", failure="no such thing")
+    text = as_text(TuneResult("m", "fp32", "linux", [*formats, failed], "int4"))
+    assert "90.0" in text and "17.25" in text and "100%" in text and "0%" in text
+    assert "fp16: could not be made: no such thing" in text
+    assert "keep int4:  sme2-kit export m --dtype int4" in text
