@@ -40,7 +40,8 @@ def phases(work: Path, layers: int, budget_s: float) -> str:
     for pair in metrics.comparisons:
         before, after = metrics.experiments[pair.before].phase, metrics.experiments[pair.after].phase
         assert before is not None and after is not None
-        bounds = f" ({pair.low:.2f} to {pair.high:.2f})" if pair.high is not None else ""
+        known = pair.high is not None
+        bounds = f" ({pair.low:.2f} to {pair.high:.2f})" if known else " (too few launches for an interval)"
         busy = ", on a busy machine" if pair.contended else ""
         time = after.ttft_ms or after.tpot_ms
         rates = [numbers.rate(phase.token_per_sec) if phase.token_per_sec else "-" for phase in (before, after)]
@@ -98,7 +99,8 @@ def kernels(work: Path) -> str:
             found = experiment.coverage
             assert found is not None
             for entry in found.formats:
-                shown = ", ".join(f"`{kernel}`" for kernel in entry.kernels) or "none of KleidiAI"
+                names = (kernel.removeprefix("kai_run_matmul_clamp_") for kernel in entry.kernels)
+                shown = ", ".join(f"`{name}`" for name in names) or "none of KleidiAI"
                 on = "not known" if entry.on_sme2 is None else f"{entry.on_sme2} of {entry.operators}"
                 rows.append([f"`{dtype}`: {entry.weights}", run.phase(name), on, shown])
     return table(["format", "phase", "on SME2", "kernels"], rows)
