@@ -10,6 +10,7 @@ without an emulator there are no forecasts and no emulated reports.
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,6 +45,8 @@ SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390,
 # The picture in README: a page as one first sees it.
 PICTURE, PICTURE_OF = ROOT / "docs" / "images" / "report.png", "toy_cnn"
 PICTURE_SIZE = (1280, 720)
+# Where a line of an installed package lies on this machine.
+_INSTALLED = re.compile(r"/[^\s`\"'<>|]*?/site-packages/")
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.
 _STEADY_PERCENT, _ATTEMPTS, _PAUSE_S = 10.0, 100, 1.0
 
@@ -122,12 +125,14 @@ def _emulate(work: Path, name: str, model: str, dtype: str, export: tuple[str, .
 
 
 def _publish(run: Path, home: Path) -> None:
-    """Copy a report, its page and its pictures; paths of this checkout become relative to it."""
+    """Copy a report, its page and its pictures; paths of this checkout become relative to it, and those of installed
+    packages to where packages are."""
     home.mkdir(parents=True, exist_ok=True)
     for report, name in (("report.md", "report.md"), ("report.html", "page.html")):
         if (run / report).is_file():
             text = (run / report).read_text().replace(f"{ROOT}/", "")
-            (home / name).write_text(text.replace(f"{ROOT}/".replace("_", "\\_"), ""))
+            text = text.replace(f"{ROOT}/".replace("_", "\\_"), "")
+            (home / name).write_text(_INSTALLED.sub("", text))
     for picture in sorted(run.glob("report_charts/*.png")):
         (home / "report_charts").mkdir(exist_ok=True)
         (home / "report_charts" / picture.name).write_bytes(squeezed(picture.read_bytes()))

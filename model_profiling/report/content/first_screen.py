@@ -6,6 +6,7 @@ from typing import TypeVar
 from model_profiling.analysis.comparison import ProfileComparison
 from model_profiling.analysis.experiment_labels import switched_features
 from model_profiling.analysis.finding import Finding
+from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.latency import Comparison, Latency
 from model_profiling.analysis.run_view import RunView
 from model_profiling.counting import counted
@@ -190,4 +191,9 @@ def shifts(run: RunView) -> list[str]:
         found.append(f"{after} against {before}: {value} ({note}).")
     # Where nothing is to be done, that is said there.
     found += [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
-    return found + [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]
+    return found + [_predicted(run, forecast) for forecast in run.forecasts]
+
+
+def _predicted(run: RunView, forecast: Forecast) -> str:
+    phase, said = run.phase(forecast.experiment), run.labelled(forecast_sentence(forecast))
+    return f"{phase}: {said}" if phase else said
