@@ -141,8 +141,8 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
         Kind.DECODE_RUNTIME,
         f"ExecuTorch runtime overhead is {e.share(rows):.0%} of each token",
         rows,
-        "Leave fewer instructions: export with the passes of export_llm (RemoveRedundantTransposes), and bring what "
-        "runs between delegates into them.",
+        "Leave fewer instructions: bring what runs between delegates into them; the passes of export_llm and of "
+        "sme2-kit export leave out needless ones.",
         [
             f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token",
             "the gain assumes that all of it is gone",
