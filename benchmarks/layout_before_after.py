@@ -58,8 +58,8 @@ CASES = (
     Case("edgetam_image_encoder", "fp32", {"resolution": 1024}),
     Case("edgetam_image_encoder", "fp32", {"resolution": 1024}, border=True),
     Case("mobile_sam", "fp32", {"resolution": 1024}),
-    Case("efficient_sam", "fp32"),
-    Case("efficient_sam", "fp32", also=("upsample",)),
+    Case("efficient_sam", "fp32", emulated={"resolution": 256}),
+    Case("efficient_sam", "fp32", also=("upsample",), emulated={"resolution": 256}),
     Case("deit_tiny", "fp32"),
     Case("mobilenet_v3_small", "fp32"),
 )
