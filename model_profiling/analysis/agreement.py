@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import Literal
 
 import msgspec
@@ -13,12 +12,11 @@ from model_profiling import files
 from model_profiling.analysis.correctness import judge, suspicious
 from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
 from model_profiling.errors import InputError
+from model_profiling.npy import NPY_ERRORS
 from model_profiling.run_directory import Manifest, Phase, RunDirectory, experiment_file
 from model_profiling.runner.protocol import Tensor
 
 Array = npt.NDArray[np.generic]
-# What numpy raises for a damaged file: it reads the header as a Python literal.
-_NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, UnicodeError, MemoryError, OverflowError)
 # What a runner writes and NumPy reads; bfloat16 and plain numbers are not compared.
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool")
 
@@ -118,7 +116,7 @@ def last_logits(outputs: list[Array]) -> list[Array]:
 def _expected(path: Path) -> Array:
     try:
         array: Array = np.load(path, allow_pickle=False)
-    except _NPY_ERRORS as error:
+    except NPY_ERRORS as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(
             f"expected output {path} is not a readable .npy ({reason})", "Export the model again."

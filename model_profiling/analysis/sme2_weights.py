@@ -4,7 +4,7 @@ from math import prod
 from pathlib import Path
 
 from model_profiling import pte
-from model_profiling.analysis.weight_formats import CHECKED, no_kernel, weight_format
+from model_profiling.analysis.weight_formats import CHECKED, has_kernel, weight_format
 from model_profiling.errors import KitError
 from model_profiling.pte import xnnpack_graph
 
@@ -13,7 +13,8 @@ KNOWN_FROM = f"known of ExecuTorch {CHECKED}, not traced"
 
 
 def sme2_share(model: Path, method: str) -> float | None:
-    """The part of all weights that meet a row of tokens; None where the file does not tell."""
+    """The part of all weights that meet a row of tokens; None where the file does not tell, or has a format of which
+    nobody has looked at the kernels."""
     try:
         program = pte.read(model)
         chosen = program.method(method)
@@ -26,5 +27,8 @@ def sme2_share(model: Path, method: str) -> float | None:
         for node in graph.nodes
         if node.op == "FullyConnected" and len(node.inputs) > 1
     ]
-    whole = sum(size for size, _ in sizes)
-    return sum(size for size, weights in sizes if weights and not no_kernel(weights)) / whole if whole else None
+    known = [(size, has_kernel(weights)) for size, weights in sizes]
+    whole = sum(size for size, _ in known)
+    if not whole or any(taken is None for _, taken in known):
+        return None
+    return sum(size for size, taken in known if taken) / whole

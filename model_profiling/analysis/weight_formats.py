@@ -89,6 +89,13 @@ def is_groupwise(weights: str) -> bool:
     return weights.startswith("int4 in groups")
 
 
+def has_kernel(weights: str) -> bool | None:
+    """Whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody has."""
+    if no_kernel(weights, delegated=False):
+        return False
+    return True if weights in ("fp32", "fp16") or weights.startswith(("int8 per channel", "int4 per channel")) else None
+
+
 def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     """Why weights of this format get no SME2 kernel; '' if they do, or nobody has looked.
 

@@ -5,13 +5,13 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 
 import msgspec
 
 from model_profiling import files, pte
 from model_profiling.artifacts import ExportPaths, ExportRecord
 from model_profiling.errors import InputError
+from model_profiling.npy import NPY_ERRORS
 from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
 from model_profiling.places import cache_directory
 from model_profiling.platforms.base import Reading
@@ -23,8 +23,6 @@ PREFILL, DECODE = 128, 32
 EVIDENCE_PREFILL, EVIDENCE_DECODE = 16, 1
 MOST_DEPTHS = 16
 _TOKENS_LIMIT = 1 << 27
-# What numpy raises for a damaged file: it reads the header as a Python literal.
-_NPY_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, UnicodeError, MemoryError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,15 @@ def reading_of(sequence: SequenceProgram, experiment: Experiment, tokens: Path) 
             f"experiment '{experiment.name}' reads {phase.tokens_read} tokens at once, which this program does not",
             "Correct its `phase`.",
         )
+    before = phase.depth if phase.kind == "prefill" else phase.depth + phase.tokens
+    fill = sequence.fill(before)
+    if sum(size * count for _, size, count in fill) < before:
+        raise InputError(
+            f"experiment '{experiment.name}' needs {before} tokens in the cache, which this program cannot read",
+            "Correct the `depth` of its `phase`.",
+        )
     if phase.kind == "prefill":
-        return reader.method, Reading(tokens, sequence.fill(phase.depth), phase.depth, phase.tokens, 1)
-    fill = sequence.fill(phase.depth + phase.tokens)
+        return reader.method, Reading(tokens, fill, phase.depth, phase.tokens, 1)
     if MODES[experiment.mode] == "trace":
         # Kernels are the same at every position.
         return reader.method, Reading(tokens, fill, phase.last, 1, 1)
@@ -175,8 +179,12 @@ def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths
     needed = max(positions(sequence, phase) for phase in phases)
     if config.token_file is not None:
         return checked_tokens(Path(config.token_file).resolve(), needed, sequence.vocabulary)
-    exported = paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
-    return made_tokens(exported, needed, sequence.vocabulary, config.seed)
+    return made_tokens(exported_tokens(paths, export), needed, sequence.vocabulary, config.seed)
+
+
+def exported_tokens(paths: ExportPaths, export: ExportRecord | None) -> Path | None:
+    """The tokens that an export left beside the .pte; None if it left none."""
+    return paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
 
 
 def positions(sequence: SequenceProgram, phase: Phase) -> int:
@@ -190,7 +198,7 @@ def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     hint = "Give a .npy file of token ids: int64, one dimension."
     try:
         tokens = np.lib.format.open_memmap(path, mode="r")
-    except _NPY_ERRORS as error:
+    except NPY_ERRORS as error:
         raise InputError(f"token file {path} cannot be read: {str(error)[:200]}", hint) from None
     if tokens.dtype != np.int64 or tokens.ndim != 1 or tokens.size * 8 > _TOKENS_LIMIT:
         raise InputError(f"token file {path} holds {tokens.dtype} of {tokens.ndim} dimensions", hint)

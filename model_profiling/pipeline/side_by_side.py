@@ -10,7 +10,7 @@ from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Experiment
 from model_profiling.pipeline.execution import GroupRun
-from model_profiling.pipeline.phases import Lengths, chosen_phases, made_tokens, positions, sequence_of
+from model_profiling.pipeline.phases import Lengths, chosen_phases, exported_tokens, made_tokens, positions, sequence_of
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
@@ -36,9 +36,7 @@ def programs_of(models: Mapping[str, Path], lengths: Lengths = Lengths()) -> tup
         raise InputError("these programs do not take the same numbers of tokens", "Give --prefill and --decode.")
     needed = max(positions(sequence, phase) for sequence in known for phase in phases)
     vocabulary = min((s.vocabulary for s in known if s.vocabulary is not None), default=None)
-    first = next((record for record in records.values() if record is not None and record.sequence is not None), None)
-    home = next((paths[name].directory for name, record in records.items() if record is first), None)
-    begin = home / first.sequence.tokens if home and first is not None and first.sequence is not None else None
+    begin = next((found for name in models if (found := exported_tokens(paths[name], records[name]))), None)
     tokens = made_tokens(begin, needed, vocabulary, 0)
     return {n: Program(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
 

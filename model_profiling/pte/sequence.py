@@ -12,7 +12,10 @@ from model_profiling.graph_terms import CUSTOM_OPERATORS
 from model_profiling.pte.program import Method, Program, TensorSpec
 
 _WHOLE = ("int64", "int32")
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int64": 8, "int32": 4, "float64": 8}
+_BYTES = {
+    **{"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4},
+    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
 _CONTEXT = ("get_max_context_len", "get_max_seq_len")
 _VOCABULARY = "get_vocab_size"
 
@@ -95,8 +98,9 @@ def _stateful(method: Method) -> bool:
 
 
 def cache_bytes(method: Method) -> int:
-    """The bytes of what a method keeps between executions."""
-    return sum(_size(method.values[number]) for number in _caches(method))
+    """The bytes of what a method keeps between executions; 0 if those of some of it are not known."""
+    sizes = [_size(method.values[number]) for number in _caches(method)]
+    return sum(sizes) if all(sizes) else 0
 
 
 def _caches(method: Method) -> set[int]:
@@ -126,7 +130,7 @@ def _largest(method: Method, arguments: Sequence[int]) -> set[int]:
 
 
 def _size(value: object) -> int:
-    return math.prod(value.sizes) * _BYTES.get(value.dtype, 4) if isinstance(value, TensorSpec) else 0
+    return math.prod(value.sizes) * _BYTES.get(value.dtype, 0) if isinstance(value, TensorSpec) else 0
 
 
 def _preferred(readers: Sequence[Reader], words: Sequence[str]) -> Reader | None:

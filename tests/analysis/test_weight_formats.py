@@ -9,7 +9,7 @@ pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.coverage import Coverage, coverage
 from model_profiling.analysis.kernels import KernelEvidence
-from model_profiling.analysis.weight_formats import CHECKED, no_kernel
+from model_profiling.analysis.weight_formats import CHECKED, has_kernel, no_kernel
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
@@ -99,3 +99,9 @@ def test_terminal_and_reports_show_which_weights_get_sme2(traced: Run, covered: 
         assert f"| {weights} | 2 | {len(instructions)} |" in text
         assert f"weights in {weights}: SME2 runs {len(instructions)} of 2 (" in lines
     assert lines.count("groupwise int4 has no SME2 kernel") == 1
+
+
+def test_a_format_that_nobody_has_looked_at_is_unknown() -> None:
+    assert has_kernel("fp16") is True and has_kernel("int4 per channel") is True
+    assert has_kernel("int4 in groups of 32") is False and has_kernel("bf16") is False
+    assert has_kernel("qcint32") is None

@@ -15,8 +15,8 @@ from model_profiling.analysis.dumps import analyse_dumps
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.selection import choose
 from model_profiling.errors import InputError
-from model_profiling.pipeline.config import parse_config
-from model_profiling.pipeline.phases import Lengths, chosen_phases, sequence_of
+from model_profiling.pipeline.config import Experiment, parse_config
+from model_profiling.pipeline.phases import Lengths, chosen_phases, reading_of, sequence_of
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.pte.sequence import Reader, SequenceProgram
 from model_profiling.run_directory import Phase
@@ -123,6 +123,12 @@ def test_what_a_program_cannot_read_is_said() -> None:
     assert [phase.label for phase in chosen_phases(single, Lengths())] == ["tg32@d128"]
     with pytest.raises(InputError, match="it has no prefill"):
         chosen_phases(single, Lengths(prefill=8))
+
+
+def test_a_cache_that_cannot_be_filled_is_not_taken_for_full() -> None:
+    static = SequenceProgram(Reader("p", 64, False), None, 100, 96, 1)
+    with pytest.raises(InputError, match="needs 70 tokens in the cache"):
+        reading_of(static, Experiment("x", phase=Phase("prefill", 64, 70)), Path("tokens.npy"))
 
 
 def test_one_command_runs_and_reports_every_phase(tmp_path: Path) -> None:
