@@ -18,6 +18,8 @@ from model_profiling.errors import KitError
 from model_profiling.export import samples
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import changed_by, kept_state
+from model_profiling.pipeline.phases import Lengths, chosen_phases
+from model_profiling.pte import sequence
 
 LONGEST = 640
 # After a prefill of 128 tokens, and after 32 more.
@@ -62,9 +64,9 @@ def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:
     if answers[first].numel() < 2:
         return None  # it answers with something else than a value for each token of a vocabulary
     tokens = reader.made_up(answers[first].numel(), seed)
-    wanted = [index for index in ANSWERED if first < index < reader.capacity]
+    wanted = {*(index for index in ANSWERED if first < index < reader.capacity), *reader.run_by_default} - {first}
     last = [min(LONGEST, reader.capacity) - 1, reader.longest_call - 1, *SHORTER]
-    for index in wanted:
+    for index in sorted(wanted):
         _answer(reader, tokens, index, answers)
     for index in map(reader.reachable, last):
         if max(answers) < index < reader.capacity and _answer(reader, tokens, index, answers):
@@ -85,6 +87,15 @@ class Reader:
     fixed: bool
     # No cache holds more.
     capacity: int
+
+    @property
+    def run_by_default(self) -> list[int]:
+        """The last tokens of the phases that `run` chooses: its outputs are held against these answers."""
+        whole = sequence.Reader("forward", self.longest_call, not self.fixed)
+        single = whole if whole.takes(1) else None
+        several = whole if self.longest_call > 1 else None
+        program = sequence.SequenceProgram(several, single, None, self.capacity, 0)
+        return [phase.last for phase in chosen_phases(program, Lengths())]
 
     @property
     def sample_length(self) -> int:

@@ -22,6 +22,8 @@ from model_profiling.export.sequences import find_sequence
 from model_profiling.export.verify import run_program, verify
 from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
 from model_profiling.models.state import changed_by, kept_state
+from model_profiling.pipeline.phases import Lengths, chosen_phases
+from model_profiling.pte.sequence import Reader, SequenceProgram
 from tests.conftest import kept
 from tests.helpers import tiny_llm
 from tests.helpers.tiny_llm import TinyLlm, called_with, eager_logits, exported_llm
@@ -99,6 +101,16 @@ def test_references_are_those_of_one_prefill_whatever_the_signature(chosen: dict
     for index, values in found.logits.items():
         ours = eager_logits(model, found.tokens.numpy(), index)
         np.testing.assert_allclose(values.numpy(), ours, atol=1e-4)
+
+
+@pytest.mark.parametrize("context", [20, 80, 140, 192])
+def test_what_is_run_by_default_has_a_reference(context: int) -> None:
+    found = find_sequence(loaded(context=context), seed=0)
+    assert found is not None
+    reader = Reader("forward", context - 1, True)
+    phases = chosen_phases(SequenceProgram(reader, reader, None, context, 1), Lengths())
+    assert {phase.kind for phase in phases} == {"prefill", "decode"}
+    assert {phase.last for phase in phases} <= set(found.logits)
 
 
 class Steps(torch.nn.Module):  # type: ignore[misc]
