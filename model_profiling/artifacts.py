@@ -25,6 +25,8 @@ KERNELS = "kernels.json"
 # The end of the name of the file in which a trace run leaves its kernel calls.
 KERNEL_TRACE = "_kernel_trace.txt"
 KERNEL_VIEW = "kernel_view.md"
+# The end of the name of the file beside a .pte that tells where it loses accuracy.
+NUMERICS = "_numerics.json"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.
@@ -119,6 +121,15 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delegation: str = "whole"
     # Random inputs as `--input` takes them, instead of `shapes`: one of them is not of float32 or has a range.
     inputs: list[str] = []
+    calibration: str = ""
+
+
+class CalibrationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The samples that set the ranges of an int8 program; `sha256` is over all of them."""
+
+    directory: str
+    batches: int
+    sha256: str
 
 
 class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,6 +176,10 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     io_layout: str = "contiguous"
     # None: not a language model, or exported by a kit that did not look.
     sequence: SequenceRecord | None = None
+    # Layers that stayed in fp32, as they were named.
+    keep_fp32: list[str] = []
+    # None: not int8, or calibrated on the example inputs with noise.
+    calibration: CalibrationRecord | None = None
 
     @property
     def channels_last(self) -> list[str]:
@@ -192,6 +207,7 @@ class ExportPaths:
         self.graph = pte.with_name(GRAPH)
         self.inputs = pte.with_name(f"{self.stem}_inputs")
         self.expected = pte.with_name(f"{self.stem}_expected")
+        self.numerics = pte.with_name(f"{self.stem}{NUMERICS}")
 
     @classmethod
     def for_export(cls, outdir: Path, model: str, backend: str, dtype: str) -> "ExportPaths":

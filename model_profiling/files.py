@@ -156,6 +156,17 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def folder_sha256(directory: Path, pattern: str) -> str:
+    """A hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
+    import hashlib
+
+    paths = sorted(directory.rglob(pattern)) if directory.is_dir() else []
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(directory).as_posix()} {sha256(path)}\n".encode())
+    return digest.hexdigest() if paths else ""
+
+
 @contextlib.contextmanager
 def locked(directory: Path, who: str) -> Iterator[None]:
     """Hold `directory` for one writer; a second one is told so instead of mixing its files with ours."""

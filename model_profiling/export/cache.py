@@ -99,6 +99,8 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
         "rewrites": request.rewrites,
         "delegation": request.delegation,
+        "keep_fp32": request.keep_fp32,
+        "calibration": files.folder_sha256(request.calibration, "*.npy") if request.calibration is not None else "",
     }
     return {name: str(value) for name, value in fields.items()}
 

@@ -16,8 +16,10 @@ def typed(request: ExportRequest) -> list[str]:
         words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
     words += [word for key, value in options.settings for word in ("--set", f"{key}={spelled(value) or value}")]
     words += [word for name in request.rewrites for word in ("--rewrite", name)]
+    words += [word for name in request.keep_fp32 for word in ("--keep-fp32", name)]
     given = (
         ("--checkpoint", str(options.checkpoint or ""), ""),
+        ("--calibration", str(request.calibration or ""), ""),
         ("--seed", str(request.seed), "0"),
         ("--backend", request.backend, "xnnpack"),
         ("--memory-format", request.memory_format, "contiguous"),
@@ -46,6 +48,8 @@ def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
         rewrites=tuple(asked.rewrites),
         delegation=asked.delegation,
         io_layout=record.io_layout,
+        keep_fp32=tuple(record.keep_fp32),
+        calibration=Path(asked.calibration) if asked.calibration else None,
     )
 
 
@@ -68,6 +72,8 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
     if asked.checkpoint:
         moved = Path(_seen_from(base, asked, asked.checkpoint))
         request = replace(request, options=replace(request.options, checkpoint=moved))
+    if asked.calibration:
+        request = replace(request, calibration=Path(_seen_from(base, asked, asked.calibration)))
     outdir = _seen_from(base, asked, asked.outdir)
     return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--outdir", outdir])
 

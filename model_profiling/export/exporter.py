@@ -18,23 +18,26 @@ from model_profiling import files
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.analysis.layout_removal import needless_lines
 from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import DtypeCost, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.artifacts import CalibrationRecord, DtypeCost, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import KitError
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
+from model_profiling.export.calibration import calibration_calls, calibration_record, varied_calls
 from model_profiling.export.delegation import GraphNode, shortened
 from model_profiling.export.dtype_cost import dtype_cost, remark
 from model_profiling.export.failure import stage_failed
 from model_profiling.export.host import host_untouched
+from model_profiling.export.kept_layers import keep_in_fp32
 from model_profiling.export.lowering import LoweredProgram, capture, emit, lower
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
-from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized, quantized_graph
+from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized_graph, weights_to_int4
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
 from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
+from model_profiling.export.samples import Call
 from model_profiling.export.sequences import Sequence, find_sequence
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
@@ -81,6 +84,9 @@ class Prepared:
     rewrites: dict[str, list[str]] | None = None
     # Rewrites that were asked for and found nothing.
     without: tuple[str, ...] = ()
+    # The weights before they were converted, if some layers keep them; and what the ranges of int8 were set by.
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    calibration: CalibrationRecord | None = None
 
 
 Announce = Callable[[str], None]
@@ -150,8 +156,10 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
     with kept_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
-    cost = None
+    cost, weights = None, {}
     if half:
+        if request.keep_fp32:
+            weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
         module = module.half()
         cost = dtype_cost(module, (inputs, keywords), outputs)
         outputs = samples.as_dtype(outputs, torch.float16)
@@ -163,34 +171,40 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     warnings += suspicious(samples.arrays_of(outputs), " of the eager model")
     model = replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords)
-    return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost)
+    return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost, weights=weights)
 
 
 def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     """Quantize the model as the dtype asks for it."""
-    model, dtype, seed = prepared.model, request.dtype, request.seed
+    model, dtype = prepared.model, request.dtype
     module, call = model.module, (model.inputs, model.keyword_inputs)
+    calibration = None
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = _rewrite(captured, request, prepared, before)
-        module = quantized_graph(captured.module(), *call, dtype, seed)
+        batches, calibration = _calibration(request, call)
+        module = quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
     else:
-        module = quantized(module, *call, model.dynamic_shapes, dtype, seed)
+        module = weights_to_int4(module, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
-    return replace(prepared, model=replace(model, module=module), cost=cost)
+    return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration)
+
+
+def _calibration(request: ExportRequest, call: Call) -> tuple[list[Call], CalibrationRecord | None]:
+    """What the ranges of int8 are set by: the user's samples, or the example inputs with some noise."""
+    if request.calibration is None:
+        return varied_calls(call, request.seed), None
+    batches = list(calibration_calls(request.calibration, call))
+    return batches, calibration_record(request.calibration, len(batches))
 
 
 def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
     """Capture, rewrite and lower the model: the graph, the program that ExecuTorch emitted, and what was found."""
-    model = prepared.model
-    with stages.stage("capture the graph"):
-        captured = stages.captured = capture(model.module, model.inputs, model.keyword_inputs, model.dynamic_shapes)
-        done = prepared.rewrites or {}
-        prepared = _rewrite(captured, request, prepared, [name for name in REWRITES if name not in done])
+    captured, prepared = capture_prepared(prepared, request, stages)
     with stages.stage("lower to the backend"):
-        lowered = _lowered(captured, request)
+        lowered = lower(captured, **lowering_of(request))
     prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
         program = emit(lowered)
@@ -200,8 +214,29 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
     return lowered, program, prepared
 
 
-def _lowered(captured: torch.export.ExportedProgram, request: ExportRequest) -> LoweredProgram:
-    return lower(captured, request.backend, request.delegation, keep_layout=LAYOUT in request.rewrites)
+def capture_prepared(
+    prepared: Prepared, request: ExportRequest, stages: Stages
+) -> tuple[torch.export.ExportedProgram, Prepared]:
+    """The graph that is lowered, with the rewrites that were asked for."""
+    model = prepared.model
+    with stages.stage("capture the graph"):
+        call = model.inputs, model.keyword_inputs
+        captured = stages.captured = capture(model.module, *call, model.dynamic_shapes)
+        if request.keep_fp32 and request.dtype == "fp16":
+            keep_in_fp32(captured, request.keep_fp32, prepared.weights)
+            prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
+        done = prepared.rewrites or {}
+        prepared = _rewrite(captured, request, prepared, [name for name in REWRITES if name not in done])
+    return captured, prepared
+
+
+def lowering_of(request: ExportRequest) -> dict[str, Any]:
+    """What `lower` is told for a request."""
+    return {
+        "backend": request.backend,
+        "delegation": request.delegation,
+        "keep_layout": LAYOUT in request.rewrites,
+    }
 
 
 def _with_channels_last_border(
@@ -212,7 +247,7 @@ def _with_channels_last_border(
     request: ExportRequest,
 ) -> tuple[LoweredProgram, Any, Prepared]:
     def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
-        again = _lowered(moved, request)
+        again = lower(moved, **lowering_of(request))
         return again, emit(again)
 
     built = io_layout.with_channels_last_border(captured, (lowered, program), build)
@@ -306,6 +341,8 @@ def _record(
         request=request.record(prepared.model.origin),
         io_layout=request.io_layout,
         sequence=sequence.record(staged) if sequence is not None else None,
+        keep_fp32=list(request.keep_fp32),
+        calibration=prepared.calibration,
     )
 
 

@@ -7,14 +7,11 @@ output channel, and SME2 kernels.
 from typing import Any, ClassVar
 
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.errors import InputError
+from model_profiling.export.kept_layers import Names, is_kept, kept_nodes, not_kept, refuse_unknown_modules
+from model_profiling.export.samples import Call
 from model_profiling.models.state import kept_state
-
-CALIBRATION_RUNS = 4
-CALIBRATION_NOISE = 0.05
-
 
 Inputs = tuple[Any, ...]
 
@@ -25,48 +22,40 @@ QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic", "int4-channel")
 INT4_GROUPS = (128, 64, 32)
 
 
-def quantized(
-    module: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dynamic_shapes: Any, dtype: str, seed: int
-) -> torch.nn.Module:
-    """Quantize as `dtype` says; a dtype that is not a quantization leaves the module as it is."""
-    if dtype in QUANTIZED_AS_GRAPH:
-        graph = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes).module()
-        return quantized_graph(graph, inputs, keywords, dtype, seed)
-    return _weights_to_int4(module) if dtype == "int4" else module
-
-
 def quantized_graph(
-    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, seed: int
+    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, calls: list[Call], keep: Names = ()
 ) -> torch.nn.Module:
-    """Quantize a captured graph: int8 all through, or its linear layers only, in int8-dynamic or int4-channel."""
+    """Quantize a captured graph: int8 all through, or its linear layers only, in int8-dynamic or int4-channel.
+
+    `calls` set the ranges of int8; layers named in `keep` are not quantized.
+    """
+    if keep:
+        kept_nodes(graph.graph, keep)
     if dtype == "int8":
-        return _statically(graph, inputs, keywords, seed)
-    return _dynamically(graph, inputs, keywords, bits=4 if dtype == "int4-channel" else 8)
+        return _statically(graph, calls, keep)
+    return _dynamically(graph, inputs, keywords, 4 if dtype == "int4-channel" else 8, keep)
 
 
-def _statically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], seed: int) -> torch.nn.Module:
-    """Quantize weights per channel and activations per tensor, symmetric int8, calibrated on the example inputs."""
+def _statically(graph: torch.nn.Module, calls: list[Call], keep: Names) -> torch.nn.Module:
+    """Quantize weights per channel and activations per tensor, symmetric int8."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=False))
-    generator = torch.Generator().manual_seed(seed)
+    prepared = prepare_pt2e(graph, _quantizer(False, 8, keep))
     with kept_state(prepared, state), torch.no_grad():
-        prepared(*inputs, **keywords)
-        # One sample alone makes ranges that clip the next one; a few seeded variations around it widen them a little.
-        # This is enough for timing. Accuracy on real data needs calibration on real data.
-        for _ in range(CALIBRATION_RUNS):
-            varied, varied_keywords = pytree.tree_map(lambda leaf: _vary(leaf, generator), (inputs, keywords))
-            prepared(*varied, **varied_keywords)
+        for inputs, keywords in calls:
+            prepared(*inputs, **keywords)
     return convert_pt2e(prepared)
 
 
-def _dynamically(graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int) -> torch.nn.Module:
+def _dynamically(
+    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int, keep: Names
+) -> torch.nn.Module:
     """Quantize the weights of linear layers per channel; their inputs are quantized to int8 while the model runs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(is_dynamic=True, bits=bits))
+    prepared = prepare_pt2e(graph, _quantizer(True, bits, keep))
     with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
     converted = convert_pt2e(prepared)
@@ -84,7 +73,7 @@ def _state(graph: torch.nn.Module) -> list[str]:
     return [name for name, _ in graph.named_buffers()]
 
 
-def _quantizer(is_dynamic: bool, bits: int = 8) -> Any:
+def _quantizer(is_dynamic: bool, bits: int, keep: Names) -> Any:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -106,10 +95,11 @@ def _quantizer(is_dynamic: bool, bits: int = 8) -> Any:
     config = get_symmetric_quantization_config(
         is_per_channel=True, is_dynamic=is_dynamic, weight_qmin=least, weight_qmax=most
     )
-    return TrainedQuantizer().set_global(config)
+    quantizer = TrainedQuantizer().set_global(config)
+    return quantizer.set_filter_function(not_kept(keep)) if keep else quantizer
 
 
-def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
+def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Module:
     """Quantize linear weights to int4 in groups, inputs to int8 while running: what ExecuTorch does to language models.
 
     A layer whose width no group size divides stays fp32; a model without any that fits is refused.
@@ -118,12 +108,14 @@ def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
     from torchao.quantization.granularity import PerGroup
     from torchao.utils import unwrap_tensor_subclass
 
+    if keep:
+        refuse_unknown_modules(module, keep)
     fitting = 0
     for size in INT4_GROUPS:
 
         def fits(layer: torch.nn.Module, name: str, size: int = size) -> bool:
             plain = isinstance(layer, torch.nn.Linear) and type(layer.weight) is torch.nn.Parameter
-            return plain and layer.in_features % size == 0
+            return plain and layer.in_features % size == 0 and not is_kept(name, keep)
 
         found = [name for name, layer in module.named_modules() if fits(layer, name)]
         if found:
@@ -132,15 +124,8 @@ def _weights_to_int4(module: torch.nn.Module) -> torch.nn.Module:
             quantize_(module, config, filter_fn=fits)
     if not fitting:
         raise InputError(
-            "int4 quantizes linear layers, and this model has none whose width is a multiple of 32",
+            f"int4 quantizes linear layers, and this model has none{' left' if keep else ''} whose width is a "
+            "multiple of 32",
             "Use --dtype int8, which quantizes convolutions too.",
         )
     return unwrap_tensor_subclass(module)
-
-
-def _vary(leaf: Any, generator: torch.Generator) -> Any:
-    """Add noise in proportion to the tensor's own spread; integers (token ids, masks) stay as they are."""
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or leaf.numel() < 2:
-        return leaf
-    noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float32).to(leaf.dtype)
-    return leaf + CALIBRATION_NOISE * leaf.std() * noise

@@ -31,9 +31,13 @@ class ExportRequest:
     delegation: str = "whole"
     # channels_last: inputs and outputs in that layout wherever it saves a layout change (see io_layout.py).
     io_layout: str = "contiguous"
+    # Layers that stay in fp32 (see kept_layers.py), and a folder of samples that set the ranges of int8.
+    keep_fp32: tuple[str, ...] = ()
+    calibration: Path | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rewrites", tuple(sorted({choices.rewrite_name(name) for name in self.rewrites})))
+        object.__setattr__(self, "keep_fp32", tuple(sorted(set(self.keep_fp32))))
 
     def check(self) -> None:
         """Refuse what no export can do; the command line's own choices are the same."""
@@ -47,6 +51,12 @@ class ExportRequest:
         ):
             if value not in allowed:
                 raise InputError(f"there is no {what} {value!r}", f"Use one of {', '.join(allowed)}.")
+        if self.keep_fp32 and self.dtype == "fp32":
+            raise InputError("all layers are in fp32 already", "Give --keep-fp32 together with another --dtype.")
+        if self.calibration is not None and self.dtype != "int8":
+            raise InputError(f"{self.dtype} is not calibrated", "Give --calibration together with --dtype int8.")
+        if self.calibration is not None and not self.calibration.is_dir():
+            raise InputError(f"there is no folder {self.calibration} to calibrate with", "Give a folder of .npy files.")
 
     @property
     def paths(self) -> ExportPaths:
@@ -67,6 +77,7 @@ class ExportRequest:
             rewrites=list(self.rewrites),
             delegation=self.delegation,
             inputs=[] if plain else [str(spec) for spec in options.inputs],
+            calibration=str(self.calibration or ""),
         )
 
 

@@ -12,6 +12,9 @@ from model_profiling.artifacts import TensorFile
 from model_profiling.errors import RunError
 from model_profiling.pte.program import TensorSpec
 
+# What a model is called with: positional and keyword inputs.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
     """Convert the floating-point tensors of nested inputs; token ids, masks and plain numbers stay as they are."""

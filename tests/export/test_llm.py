@@ -17,7 +17,7 @@ from model_profiling.export.exporter import ExportRequest, prepare, quantize
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
 from model_profiling.export.lowering import capture
-from model_profiling.export.quantization import quantized
+from model_profiling.export.quantization import quantized_graph
 from model_profiling.export.sequences import find_sequence
 from model_profiling.export.verify import run_program, verify
 from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
@@ -270,9 +270,9 @@ def test_int4_channel_is_four_bits_for_any_model_with_linear_layers(tmp_path: Pa
 def test_a_model_without_linear_layers_is_not_called_quantized() -> None:
     net, x = torch.nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8)
     with pytest.raises(InputError, match="int4-channel quantizes linear layers, and this model has none"):
-        quantized(net, (x,), {}, None, "int4-channel", seed=0)
+        quantized_graph(torch.export.export(net, (x,)).module(), (x,), {}, "int4-channel", [])
     with pytest.raises(InputError, match="int8-dynamic quantizes"):
-        quantized(torch.nn.Sigmoid(), (x,), {}, None, "int8-dynamic", seed=0)
+        quantized_graph(torch.export.export(torch.nn.Sigmoid(), (x,)).module(), (x,), {}, "int8-dynamic", [])
 
 
 def saved(tmp_path: Path, state: dict[str, Any]) -> LoadOptions:

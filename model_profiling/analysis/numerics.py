@@ -1,0 +1,255 @@
+"""Where a program loses accuracy: the error of each layer, which layer adds most of it, and which of them to mend."""
+
+import math
+from typing import Literal
+
+import msgspec
+
+from model_profiling.artifacts import NUMERICS
+
+# One layer alone may not take the outputs below this: then something is wrong with it, whatever the others do.
+_FLOOR_DB = {"fp32": 60.0, "fp16": 30.0, "int8": 15.0}
+_FLOOR_ELSE_DB = 8.0
+# Below this it is worth naming a layer that causes most of what is lost.
+_CONCERN_DB = {"fp32": 90.0, "fp16": 40.0, "int8": 25.0}
+_CONCERN_ELSE_DB = 12.0
+# What keeping the layer in fp32 must bring: 6 dB are half of the error.
+_GAIN_DB = 6.0
+# More of a layer's values than this may not become 0: then a few large ones set the range, and hide all others.
+_ROUNDED_AWAY = 0.5
+# A share of values beyond what the dtype can hold that is worth a word.
+_SATURATED = 0.01
+
+Kind = Literal["not finite", "bad", "rounded away", "stands out"]
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Values against other values: signal to noise in decibel, cosine, largest difference.
+
+    `max_abs_error` 0 says that they are equal; then there is no `sqnr_db`. All None: NaN or infinite values.
+    """
+
+    sqnr_db: float | None = None
+    cosine: float | None = None
+    max_abs_error: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.max_abs_error == 0
+
+
+class LayerSide(msgspec.Struct, frozen=True):
+    """A layer as one experiment computed it.
+
+    `error` is against eager fp32 and has what the layer inherits; `added` is against the same layer in fp32 with the
+    inputs that the program gave it; `backend` is against eager PyTorch in the program's dtype.
+    """
+
+    error: Gap
+    added: Gap
+    backend: Gap
+    low: float | None
+    high: float | None
+    # The share of values beyond what the dtype can hold; None where it has no such ends.
+    saturated: float | None = None
+    # The share of values that are 0 and should not be.
+    rounded_away: float | None = None
+    nan: int = 0
+    infinite: int = 0
+    # Whether all that the layer was given was finite.
+    finite_inputs: bool = True
+    # What the outputs would be if this layer alone were not exact; None where nobody looked, or it is exact.
+    alone: Gap | None = None
+
+    @property
+    def finite(self) -> bool:
+        return not (self.nan or self.infinite)
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One value of the program: `name` in the captured graph, the operators that make it, and where they are from."""
+
+    index: int
+    name: str
+    operator: str
+    module: str
+    module_type: str
+    # `path:line`; '' if unknown.
+    source: str
+    shape: list[int]
+    # Operators that are computed together with it, such as an activation after a convolution.
+    fused: list[str]
+    # Of eager fp32.
+    low: float | None
+    high: float | None
+    # Eager PyTorch in the program's dtype against eager fp32: what the dtype costs, whatever the backend.
+    dtype: Gap
+    # By experiment.
+    sides: dict[str, LayerSide]
+    quantized: bool = False
+    # What to name in `--keep-fp32`: the layer, and those that read values which the dtype cannot hold.
+    keep: list[str] = []
+
+    @property
+    def place(self) -> str:
+        """What a user calls it: its module's path if it has one of its own, or the graph's name of the operator."""
+        return self.keep[0] if self.keep else self.name
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One experiment: which features were off, and how far its outputs are from eager fp32.
+
+    `outputs` are those of the exported program itself, `tapped` those of the one that hands its layers out: taps keep
+    operators from being fused, so these two differ a little.
+    """
+
+    name: str
+    disabled_features: list[str]
+    outputs: Gap
+    tapped: Gap
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """What int8's ranges were set by."""
+
+    batches: int
+    # '' for the example inputs with noise.
+    directory: str = ""
+
+
+class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
+    """NAME_numerics.json, beside the .pte: its layers in the order in which they run."""
+
+    model: str
+    dtype: str
+    platform: str
+    timing: Literal["measured", "emulated"]
+    pte_sha256: str
+    variants: list[Variant]
+    layers: list[Layer]
+    # Values of the graph that are not looked at, and why.
+    left_out: dict[str, int] = {}
+    # How many layers were looked at alone, of those that are not exact.
+    looked_at_alone: int = 0
+    created: str = ""
+    schema: int = 1
+
+    @property
+    def main(self) -> str:
+        """The experiment that ranks and alarms are about: with everything on."""
+        return self.variants[0].name
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """A layer that something is wrong with, and what."""
+
+    layer: Layer
+    kind: Kind
+    sentence: str
+
+
+def file_name(stem: str) -> str:
+    return f"{stem}{NUMERICS}"
+
+
+def side(numerics: Numerics, layer: Layer) -> LayerSide:
+    return layer.sides[numerics.main]
+
+
+def worst_first(numerics: Numerics) -> list[Layer]:
+    """Layers that are not exact: those that something is wrong with, then by what each alone does to the outputs."""
+    noises = _noises(numerics)
+
+    def rank(layer: Layer) -> tuple[int, float, float]:
+        own = side(numerics, layer)
+        if not own.finite:
+            # What it was given decides: later layers only pass it on.
+            return (0 if own.finite_inputs else 4, float(layer.index), 0.0)
+        alone = own.alone.sqnr_db if own.alone is not None else None
+        step = 1 if _kind(numerics, layer, noises) is not None else 2 if alone is not None else 3
+        return (step, _or_infinite(alone), _or_infinite(own.added.sqnr_db))
+
+    return sorted((layer for layer in numerics.layers if not side(numerics, layer).added.exact), key=rank)
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def first_loss(numerics: Numerics) -> Layer | None:
+    """The first layer in execution order that is further from eager fp32 than the dtype's floor."""
+    floor = _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB)
+    for layer in numerics.layers:
+        own = side(numerics, layer)
+        if not own.finite or (own.error.sqnr_db is not None and own.error.sqnr_db < floor):
+            return layer
+    return None
+
+
+def alarms(numerics: Numerics) -> list[Alarm]:
+    """What is wrong, worst first; nothing for a program that loses what its dtype costs."""
+    noises = _noises(numerics)
+    kinds = [(layer, _kind(numerics, layer, noises)) for layer in worst_first(numerics)]
+    return [Alarm(layer, kind, _sentence(numerics, layer, kind)) for layer, kind in kinds if kind is not None]
+
+
+def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | None:
+    own = side(numerics, layer)
+    if not own.finite:
+        return "not finite" if own.finite_inputs else None
+    alone = own.alone.sqnr_db if own.alone is not None else None
+    if alone is not None and alone < _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB):
+        return "bad"
+    if own.rounded_away is not None and own.rounded_away > _ROUNDED_AWAY:
+        return "rounded away"
+    gain = _gain(layer, noises)
+    if alone is not None and alone < _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB) and gain is not None:
+        return "stands out" if gain >= _GAIN_DB else None
+    return None
+
+
+def gain_db(numerics: Numerics, layer: Layer) -> float | None:
+    """How much the outputs would gain without this layer's own error, as the errors of single layers add up.
+
+    A prediction: errors of layers are taken to be independent. None where not enough layers were looked at alone.
+    """
+    return _gain(layer, _noises(numerics))
+
+
+def _noises(numerics: Numerics) -> dict[int, float]:
+    """What each layer alone does to the outputs: noise as a part of the signal, by the layer's index."""
+    found = {}
+    for layer in numerics.layers:
+        alone = side(numerics, layer).alone
+        if alone is not None and alone.sqnr_db is not None:
+            found[layer.index] = 10 ** (-alone.sqnr_db / 10)
+    return found
+
+
+def _gain(layer: Layer, noises: dict[int, float]) -> float | None:
+    if layer.index not in noises or len(noises) < 2:
+        return None
+    all_of_it = sum(noises.values())
+    rest = all_of_it - noises[layer.index]
+    return 10 * math.log10(all_of_it / rest) if rest > 0 else None
+
+
+def saturates(own: LayerSide) -> bool:
+    return own.saturated is not None and own.saturated > _SATURATED
+
+
+def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
+    own = side(numerics, layer)
+    alone = own.alone.sqnr_db if own.alone is not None else None
+    reach = ""
+    if layer.low is not None and layer.high is not None:
+        reach = f"; in fp32 its values reach from {layer.low:.3g} to {layer.high:.3g}"
+    if kind == "not finite":
+        counts = ((own.nan, "NaN"), (own.infinite, "infinite values"))
+        what = " and ".join(f"{count} {name}" for count, name in counts if count)
+        return f"gives {what} from finite inputs{reach}{' (fp16 ends at 65504)' if numerics.dtype == 'fp16' else ''}"
+    outputs = f"alone takes the outputs to {alone:.1f} dB" if alone is not None else "was not looked at alone"
+    if kind == "rounded away":
+        return f"{own.rounded_away:.0%} of its values become 0{reach}; it {outputs}"
+    ends = f", {own.saturated:.1%} of them beyond what fits" if own.saturated is not None and saturates(own) else ""
+    return f"{outputs}{reach}{ends}"

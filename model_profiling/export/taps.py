@@ -1,0 +1,252 @@
+"""Hand the values of a program's layers out as outputs, through any delegate: ExecuTorch's own taps do it.
+
+A tap keeps what it looks at from being fused with what follows, so a tapped program is evidence and never timing.
+"""
+
+import collections
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from model_profiling.etrecord.source import frame
+from model_profiling.export.delegation import short_path
+from model_profiling.export.lowering import emit, lower
+
+# These move values and change none; a quantized concatenation may change the scale.
+_MOVES = frozenset(
+    (
+        *("view", "reshape", "permute", "transpose", "t", "numpy_T", "movedim", "swapaxes", "expand", "expand_as"),
+        *("slice", "select", "index_select", "narrow", "squeeze", "unsqueeze", "flatten", "unflatten", "unfold"),
+        *("split", "split_with_sizes", "chunk", "unbind", "repeat", "repeat_interleave", "roll", "flip", "embedding"),
+        *("pad", "constant_pad_nd", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "clone", "contiguous"),
+        *("detach", "alias", "dropout", "to", "_to_copy", "lift_fresh_copy", "_assert_tensor_metadata"),
+    )
+)
+# What XNNPACK computes in one operator with what stands before it.
+_ACTIVATIONS = frozenset(
+    ("relu", "relu_", "relu6", "relu6_", "hardtanh", "hardtanh_", "clamp", "clamp_", "clamp_min", "clamp_min_")
+)
+_NORMS = frozenset(("batch_norm", "_native_batch_norm_legit_no_training"))
+_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"))
+_SUMS = ("linear", "addmm", "mm", "bmm", "matmul", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_")
+_HEADS = _CONVOLUTIONS | _NORMS | frozenset(_SUMS)
+_QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+_QUANTIZATION = ("quantized_decomposed", "torchao", "executorch_devtools")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How an int8 tensor stands for real numbers, and the ends of what it can hold."""
+
+    scale: float
+    zero_point: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class TappedLayer:
+    """A value to look at: its node in the graph that is lowered, and that of the same value in the fp32 graph."""
+
+    # Of the node whose value is handed out: the layer's last, or the one that quantizes it.
+    node: str
+    reference: str
+    operator: str
+    module: str
+    module_type: str
+    source: str
+    shape: tuple[int, ...]
+    fused: tuple[str, ...]
+    # What to name to keep it in fp32, and the layers (by `reference`) that read it.
+    own_name: str
+    readers: tuple[str, ...] = ()
+    scale: Scale | None = None
+
+    def real(self, values: torch.Tensor) -> torch.Tensor:
+        """What the program's values stand for, in fp32."""
+        if self.scale is None:
+            return values.to(torch.float32)
+        return (values.to(torch.float32) - self.scale.zero_point) * self.scale.scale
+
+    @property
+    def bytes(self) -> int:
+        return 4 * math.prod(self.shape)
+
+
+def base(node: torch.fx.Node) -> str:
+    """`conv2d` of `aten.conv2d.default`; '' for what is no operator of PyTorch."""
+    target = node.target
+    return str(target.overloadpacket).partition(".")[2] if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def layers_of(
+    ours: torch.export.ExportedProgram, reference: torch.export.ExportedProgram
+) -> tuple[list[TappedLayer], dict[str, int]]:
+    """The values of `ours` that also exist in the fp32 graph, in the order in which they are computed.
+
+    And how many there are that do not, by the reason.
+    """
+    by_name = {node.name: node for node in reference.graph.nodes if node.op == "call_function"}
+    found: list[TappedLayer] = []
+    left_out = {"no value of the fp32 graph corresponds to it": 0}
+    for node in ours.graph.nodes:
+        if not _computes(node) or _is_inside(node):
+            continue
+        partner = by_name.get(origin(node))
+        if partner is None or _shape(partner) is None or _shape(partner) != _shape(node):
+            left_out["no value of the fp32 graph corresponds to it"] += 1
+            continue
+        found.append(_layer(node, partner))
+    return _with_readers(found, by_name), {why: count for why, count in left_out.items() if count}
+
+
+def origin(node: torch.fx.Node) -> str:
+    """The name that a node had when the model was captured: quantization captures it again."""
+    steps = node.meta.get("from_node") or []
+    return str(steps[0].name) if steps else node.name
+
+
+def tapped_program(ours: torch.export.ExportedProgram, nodes: list[str], lowering: dict[str, Any]) -> bytes:
+    """The .pte of a program that also hands out the values of these nodes, after its own outputs."""
+    from executorch.devtools.intermediate_output_tap import strip_taps_, tap_intermediate_outputs_
+
+    wanted = set(nodes)
+    program, specs = tap_intermediate_outputs_(copy.deepcopy(ours), (lambda node: node.name in wanted, "FULL_TENSOR"))
+    assert [spec.node_name for spec in specs] == nodes
+    lowered = lower(program, **lowering)
+    strip_taps_(lowered.edge)
+    return bytes(emit(lowered).buffer)
+
+
+def in_groups(layers: list[TappedLayer], most_bytes: int) -> Iterator[list[TappedLayer]]:
+    """Consecutive layers whose values fit in so many bytes together; one that is larger comes alone."""
+    group: list[TappedLayer] = []
+    for layer in layers:
+        if group and sum(each.bytes for each in group) + layer.bytes > most_bytes:
+            yield group
+            group = []
+        group.append(layer)
+    if group:
+        yield group
+
+
+def _computes(node: torch.fx.Node) -> bool:
+    """Whether a node makes new floating-point values, of a size that is known."""
+    if node.op != "call_function" or _shape(node) is None:
+        return False
+    producer = _producer(node)
+    if not isinstance(producer.target, torch._ops.OpOverload) or producer.target.namespace in _QUANTIZATION:
+        return False
+    return base(producer) not in _MOVES
+
+
+def _producer(node: torch.fx.Node) -> torch.fx.Node:
+    """The operator whose value this is: itself, or that of which it takes one of several results."""
+    first = node.args[0] if node.args else None
+    several = node.target is not None and getattr(node.target, "__name__", "") == "getitem"
+    return first if several and isinstance(first, torch.fx.Node) else node
+
+
+def _shape(node: torch.fx.Node) -> tuple[int, ...] | None:
+    """The sizes of a tensor of floating-point numbers; None for everything else."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return None
+    sizes = tuple(value.shape)
+    return tuple(int(size) for size in sizes) if all(isinstance(size, int) for size in sizes) else None
+
+
+def _is_inside(node: torch.fx.Node) -> bool:
+    """Whether what follows is computed together with it: then only the end of the chain exists in the program."""
+    return len(node.users) == 1 and _follows(node, next(iter(node.users)))
+
+
+def _follows(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    if not user.args or user.args[0] is not node or user.op != "call_function":
+        return False
+    if base(user) in _NORMS:
+        return base(node) in _CONVOLUTIONS
+    return base(user) in _ACTIVATIONS and base(node) in _HEADS
+
+
+def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
+    chain = [partner]
+    while (before := _before(chain[0])) is not None:
+        chain.insert(0, before)
+    head = chain[0]
+    quantizer = next((user for user in node.users if str(user.target) == _QUANTIZE and user.args[0] is node), None)
+    scale = None
+    if quantizer is not None:
+        _, step, zero_point, low, high, *_ = quantizer.args
+        scale = Scale(float(step), int(zero_point), int(low), int(high))
+    path, kind = module_of(head)
+    shape = _shape(node)
+    assert shape is not None
+    return TappedLayer(
+        (quantizer or node).name,
+        partner.name,
+        str(_producer(head).target),
+        path,
+        kind,
+        source_of(head),
+        shape,
+        tuple(base(each) for each in chain[1:]),
+        head.name,
+        scale=scale,
+    )
+
+
+def _with_readers(layers: list[TappedLayer], nodes: Mapping[str, torch.fx.Node]) -> list[TappedLayer]:
+    """Say of each layer which others read it, and what it is called: its module, if nothing else is in that."""
+    ends = {layer.reference for layer in layers}
+
+    def readers(name: str) -> tuple[str, ...]:
+        found, waiting, seen = [], list(nodes[name].users), set()
+        while waiting:
+            user = waiting.pop(0)
+            if user in seen or user.op != "call_function":
+                continue
+            seen.add(user)
+            if user.name in ends:
+                found.append(user.name)
+            else:
+                waiting += user.users
+        return tuple(found)
+
+    inside = collections.Counter(
+        ".".join(parts[:count])
+        for layer in layers
+        for parts in [layer.module.split(".")]
+        for count in range(1, len(parts) + 1)
+    )
+
+    def called(layer: TappedLayer) -> str:
+        return layer.module if layer.module and inside[layer.module] == 1 else layer.own_name
+
+    return [replace(layer, own_name=called(layer), readers=readers(layer.reference)) for layer in layers]
+
+
+def _before(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What is computed together with a node and comes before it."""
+    first = node.args[0] if node.args else None
+    if not isinstance(first, torch.fx.Node) or len(first.users) != 1 or not _follows(first, node):
+        return None
+    return first
+
+
+def module_of(node: torch.fx.Node) -> tuple[str, str]:
+    """Path and class of the innermost module of the model in which a node stands."""
+    for path, kind in reversed(list((node.meta.get("nn_module_stack") or {}).values())):
+        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        if not name.startswith("torch.export."):
+            return str(path), name.rpartition(".")[2]
+    return "", ""
+
+
+def source_of(node: torch.fx.Node) -> str:
+    file, line, _ = frame(node.meta.get("stack_trace") or "")
+    return f"{short_path(file)}:{line}" if file else ""

@@ -1,0 +1,1 @@
+"""Where a program loses accuracy, layer by layer."""

@@ -1,0 +1,106 @@
+"""Run a program that hands its layers out, and find their values among its outputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from model_profiling.errors import RunError
+from model_profiling.export.taps import TappedLayer
+from model_profiling.pipeline.accelerator import accelerator
+from model_profiling.pipeline.phases import usual_method
+from model_profiling.platforms.base import Platform, Request
+from model_profiling.runner.protocol import Tensor
+
+# One execution; an emulator takes hundreds of times as long for it as a CPU.
+_TIMEOUT_S = {"measured": 600.0, "emulated": 7200.0}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to run the program."""
+
+    name: str
+    disabled_features: tuple[str, ...] = ()
+
+
+def sides_of(platform: Platform, dtype: str) -> list[Side]:
+    """With everything on, and without what matters most to this dtype: SME where it is emulated."""
+    name = platform.name
+    if platform.timing == "emulated":
+        has_sme = "sme" in platform.probe().features
+        return [Side(f"{name}_sme2"), Side(f"{name}_neon", ("sme",))] if has_sme else [Side(f"{name}_neon")]
+    feature = accelerator(platform, dtype)
+    if feature is None:
+        return [Side(f"{name}_baseline")]
+    return [Side(f"{name}_{feature}_on"), Side(f"{name}_{feature}_off", (feature,))]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What an execution left: a file for each output."""
+
+    base: Path
+    tensors: Sequence[Tensor]
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def get(self, index: int) -> torch.Tensor:
+        """One of them, as the program gave it."""
+        tensor = self.tensors[index]
+        path = self.base.with_name(f"{self.base.name}-{index}.bin")
+        try:
+            data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
+            return torch.from_numpy(data.reshape(tensor.shape))
+        except (OSError, TypeError, ValueError) as error:
+            raise RunError(f"output {index} of the runner cannot be read: {error}", f"It is {path}.") from None
+
+
+def execute_once(
+    platform: Platform, program: Path, inputs: tuple[Path, ...], side: Side, threads: int, home: Path
+) -> Outputs:
+    """Load a program, execute it once, and keep all its outputs in `home`."""
+    home.mkdir(parents=True, exist_ok=True)
+    base = home / "output"
+    session = platform.open(
+        Request(
+            runner=platform.runner(None),
+            model=program,
+            inputs=inputs,
+            threads=threads,
+            warmup=0,
+            disable_features=side.disabled_features,
+            log=home / "run.log",
+            output_base=base,
+            timeout_s=_TIMEOUT_S[platform.timing],
+            once=True,
+            method=usual_method(program),
+        )
+    )
+    try:
+        return Outputs(base, session.finish().outputs)
+    finally:
+        session.close()
+
+
+class LayerValues:
+    """The values of all layers on one side, from the outputs of one or several tapped programs."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[Outputs, int]] = {}
+
+    def add(self, layers: list[TappedLayer], outputs: Outputs) -> None:
+        """The layers of a tapped program are its last outputs."""
+        own = len(outputs) - len(layers)
+        if own < 0:
+            raise RunError(
+                "the tapped program gave fewer outputs than it has taps", "Try again without rewrites, and report it."
+            )
+        self._places |= {layer.reference: (outputs, own + number) for number, layer in enumerate(layers)}
+
+    def raw(self, layer: TappedLayer) -> torch.Tensor:
+        outputs, index = self._places[layer.reference]
+        return outputs.get(index)
