@@ -27,6 +27,8 @@ KERNEL_TRACE = "_kernel_trace.txt"
 KERNEL_VIEW = "kernel_view.md"
 # The end of the name of the file beside a .pte that tells where it loses accuracy.
 NUMERICS = "_numerics.json"
+# The same in the directory of a run of that .pte.
+RUN_NUMERICS = "numerics.json"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.

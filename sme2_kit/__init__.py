@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from model_profiling.analysis.forecast import Forecast
+    from model_profiling.analysis.numerics import Numerics
     from model_profiling.analysis.roofs import Roofs
     from model_profiling.export.request import ExportResult
     from model_profiling.pipeline.config import PageCache
@@ -59,6 +60,7 @@ __all__ = [
     "export",
     "forecast",
     "kernels",
+    "numerics",
     "open_run",
     "profile",
     "roofs",
@@ -105,6 +107,8 @@ def profile(
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     rewrites: Sequence[str] = (),
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
     force: bool = False,
@@ -116,7 +120,8 @@ def profile(
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
-    "int64:1,128:0..30522". `rewrites` are as of `export`; `threads`, `inputs` (files), `label` and `force` as of `run`.
+    "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
+    `label` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
@@ -126,7 +131,7 @@ def profile(
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (dtype, example_inputs, settings, checkpoint, *input_shapes, *rewrites)
+            told = (dtype, example_inputs, settings, checkpoint, calibration, *input_shapes, *rewrites, *keep_fp32)
             if any(value is not None for value in told):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
@@ -143,6 +148,8 @@ def profile(
                 settings=settings,
                 checkpoint=checkpoint,
                 rewrites=rewrites,
+                keep_fp32=keep_fp32,
+                calibration=calibration,
                 force=force,
                 on_progress=report,
             )
@@ -192,6 +199,8 @@ def export(
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     seed: int = 0,
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
     save_graph: bool = False,
     force: bool = False,
     verbose: bool = False,
@@ -201,6 +210,8 @@ def export(
 
     Models and inputs are given as to `profile`. A model by its name or from a file is not exported again while nothing
     has changed, unless `force`. `name`, `example_inputs` and `dynamic_shapes` are for a module in memory.
+    `keep_fp32` names layers that are left out of fp16 or quantization; `calibration` is a folder of .npy samples that
+    set the ranges of int8.
     """
     from model_profiling.export.request import ExportRequest
     from sme2_kit import exporting
@@ -223,6 +234,8 @@ def export(
         rewrites=tuple(rewrites),
         delegation=delegation,
         io_layout=io_layout,
+        keep_fp32=tuple(keep_fp32),
+        calibration=None if calibration is None else Path(calibration),
     )
     with shown_progress(on_progress) as report:
         if target:
@@ -423,6 +436,54 @@ def tune(
             spelled,
         )
         return tuner.run()
+
+
+def numerics(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp16",
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    input_shapes: Sequence[Sequence[int] | str] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    rewrites: Sequence[str] = (),
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Numerics:
+    """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
+
+    Models and inputs are given as to `profile`, the rest as to `export`. `result.alarms` are layers that something is
+    wrong with, `result.worst` all that are not exact, worst first, `result.layers` all in the order in which they run.
+    What is found lies beside the .pte in `out`, where reports on it find it.
+    """
+    from model_profiling.export.request import ExportRequest
+    from sme2_kit import exporting
+    from sme2_kit.layer_errors import numerics_of_module, numerics_of_target
+    from sme2_kit.measuring import opened_platform
+    from sme2_kit.notebook import shown_progress
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, options)
+    request = ExportRequest(
+        exporting.named(target, options) if target else exporting.module_name(model),
+        _place(out, "numerics"),
+        dtype,
+        seed=seed,
+        target=target,
+        options=options,
+        rewrites=tuple(rewrites),
+        keep_fp32=tuple(keep_fp32),
+        calibration=None if calibration is None else Path(calibration),
+    )
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+        if target:
+            return numerics_of_target(request, opened, report, force)[0]
+        return numerics_of_module(model, example_inputs, request, opened, report)
 
 
 def roofs(

@@ -81,6 +81,8 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
             seed=request.seed,
             save_graph=request.save_graph,
             loud=request.loud,
+            keep_fp32=request.keep_fp32,
+            calibration=request.calibration,
             announce=announce,
         )
 
@@ -99,6 +101,8 @@ def python_call(request: ExportRequest) -> str:
     given += [f'io_layout="{request.io_layout}"'] if request.io_layout != "contiguous" else []
     given += [f"rewrites={list(request.rewrites)}"] if request.rewrites else []
     given += [f'delegation="{request.delegation}"'] if request.delegation != "whole" else []
+    given += [f"keep_fp32={list(request.keep_fp32)}"] if request.keep_fp32 else []
+    given += [f'calibration="{request.calibration}"'] if request.calibration is not None else []
     return f"sme2_kit.export(module, example_inputs, {', '.join(given)})"
 
 

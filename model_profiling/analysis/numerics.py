@@ -104,6 +104,8 @@ class Variant(msgspec.Struct, frozen=True):
     """
 
     name: str
+    # What to call it where people read.
+    label: str
     disabled_features: list[str]
     outputs: Gap
     tapped: Gap
@@ -138,6 +140,16 @@ class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
     def main(self) -> str:
         """The experiment that ranks and alarms are about: with everything on."""
         return self.variants[0].name
+
+    @property
+    def worst(self) -> list[Layer]:
+        """Layers that are not exact, worst first."""
+        return worst_first(self)
+
+    @property
+    def alarms(self) -> list["Alarm"]:
+        """The layers that something is wrong with, worst first."""
+        return alarms(self)
 
 
 class Alarm(msgspec.Struct, frozen=True):

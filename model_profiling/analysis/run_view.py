@@ -14,6 +14,7 @@ from model_profiling.analysis.forecast import Forecast, forecasts
 from model_profiling.analysis.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.numerics import Numerics
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
@@ -154,6 +155,20 @@ class RunView:
             return []
         return forecasts(self, self.emulated, target=self.target or DEFAULT)
 
+    @functools.cached_property
+    def numerics(self) -> Numerics | None:
+        """What `sme2-kit numerics` found of this .pte: beside it, or as it was when the run was last analysed."""
+        if self.path.is_file():
+            return None
+        model = self.manifest.model
+        beside = artifacts.ExportPaths(Path(model.path)).numerics
+        for path in (beside, self.path / artifacts.RUN_NUMERICS):
+            if files.is_file(path):
+                found = files.read_json(path, Numerics, "record of numerics")
+                if found.pte_sha256 == model.sha256:
+                    return found
+        return None
+
     @property
     def measured(self) -> bool:
         """Whether times mean anything: an emulator's do not, and are never shown."""
@@ -280,6 +295,11 @@ class RunView:
             files.write_bytes(files.inside(self.path, kept), self.table.text)
         elif kept.is_file():
             kept.unlink()
+
+    def remember_numerics(self) -> None:
+        """Keep what is known of the layers' accuracy with the run: the .pte may be elsewhere then."""
+        if self.numerics is not None:
+            files.write_json(files.inside(self.path, self.path / artifacts.RUN_NUMERICS), self.numerics)
 
     def remember_roofs(self) -> None:
         """Keep the roofs that the run was held against with it: it says the same elsewhere, and after new ones."""

@@ -121,6 +121,21 @@ def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: 
     )
     add_rewrites(parser)
     parser.add_argument(
+        "--keep-fp32",
+        action="append",
+        default=[],
+        metavar="LAYER",
+        help="leave a layer out of fp16 or quantization: a module's path (features.3, blocks.*.norm) or an operator's "
+        "name, as `sme2-kit numerics` lists them; may be repeated",
+    )
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="DIR",
+        help="samples that set the ranges of int8: .npy files, or for several inputs a folder per sample with "
+        "input_0.npy and so on (default: the example inputs with noise)",
+    )
+    parser.add_argument(
         "--delegation",
         choices=DELEGATIONS,
         default="whole",
@@ -163,6 +178,8 @@ def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
         ("--io-layout", args.io_layout != "contiguous"),
         ("--rewrite", bool(args.rewrite)),
         ("--delegation", args.delegation != "whole"),
+        ("--keep-fp32", bool(args.keep_fp32)),
+        ("--calibration", args.calibration is not None),
         ("--seed", args.seed != 0),
     ]
 
@@ -203,6 +220,8 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         rewrites=tuple(args.rewrite),
         delegation=args.delegation,
         io_layout=args.io_layout,
+        keep_fp32=tuple(args.keep_fp32),
+        calibration=args.calibration,
     )
 
 

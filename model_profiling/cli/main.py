@@ -29,6 +29,7 @@ COMMANDS = (
     "forecast",
     "roofs",
     "tune",
+    "numerics",
     "report",
     "validate",
     "quicktest",

@@ -4,7 +4,7 @@ It takes the same way as a model with a name or a file. Nothing is cached: no fi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ def export_module(
     seed: int = 0,
     save_graph: bool = False,
     loud: bool = False,
+    keep_fp32: tuple[str, ...] = (),
+    calibration: Path | None = None,
     announce: Announce = lambda stage: None,
 ) -> ExportResult:
     """Export `module` as it is now, in eval mode, and leave it as it is.
@@ -45,8 +47,6 @@ def export_module(
     `name` is the model's name in files; default: after its class.
     """
     module = _checked(module)
-    positional, keywords = _call(example_inputs)
-    label = type(module).__qualname__
     request = ExportRequest(
         _name(name, type(module).__name__),
         Path(outdir),
@@ -56,20 +56,30 @@ def export_module(
         seed,
         save_graph,
         loud,
-        target=f"{type(module).__module__}.{label}",
+        target=f"{type(module).__module__}.{type(module).__qualname__}",
         rewrites=tuple(rewrites),
         delegation=delegation,
         io_layout=io_layout,
+        keep_fp32=tuple(keep_fp32),
+        calibration=calibration,
     )
+    load = loader(request.model, module, example_inputs, dynamic_shapes)
+    return export_loaded(request, load, announce, cacheable=False)
+
+
+def loader(name: str, module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) -> Callable[[], LoadedModel]:
+    """How a module in memory is loaded: as a copy of its own."""
+    module = _checked(module)
+    positional, keywords = _call(example_inputs)
 
     def load() -> LoadedModel:
         inputs, keyword_inputs = own_inputs((positional, keywords))
         ours = own_copy(module).eval()
         return LoadedModel(
-            request.model, "memory", "as they were in memory", ours, inputs, keyword_inputs, dynamic_shapes, "memory"
+            name, "memory", "as they were in memory", ours, inputs, keyword_inputs, dynamic_shapes, "memory"
         )
 
-    return export_loaded(request, load, announce, cacheable=False)
+    return load
 
 
 def _checked(module: Any) -> torch.nn.Module:

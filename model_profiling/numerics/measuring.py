@@ -55,7 +55,6 @@ def measure_numerics(
     load: Load,
     platform: Platform,
     report: OnProgress,
-    threads: int = 1,
     most_bytes: int = _MOST_BYTES,
 ) -> Numerics:
     """Look at every layer of an exported program and leave what was found beside it; `load` gives the model again."""
@@ -76,12 +75,13 @@ def measure_numerics(
         for each in sides:
             report(f"run {each.name}", 0, 0)
             place = home / each.name
-            plain = execute_once(platform, made.paths.pte, inputs, each, threads, place / "plain")
-            taken, tapped = _run_tapped(platform, programs, groups, inputs, each, threads, place)
+            plain = execute_once(platform, made.paths.pte, inputs, each, place / "plain")
+            taken, tapped = _run_tapped(platform, programs, groups, inputs, each, place)
             values[each.name] = taken
             variants.append(
                 Variant(
                     each.name,
+                    each.label,
                     list(each.disabled_features),
                     _own_outputs(plain, len(plain), work.outputs),
                     _own_outputs(tapped, len(tapped) - len(groups[0]), work.outputs),
@@ -126,13 +126,12 @@ def _run_tapped(
     groups: list[list[TappedLayer]],
     inputs: tuple[Path, ...],
     each: Side,
-    threads: int,
     home: Path,
 ) -> tuple[LayerValues, Outputs]:
     """The values of all layers, and the outputs of the first program."""
     values, first = LayerValues(), None
     for number, (program, group) in enumerate(zip(programs, groups, strict=True)):
-        outputs = execute_once(platform, program, inputs, each, threads, home / str(number))
+        outputs = execute_once(platform, program, inputs, each, home / str(number))
         values.add(group, outputs)
         first = first or outputs
     assert first is not None
@@ -216,14 +215,15 @@ def _saturated(layer: TappedLayer, values: torch.Tensor, dtype: torch.dtype) -> 
         outside = values.abs() > _LARGEST_HALF
     else:
         return None
-    return float(outside.sum().item()) / max(values.numel(), 1)
+    return float(outside.to(torch.float64).mean()) if outside.numel() else None
 
 
 def _rounded_away(ours: torch.Tensor, values: torch.Tensor) -> float | None:
     """The share of what should not be 0 and is."""
     there = values != 0
     count = int(there.sum())
-    return float(((ours == 0) & there).sum().item()) / count if count else None
+    lost = int(((ours == 0) & there).sum())
+    return lost / count if count else None
 
 
 def _layer(index: int, layer: TappedLayer, work: _Work, sides: dict[str, LayerSide]) -> Layer:

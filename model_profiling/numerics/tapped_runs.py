@@ -1,7 +1,7 @@
 """Run a program that hands its layers out, and find their values among its outputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from model_profiling.export.taps import TappedLayer
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.phases import usual_method
 from model_profiling.platforms.base import Platform, Request
+from model_profiling.runner.features import spoken
 from model_profiling.runner.protocol import Tensor
 
 # One execution; an emulator takes hundreds of times as long for it as a CPU.
@@ -23,6 +24,7 @@ class Side:
     """One way to run the program."""
 
     name: str
+    label: str
     disabled_features: tuple[str, ...] = ()
 
 
@@ -30,12 +32,17 @@ def sides_of(platform: Platform, dtype: str) -> list[Side]:
     """With everything on, and without what matters most to this dtype: SME where it is emulated."""
     name = platform.name
     if platform.timing == "emulated":
-        has_sme = "sme" in platform.probe().features
-        return [Side(f"{name}_sme2"), Side(f"{name}_neon", ("sme",))] if has_sme else [Side(f"{name}_neon")]
+        neon = Side(f"{name}_neon", "NEON, emulated", ("sme",))
+        has_sme = "sme2" in platform.probe().features
+        return [Side(f"{name}_sme2", "SME2, emulated"), neon] if has_sme else [replace(neon, disabled_features=())]
     feature = accelerator(platform, dtype)
     if feature is None:
-        return [Side(f"{name}_baseline")]
-    return [Side(f"{name}_{feature}_on"), Side(f"{name}_{feature}_off", (feature,))]
+        return [Side(f"{name}_baseline", name)]
+    switched = spoken(feature)
+    return [
+        Side(f"{name}_{feature}_on", f"{switched} on"),
+        Side(f"{name}_{feature}_off", f"{switched} off", (feature,)),
+    ]
 
 
 @dataclass(frozen=True)
@@ -59,9 +66,7 @@ class Outputs:
             raise RunError(f"output {index} of the runner cannot be read: {error}", f"It is {path}.") from None
 
 
-def execute_once(
-    platform: Platform, program: Path, inputs: tuple[Path, ...], side: Side, threads: int, home: Path
-) -> Outputs:
+def execute_once(platform: Platform, program: Path, inputs: tuple[Path, ...], side: Side, home: Path) -> Outputs:
     """Load a program, execute it once, and keep all its outputs in `home`."""
     home.mkdir(parents=True, exist_ok=True)
     base = home / "output"
@@ -70,7 +75,7 @@ def execute_once(
             runner=platform.runner(None),
             model=program,
             inputs=inputs,
-            threads=threads,
+            threads=1,
             warmup=0,
             disable_features=side.disabled_features,
             log=home / "run.log",

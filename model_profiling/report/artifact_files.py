@@ -56,6 +56,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
     directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
     run.remember_categories()
     run.remember_roofs()
+    run.remember_numerics()
     for name in run.profiles:
         if has_times(run.manifest, name):
             _write_experiment(writer, renew, run, name)

@@ -14,6 +14,7 @@ from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.finding import Kind as Rule
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.numerics import Numerics
 from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
@@ -58,6 +59,7 @@ CONTRACTS = (
     Contract(Kernels, (artifacts.KERNELS,)),
     Contract(DerivedIndex, (artifacts.DERIVED,)),
     Contract(ExportMeta, (artifacts.EXPORT_META,)),
+    Contract(Numerics, (f"*{artifacts.NUMERICS}", artifacts.RUN_NUMERICS)),
     Contract(TuneResult, (RESULT,)),
     Contract(Roofs, (artifacts.ROOFS,)),
     Contract(Target, ()),

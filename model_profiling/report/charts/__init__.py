@@ -7,6 +7,7 @@ shrunk, so that a phone shows letters one can read.
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report.charts.latency import latency
 from model_profiling.report.charts.modules import modules
+from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.roofline import Side, roofline
 from model_profiling.report.charts.shift import shift
@@ -25,6 +26,7 @@ __all__ = [
     "Spec",
     "latency",
     "modules",
+    "numerics",
     "of_run",
     "operators",
     "roofline",
@@ -43,6 +45,8 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
         return f"{run.summary.model}: {what}" if titled else ""
 
     found: dict[str, Spec] = {}
+    if run.numerics is not None:
+        found["numerics"] = numerics(run.numerics, width, theme, title("accuracy by layer"))
     if not run.measured:
         return found
     turns = [(run.label(name), turns) for name, turns in run.turns.items() if turns]

@@ -1,6 +1,8 @@
 """How the numbers came about: what was not measured, on which machine and in which order."""
 
 from model_profiling.analysis.run_view import RunView
+from model_profiling.artifacts import ExportRecord
+from model_profiling.counting import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
 from model_profiling.report.content import startup
@@ -41,6 +43,14 @@ def not_measured(run: RunView) -> Section:
     return Section("not_measured", "What was not measured", [Bullets(items)])
 
 
+def _calibrated(export: ExportRecord) -> str:
+    """What set the ranges of int8."""
+    samples = export.calibration
+    if samples is None:
+        return "the example inputs with noise: enough for timing, not for accuracy"
+    return f"{counted(samples.batches, 'batch', 'batches')} from {samples.directory}"
+
+
 def _said(run: RunView, note: str) -> bool:
     """Failures are listed first, in the manifest's words."""
     return any(note.startswith(f"{name} failed:") for name in run.manifest.experiments)
@@ -62,6 +72,9 @@ def environment(run: RunView) -> Section:
         rows.append(("channels-last in memory", f"{', '.join(model.export.channels_last)}; all others are contiguous"))
     if model.export:
         rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
+        rows += [("calibrated on", _calibrated(model.export))] if model.export.dtype == "int8" else []
+        kept = model.export.keep_fp32
+        rows += [("kept in fp32", ", ".join(kept))] if kept else []
     blocks: list[Block] = [Table("environment", ("what", "value"), rows), _experiments(run)]
     blocks += [Paragraph(_schedule(schedule)) for schedule in run.manifest.schedules.values()]
     if run.measured:

@@ -1,0 +1,79 @@
+"""Signal to noise by layer: what has gathered up to each, and what each adds, coloured by operator."""
+
+import collections
+
+from model_profiling.analysis.numerics import Layer, Numerics, side
+from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
+
+_HEIGHT = 260
+# Above this a layer is as good as exact, and the axis is for the others.
+_HIGHEST_DB = 100.0
+_COLOURS = [colour for name, colour in CATEGORY_COLOURS.items() if name != "Other"]
+_OTHER, _OTHER_COLOUR = "other operators", CATEGORY_COLOURS["Other"]
+_MOST_NAMES = 3
+
+
+def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
+    """A line for the error against eager fp32, a point for what each layer adds; alarms have their names."""
+    kinds = collections.Counter(kind(layer) for layer in found.layers)
+    shown = [name for name, _ in kinds.most_common(len(_COLOURS))]
+    points = [_point(found, layer, shown) for layer in found.layers]
+    wide = width >= WIDE
+    x = {"field": "layer", "type": "quantitative", "scale": {"domain": [-0.5, len(points) - 0.5], "nice": False}}
+    x["axis"] = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
+    y = {"type": "quantitative", "scale": {"zero": True}, "axis": {"title": "SQNR (dB)", "tickCount": 6}}
+    names = [*shown, *([_OTHER] if len(kinds) > len(shown) else [])]
+    colours = [*_COLOURS[: len(shown)], *([_OTHER_COLOUR] if len(kinds) > len(shown) else [])]
+    colour = {"field": "operator", "type": "nominal", "sort": names, "scale": {"domain": names, "range": colours}}
+    legend = {"orient": "top", "title": None, "columns": 6 if wide else 3, "symbolType": "circle"}
+    labels = [point for point in points if point["name"]]
+    layers: list[Spec] = [
+        {
+            "data": {"values": [point for point in points if point["error"] is not None]},
+            "mark": {"type": "line", "color": BEFORE, "strokeWidth": 1.5},
+            "encoding": {"x": x, "y": {"field": "error", **y}},
+        },
+        {
+            "data": {"values": [point for point in points if point["added"] is not None]},
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+            "encoding": {"x": x, "y": {"field": "added", **y}, "color": {**colour, "legend": legend}},
+        },
+        {
+            "data": {"values": [point for point in points if not point["finite"]]},
+            "mark": {"type": "rule", "color": "#D55E00", "strokeWidth": 1.5},
+            "encoding": {"x": x},
+        },
+        {
+            "data": {"values": labels},
+            "mark": {"type": "text", "align": "left", "dx": 6, "dy": -8, "color": theme.text, "fontSize": 11},
+            "encoding": {"x": x, "y": {"field": "label_at", **y}, "text": {"field": "name"}},
+        },
+    ]
+    spec: Spec = {"width": width - 80, "height": _HEIGHT, "layer": layers}
+    said = "Line: against eager fp32, with all that was lost before. Points: what each layer adds by itself"
+    return whole(spec, theme, width, title, said if wide else "Points: what each layer adds")
+
+
+def kind(layer: Layer) -> str:
+    """`conv2d` of `aten.conv2d.default`."""
+    return layer.operator.removeprefix("aten.").partition(".")[0]
+
+
+def _point(found: Numerics, layer: Layer, shown: list[str]) -> Values:
+    own = side(found, layer)
+    named = [alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]]
+    added, error = _capped(own.added.sqnr_db), _capped(own.error.sqnr_db)
+    return {
+        "layer": layer.index,
+        "operator": kind(layer) if kind(layer) in shown else _OTHER,
+        "error": error,
+        "added": added,
+        "finite": own.finite,
+        "name": layer.place if layer.index in named else "",
+        "label_at": added if added is not None else error if error is not None else 0.0,
+    }
+
+
+def _capped(value: float | None) -> float | None:
+    return None if value is None else min(value, _HIGHEST_DB)

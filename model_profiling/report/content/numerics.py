@@ -1,0 +1,101 @@
+"""Accuracy by layer: how far the outputs are off, which layers cause it, and what to do."""
+
+from model_profiling.analysis.numerics import Gap, Layer, Numerics, first_loss, gain_db, side
+from model_profiling.analysis.run_view import RunView
+from model_profiling.counting import counted
+from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
+
+WORST = 10
+CAPTION = (
+    "Signal to noise of every layer, in the order in which they run. Line: against eager fp32, with all that was lost "
+    "before. Points: what each layer adds by itself, coloured by operator. Red: NaN or infinite values."
+)
+COLUMNS = ("layer", "operator", "alone", "adds", "error", "dtype", "backend", "range in fp32", "where")
+LEGEND = (
+    "All in decibel of signal to noise. alone: the outputs if only this layer were not exact. adds: the layer against "
+    "fp32 on its own inputs. error: against eager fp32, with what it inherits. dtype: eager PyTorch in this dtype "
+    "against fp32. backend: the program against eager PyTorch in its dtype."
+)
+EVIDENCE = "Layers were handed out by taps, which keep operators from being fused: such a program is never timed."
+
+
+def section(run: RunView) -> Section | None:
+    """What `sme2-kit numerics` found of this .pte; None if nobody asked."""
+    found = run.numerics
+    if found is None:
+        return None
+    blocks: list[Block] = [
+        Bullets([f"{sentence}." for sentence in sentences(found)]),
+        Picture("numerics", CAPTION),
+        Table("numerics", COLUMNS, rows(found), short=WORST),
+        Paragraph(LEGEND),
+        Bullets([f"{item}." for item in what_to_do(found)]),
+        Paragraph(EVIDENCE),
+    ]
+    return Section("numerics", "Accuracy by layer", blocks)
+
+
+def sentences(found: Numerics) -> list[str]:
+    """How far the outputs are off, where accuracy is lost first, and what stands out."""
+    said = [f"{each.label}: outputs {decibel(each.outputs)} against eager fp32" for each in found.variants]
+    said += [f"{alarm.layer.place} {alarm.sentence}" for alarm in found.alarms[:WORST]]
+    if not found.alarms:
+        said.append("no layer stands out")
+    first = first_loss(found)
+    if first is not None:
+        said.append(f"the first layer that is far from fp32 is {first.place} ({decibel(side(found, first).error)})")
+    ranked = found.worst
+    if found.looked_at_alone < len(ranked):
+        said.append(f"{found.looked_at_alone} of {counted(len(ranked), 'layer')} were looked at alone")
+    said += [f"{counted(count, 'value')} left out: {why}" for why, count in found.left_out.items()]
+    return said
+
+
+def rows(found: Numerics, most: int | None = None) -> list[Row]:
+    """The layers that are not exact, worst first."""
+    return [_row(found, layer) for layer in found.worst[:most]]
+
+
+def _row(found: Numerics, layer: Layer) -> Row:
+    own = side(found, layer)
+    reach = "-" if layer.low is None or layer.high is None else f"{layer.low:.3g} to {layer.high:.3g}"
+    return (
+        Name(layer.place),
+        Name(" + ".join([layer.operator.removeprefix("aten.").partition(".")[0], *layer.fused])),
+        _number(own.alone),
+        _number(own.added),
+        _number(own.error),
+        _number(layer.dtype),
+        _number(own.backend),
+        reach,
+        Name(layer.source) if layer.source else "-",
+    )
+
+
+def _number(found: Gap | None) -> Number:
+    return Number("-" if found is None else decibel(found, ""), found.sqnr_db if found is not None else None)
+
+
+def decibel(found: Gap, unit: str = " dB") -> str:
+    if found.exact:
+        return "exact"
+    if found.sqnr_db is None:
+        return "not finite" if found.max_abs_error is None else "no signal"
+    return f"{found.sqnr_db:.1f}{unit}"
+
+
+def what_to_do(found: Numerics) -> list[str]:
+    """How to mend what stands out, or what there is to gain if nothing does."""
+    alarms = found.alarms
+    if not alarms:
+        return ["nothing to mend: what is lost is what the dtype costs"]
+    said = []
+    for alarm in alarms[:3]:
+        keep = " ".join(f"--keep-fp32 {name}" for name in alarm.layer.keep)
+        gain = gain_db(found, alarm.layer)
+        worth = f" (predicted: {gain:.1f} dB better outputs)" if gain is not None and gain >= 1 else ""
+        said.append(f"keep {alarm.layer.place} in fp32: export again with {keep}{worth}")
+    if found.dtype == "int8":
+        said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
+    said.append(f"see what that costs: sme2-kit tune MODEL --dtype {found.dtype} --worst-layers {min(len(alarms), 3)}")
+    return said
