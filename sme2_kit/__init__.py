@@ -401,25 +401,41 @@ def tune(
     seed: int = 0,
     force: bool = False,
     tokens: str | Path | None = None,
+    worst_layers: int = 0,
+    calibration: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
 
     Models and inputs are given as to `profile`; `dtype` is that of the baseline. Of a language model the weight formats
     are tried, each phase by itself (`format` of each variant); `tokens`, a .npy of int64 ids, adds their perplexity.
+    With `worst_layers`, up to so many of the layers that `numerics` ranks worst are kept in fp32 instead: `pareto` of
+    each variant says whether no other is both faster and more accurate.
     """
     from model_profiling.export.publish import refuse_unwritable
     from model_profiling.export.request import ExportRequest
     from model_profiling.platforms.local import LocalPlatform
     from model_profiling.tune.tuning import Tuner, TuneRequest
     from sme2_kit import exporting
+    from sme2_kit.layer_errors import numerics_of
     from sme2_kit.notebook import shown_progress
 
     options = exporting.load_options(input_shapes, settings, checkpoint)
     target = _target(model, example_inputs, "", None, options)
+    given = model, example_inputs
     counts = _counts(runs, launches, budget_s, threads)
     name = exporting.named(target, options) if target else exporting.module_name(model)
-    base = ExportRequest(name, _place(out, "tune"), dtype, seed=seed, target=target, options=options)
+    base = ExportRequest(
+        name,
+        _place(out, "tune"),
+        dtype,
+        seed=seed,
+        target=target,
+        options=options,
+        calibration=None if calibration is None else Path(calibration),
+    )
+    if worst_layers < 0 or (worst_layers and dtype == "fp32"):
+        raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report:
         make = (
@@ -428,12 +444,14 @@ def tune(
             else exporting.from_memory(model, example_inputs, None, report)
         )
         spelled = exporting.typed_command if target else exporting.python_call
+        platform = LocalPlatform()
         tuner = Tuner(
-            TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens)),
-            LocalPlatform(),
+            TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
+            platform,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
             spelled,
+            lambda request, made: numerics_of(request, made, platform, report, None if target else given),
         )
         return tuner.run()
 
@@ -463,7 +481,7 @@ def numerics(
     """
     from model_profiling.export.request import ExportRequest
     from sme2_kit import exporting
-    from sme2_kit.layer_errors import numerics_of_module, numerics_of_target
+    from sme2_kit.layer_errors import numerics_of
     from sme2_kit.measuring import opened_platform
     from sme2_kit.notebook import shown_progress
 
@@ -481,9 +499,13 @@ def numerics(
         calibration=None if calibration is None else Path(calibration),
     )
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
-        if target:
-            return numerics_of_target(request, opened, report, force)[0]
-        return numerics_of_module(model, example_inputs, request, opened, report)
+        make = (
+            exporting.from_target(report, force)
+            if target
+            else exporting.from_memory(model, example_inputs, None, report)
+        )
+        made = make(request, "export")
+        return numerics_of(request, made, opened, report, None if target else (model, example_inputs))
 
 
 def roofs(

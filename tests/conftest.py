@@ -25,7 +25,7 @@ LONGEST_FIRST = (
     *("test_derived", "test_wheel", "test_api", "test_etrecord", "test_mcp"),
 )
 # Commands that import torch.
-EXPORTING = ("check", "export", "profile", "roofs", "tune")
+EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "1"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,10 +8,10 @@ import msgspec
 from model_profiling.artifacts import NUMERICS
 
 # One layer alone may not take the outputs below this: then something is wrong with it, whatever the others do.
-_FLOOR_DB = {"fp32": 60.0, "fp16": 30.0, "int8": 15.0}
+_FLOOR_DB = {"fp32": 60.0, "fp16": 20.0, "int8": 15.0}
 _FLOOR_ELSE_DB = 8.0
 # Below this it is worth naming a layer that causes most of what is lost.
-_CONCERN_DB = {"fp32": 90.0, "fp16": 40.0, "int8": 25.0}
+_CONCERN_DB = {"fp32": 90.0, "fp16": 30.0, "int8": 25.0}
 _CONCERN_ELSE_DB = 12.0
 # What keeping the layer in fp32 must bring: 6 dB are half of the error.
 _GAIN_DB = 6.0
@@ -131,8 +131,11 @@ class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
     layers: list[Layer]
     # Values of the graph that are not looked at, and why.
     left_out: dict[str, int] = {}
-    # How many layers were looked at alone, of those that are not exact.
+    # How many layers were looked at alone, of how many that could be: not exact, and finite.
     looked_at_alone: int = 0
+    to_look_at: int = 0
+    # The command that exports the program; '' for a module in memory.
+    command: str = ""
     created: str = ""
     schema: int = 1
 

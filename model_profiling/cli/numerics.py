@@ -29,12 +29,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.report.numerics_files import write_picture
-    from sme2_kit.layer_errors import numerics_of_target
+    from sme2_kit.exporting import from_target
+    from sme2_kit.layer_errors import numerics_of
 
     args.config = None  # what a platform asks for: there is none here
     request = export_command.requested(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
-        found, made = numerics_of_target(request, platform, report, args.force, export_command.say_cached)
+        made = from_target(report, args.force, export_command.say_cached)(request, "export")
+        found = numerics_of(request, made, platform, report)
     picture = write_picture(found, made.paths)
     if args.json:
         say_json(found)

@@ -8,6 +8,7 @@ from model_profiling.cli import counts as count_flags
 from model_profiling.cli.export import add_model, chosen_model, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
+from model_profiling.installation import shown
 from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
@@ -25,6 +26,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokens", type=Path, metavar="FILE", help="of a language model: a .npy of int64 ids; adds their perplexity"
     )
+    parser.add_argument(
+        "--worst-layers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="instead of what the advice names: keep up to N of the layers that lose most accuracy in fp32",
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="DIR", help="samples that set the ranges of int8, as of export"
+    )
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument(
         "--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner"
@@ -37,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     target, name = chosen_model(args)
     options = load_options(args)
     count_flags.counts(args)  # says which flag is wrong
+    home = args.outdir or Path(f"out_{name}") / "tune"
     with progress() as report:
         result = sme2_kit.tune(
             target,
@@ -45,19 +57,25 @@ def run(args: argparse.Namespace) -> int:
             runs=args.runs,
             launches=args.launches,
             budget_s=args.budget,
-            out=args.outdir or Path(f"out_{name}") / "tune",
+            out=home,
             input_shapes=[str(spec) for spec in options.inputs],
             settings=dict(options.settings),
             checkpoint=options.checkpoint,
             seed=args.seed,
             force=args.force,
             tokens=args.tokens,
+            worst_layers=args.worst_layers,
+            calibration=args.calibration,
             on_progress=report,
         )
     if args.json:
         say_json(result)
     else:
         tell(as_text(result))
+        if any(entry.pareto is not None for entry in result.tried):
+            from model_profiling.report.pareto_picture import write_picture
+
+            tell(f"  picture:   {shown(write_picture(result, home))}\n")
     return 0
 
 
@@ -66,6 +84,8 @@ def as_text(result: "TuneResult") -> str:
 
     if any(entry.format is not None for entry in result.tried):
         return _formats_as_text(result)
+    if any(entry.pareto is not None for entry in result.tried):
+        return _worst_layers_as_text(result)
     head = ("variant", "median", "speedup (95 % interval)", "SQNR", "outputs", "why it was tried")
     made = [entry for entry in result.tried if not entry.failure and entry.median_ms is not None]
     rows = [head, *(_row(entry, result.baseline) for entry in made)]
@@ -130,6 +150,24 @@ def _formats_as_text(result: "TuneResult") -> str:
     winner = next((entry for entry in result.tried if entry.name == result.winner), None)
     kept = f"keep {winner.name}:  {winner.command}" if winner else "no format decodes faster with matching outputs"
     return "\n".join([*lines, "", f"  {kept}", ""])
+
+
+def _worst_layers_as_text(result: "TuneResult") -> str:
+    """What keeping layers in fp32 costs in time and gives in accuracy."""
+    from model_profiling.report.terminal_table import table
+
+    head = ("variant", "median", "speedup (95 % interval)", "SQNR", "", "what is kept")
+    made = [entry for entry in result.tried if not entry.failure and entry.median_ms is not None]
+    rows = [head]
+    for entry in made:
+        name, median, speed, sqnr, _, why = _row(entry, result.baseline)
+        rows.append((name, median, speed, sqnr, "" if entry.pareto else "another is faster and better", why))
+    lines = [f"{result.model} on {result.platform}, against {result.baseline}; fastest first", ""]
+    lines += table(rows, words=1, left={2, 3, 4, 5})
+    lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry.failure]
+    lines += ["", "  SQNR is that of the outputs against eager PyTorch in fp32."]
+    lines += [f"  {entry.name}:  {entry.command}" for entry in made if entry.pareto and entry.keep_fp32]
+    return "\n".join([*lines, ""])
 
 
 def _row(entry: "Tried", baseline: str) -> tuple[str, ...]:

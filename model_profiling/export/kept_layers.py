@@ -28,9 +28,7 @@ def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
 
 def is_kept(path: str, names: Names) -> bool:
     """Whether a module of this path is one of those named, or inside one."""
-    parts = path.split(".")
-    outer = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return any(fnmatch.fnmatchcase(each, name) for name in names for each in outer)
+    return any(fnmatch.fnmatchcase(outer, name) for name in names for outer in _with_outer(path))
 
 
 def refuse_unknown_modules(module: torch.nn.Module, names: Names) -> None:
@@ -121,8 +119,15 @@ def _is_meant(node: torch.fx.Node, name: str) -> bool:
 
 
 def _paths(node: torch.fx.Node) -> list[str]:
-    """The paths of the modules in which a node stands, from the outermost."""
-    return [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    """The paths of the modules in which a node stands: a list of modules is no step of its own in the graph."""
+    stack = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
+    return list(dict.fromkeys(outer for path in stack for outer in _with_outer(path)))
+
+
+def _with_outer(path: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _refuse_unknown(names: list[str], known: Iterable[str]) -> None:

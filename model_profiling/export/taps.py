@@ -91,17 +91,28 @@ def layers_of(
     And how many there are that do not, by the reason.
     """
     by_name = {node.name: node for node in reference.graph.nodes if node.op == "call_function"}
+    there = {origin(node) for node in ours.graph.nodes}
     found: list[TappedLayer] = []
     left_out = {"no value of the fp32 graph corresponds to it": 0}
     for node in ours.graph.nodes:
         if not _computes(node) or _is_inside(node):
             continue
-        partner = by_name.get(origin(node))
+        partner = _after_folding(by_name.get(origin(node)), there)
         if partner is None or _shape(partner) is None or _shape(partner) != _shape(node):
             left_out["no value of the fp32 graph corresponds to it"] += 1
             continue
         found.append(_layer(node, partner))
     return _with_readers(found, by_name), {why: count for why, count in left_out.items() if count}
+
+
+def _after_folding(partner: torch.fx.Node | None, there: set[str]) -> torch.fx.Node | None:
+    """Where quantization has folded a batch norm into a convolution, the convolution gives what the norm gave."""
+    while partner is not None and len(partner.users) == 1:
+        user = next(iter(partner.users))
+        if base(user) not in _NORMS or not _follows(partner, user) or user.name in there:
+            break
+        partner = user
+    return partner
 
 
 def origin(node: torch.fx.Node) -> str:

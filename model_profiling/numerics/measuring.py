@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import torch
 from model_profiling import files
 from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Variant, side, worst_first
 from model_profiling.errors import InputError
+from model_profiling.export.command import typed
 from model_profiling.export.graph_pair import GraphPair, Load, graph_pair
 from model_profiling.export.host import host_untouched
 from model_profiling.export.layer_values import Kept, execute, finite_range, gap, gap_of_all, outputs_with
@@ -171,9 +173,15 @@ def _numerics(
         variants=variants,
         layers=[_layer(index, layer, work, found[layer.reference]) for index, layer in enumerate(work.layers)],
         left_out=work.left_out,
+        command=_command(request, made),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     )
     return _looked_at_alone(numerics, work, errors, report)
+
+
+def _command(request: ExportRequest, made: ExportResult) -> str:
+    asked = made.record.request
+    return "" if asked is None or asked.origin == "memory" else shlex.join(typed(request))
 
 
 def _sides(work: _Work, taken: LayerValues, keep_error: Callable[[str, torch.Tensor], None]) -> dict[str, LayerSide]:
@@ -292,4 +300,4 @@ def _looked_at_alone(numerics: Numerics, work: _Work, errors: Kept, report: OnPr
         else layer
         for layer in numerics.layers
     ]
-    return msgspec.structs.replace(numerics, layers=layers, looked_at_alone=len(found))
+    return msgspec.structs.replace(numerics, layers=layers, looked_at_alone=len(found), to_look_at=len(candidates))

@@ -14,6 +14,7 @@ from model_profiling import files
 from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.dumps import ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison, compare
+from model_profiling.analysis.numerics import Numerics
 from model_profiling.analysis.run_view import RunView
 from model_profiling.errors import InputError, KitError
 from model_profiling.export.request import ExportRequest, ExportResult
@@ -29,6 +30,7 @@ from model_profiling.report import artifact_files
 from model_profiling.run_directory import Turn, experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
 from model_profiling.tune.variants import Variant, first_round, second_round
+from model_profiling.tune.worst_layers import best_of_both, variants_of
 
 RESULT = "tune.json"
 Exporting = Callable[[ExportRequest], ExportResult]
@@ -54,6 +56,9 @@ class Tried(msgspec.Struct, frozen=True):
     io_layout: str = ""
     # Of a language model; `comparison` and `agreement` are then those of its last phase, decode.
     format: FormatResult | None = None
+    # Layers that stay in fp32; and, where that is tried, whether no other variant is both faster and more accurate.
+    keep_fp32: list[str] = []
+    pareto: bool | None = None
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
@@ -82,6 +87,8 @@ class TuneRequest:
     force: bool = False
     # Of a language model: token ids to predict, as a .npy of int64.
     text: Path | None = None
+    # Instead of what the advice names: keep up to so many of the layers that lose most in fp32.
+    worst_layers: int = 0
 
 
 class Tuner:
@@ -94,13 +101,15 @@ class Tuner:
         exporting: Exporting,
         report: OnProgress,
         command: Callable[[ExportRequest], str],
+        numerics: Callable[[ExportRequest, ExportResult], Numerics] | None = None,
     ) -> None:
-        """`command` says how the user exports a variant; where it is put is up to them."""
+        """`command` says how the user exports a variant; where it is put is up to them. `numerics` looks at layers."""
         self._request = request
         self._platform = platform
         self._exporting = exporting
         self._report = report
         self._typed = command
+        self._numerics = numerics
         self._home = request.base.outdir
         self._made: dict[str, ExportResult] = {}
         self._failures: dict[str, str] = {}
@@ -112,6 +121,8 @@ class Tuner:
             self._export(base, must=True)
             if self._made[base.name].record.sequence is not None:
                 return self._formats(base)
+            if self._request.worst_layers:
+                return self._worst_layers(base)
             analysis = self._profile(base)
             has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
             variants = first_round(base, analysis.advice, analysis.breakdown, has_fp16)
@@ -126,6 +137,19 @@ class Tuner:
             result = self._ranked(base, [*tried.values(), *self._failed([base, *variants])])
             files.write_json(self._home / RESULT, result)
             return result
+
+    def _worst_layers(self, base: Variant) -> TuneResult:
+        """Keep ever more of the layers that lose most in fp32, each measured beside the baseline."""
+        assert self._numerics is not None
+        made = self._made[base.name]
+        found = self._numerics(self._asking(base), made)
+        variants = variants_of(base, found, self._request.worst_layers)
+        tried = [*self._round(1, base, variants).values()]
+        best = best_of_both([(entry.name, entry.median_ms, _sqnr(entry)) for entry in tried])
+        tried = [msgspec.structs.replace(entry, pareto=entry.name in best) for entry in tried]
+        result = self._ranked(base, [*tried, *self._failed([base, *variants])])
+        files.write_json(self._home / RESULT, result)
+        return result
 
     def _formats(self, base: Variant) -> TuneResult:
         """Every weight format of a language model, each held against the baseline in every phase."""
@@ -181,6 +205,8 @@ class Tuner:
             rewrites=variant.rewrites,
             delegation=variant.delegation,
             io_layout=variant.io_layout,
+            keep_fp32=variant.keep_fp32,
+            calibration=self._request.base.calibration if variant.dtype == "int8" else None,
         )
 
     def _command(self, variant: Variant) -> str:
@@ -286,7 +312,15 @@ def _asked(variant: Variant) -> dict[str, Any]:
         "rewrites": list(variant.rewrites),
         "delegation": variant.delegation,
         "io_layout": variant.io_layout,
+        "keep_fp32": list(variant.keep_fp32),
     }
+
+
+def _sqnr(entry: Tried) -> float | None:
+    """Signal to noise of a variant; infinite if it is exact."""
+    if entry.agreement is None:
+        return None
+    return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
 
 
 def _program(made: ExportResult) -> Program:

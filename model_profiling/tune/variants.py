@@ -22,13 +22,17 @@ class Variant:
     delegation: str = "whole"
     reason: str = ""
     io_layout: str = "contiguous"
+    # Layers that stay in fp32, and how many of the worst those are.
+    keep_fp32: tuple[str, ...] = ()
+    worst: int = 0
 
     @property
     def name(self) -> str:
         layout = ["channels_last"] if self.memory_format == "channels_last" else []
         border = ["io-layout"] if self.io_layout == "channels_last" else []
         per_op = ["per-op"] if self.delegation == "per-op" else []
-        return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op])
+        kept = [f"worst-{self.worst}"] if self.keep_fp32 else []
+        return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op, *kept])
 
 
 def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:

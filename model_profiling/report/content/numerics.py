@@ -1,11 +1,18 @@
 """Accuracy by layer: how far the outputs are off, which layers cause it, and what to do."""
 
-from model_profiling.analysis.numerics import Gap, Layer, Numerics, first_loss, gain_db, side
+import shlex
+
+from model_profiling.analysis.numerics import Gap, Layer, Numerics, Variant, first_loss, gain_db, side
 from model_profiling.analysis.run_view import RunView
 from model_profiling.counting import counted
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 
 WORST = 10
+# How many layers to say a command for.
+MENDED = 3
+_BETTER_DB = 6.0
+# What `tune` decides by itself.
+_NOT_TUNED = ("--rewrite", "--memory-format", "--io-layout", "--backend", "--delegation", "--keep-fp32")
 CAPTION = (
     "Signal to noise of every layer, in the order in which they run. Line: against eager fp32, with all that was lost "
     "before. Points: what each layer adds by itself, coloured by operator. Red: NaN or infinite values."
@@ -44,9 +51,8 @@ def sentences(found: Numerics) -> list[str]:
     first = first_loss(found)
     if first is not None:
         said.append(f"the first layer that is far from fp32 is {first.place} ({decibel(side(found, first).error)})")
-    ranked = found.worst
-    if found.looked_at_alone < len(ranked):
-        said.append(f"{found.looked_at_alone} of {counted(len(ranked), 'layer')} were looked at alone")
+    if found.looked_at_alone < found.to_look_at:
+        said.append(f"{found.looked_at_alone} of {counted(found.to_look_at, 'layer')} were looked at alone")
     said += [f"{counted(count, 'value')} left out: {why}" for why, count in found.left_out.items()]
     return said
 
@@ -85,17 +91,37 @@ def decibel(found: Gap, unit: str = " dB") -> str:
 
 
 def what_to_do(found: Numerics) -> list[str]:
-    """How to mend what stands out, or what there is to gain if nothing does."""
+    """How to mend what stands out."""
     alarms = found.alarms
     if not alarms:
         return ["nothing to mend: what is lost is what the dtype costs"]
     said = []
-    for alarm in alarms[:3]:
-        keep = " ".join(f"--keep-fp32 {name}" for name in alarm.layer.keep)
+    for alarm in alarms[:MENDED]:
         gain = gain_db(found, alarm.layer)
         worth = f" (predicted: {gain:.1f} dB better outputs)" if gain is not None and gain >= 1 else ""
-        said.append(f"keep {alarm.layer.place} in fp32: export again with {keep}{worth}")
+        said.append(f"keep {alarm.layer.place} in fp32{worth}: {keeping(found, alarm.layer.keep)}")
     if found.dtype == "int8":
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
-    said.append(f"see what that costs: sme2-kit tune MODEL --dtype {found.dtype} --worst-layers {min(len(alarms), 3)}")
+    if better := _better_side(found):
+        said.append(f"with {better.label} the same program has {decibel(better.outputs)}: the backend loses the rest")
+    if found.command and not any(flag in found.command for flag in _NOT_TUNED):
+        tune = found.command.replace("sme2-kit export", "sme2-kit tune", 1)
+        said.append(f"see what that costs in time: {tune} --worst-layers {min(len(alarms), MENDED)}")
     return said
+
+
+def keeping(found: Numerics, names: list[str]) -> str:
+    """The export that keeps these layers in fp32."""
+    if not found.command:
+        return f"keep_fp32={names}"
+    return " ".join([found.command, *(f"--keep-fp32 {shlex.quote(name)}" for name in names)])
+
+
+def _better_side(found: Numerics) -> Variant | None:
+    """Another side whose outputs are better by more than chance."""
+    own = found.variants[0].outputs.sqnr_db
+    others = [each for each in found.variants[1:] if each.outputs.sqnr_db is not None]
+    best = max(others, key=lambda each: each.outputs.sqnr_db or 0.0, default=None)
+    if best is None or own is None or (best.outputs.sqnr_db or 0.0) < own + _BETTER_DB:
+        return None
+    return best

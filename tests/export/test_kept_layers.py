@@ -1,0 +1,132 @@
+"""Named layers stay in fp32 with their own weights; calibration takes the user's samples and refuses what is none."""
+# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("executorch.exir")
+torch = pytest.importorskip("torch")
+
+from model_profiling.errors import InputError
+from model_profiling.export.cache import describe
+from model_profiling.export.calibration import calibration_calls
+from model_profiling.export.command import typed
+from model_profiling.export.kept_layers import keep_in_fp32, kept_nodes
+from model_profiling.export.request import ExportRequest
+from tests.helpers.lossy_networks import NETWORKS, network
+
+
+def captured(net: Any, x: Any) -> Any:
+    return torch.export.export(net.half(), (x.half(),))
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(kind, names) for kind in NETWORKS for names in (("head",), ("blocks.1",), ("blocks.*",), ("blocks", "head"))]
+    + [("perceptron", ("add",)), ("convolutions", ("mean", "blocks.0.1"))],
+)
+def test_kept_layers_compute_in_fp32_and_all_others_in_fp16(kind: str, names: tuple[str, ...]) -> None:
+    net, x = network(kind, seed=0)
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
+    program = captured(net, x)
+    plain = program.module()(x.half())
+    kept = {node.name for node in kept_nodes(program.graph, names)}
+    keep_in_fp32(program, names, weights)
+    values = {node.name: node.meta["val"].dtype for node in program.graph.nodes if node.op == "call_function"}
+    computed = {name: dtype for name, dtype in values.items() if not name.startswith("_to_copy")}
+    assert kept and {name for name, dtype in computed.items() if dtype == torch.float32} == kept
+    answer = program.module()(x.half())
+    assert answer.dtype == torch.float16
+    assert torch.allclose(answer.float(), plain.float(), atol=2e-2)
+    own = [name for name in weights if any(name.startswith(f"{path.rstrip('.*')}.") for path in names)]
+    for name in own:
+        if weights[name].is_floating_point():
+            assert torch.equal(program.state_dict[name], weights[name])
+
+
+def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
+    net, x = network("perceptron", seed=0)
+    with pytest.raises(InputError, match=r"no layer 'blocs\.1'") as caught:
+        keep_in_fp32(captured(net, x), ("blocs.1",), {})
+    assert "blocks.1" in caught.value.hint
+
+
+def test_an_export_is_another_one_with_kept_layers_or_other_samples(tmp_path: Path) -> None:
+    (tmp_path / "samples").mkdir()
+    np.save(tmp_path / "samples" / "a.npy", np.zeros(3, np.float32))
+    plain = ExportRequest("toy_cnn", tmp_path, "int8")
+    kept = ExportRequest("toy_cnn", tmp_path, "int8", keep_fp32=("b", "a", "b"), calibration=tmp_path / "samples")
+    assert describe(plain) != describe(kept)
+    assert typed(kept)[-6:] == ["--keep-fp32", "a", "--keep-fp32", "b", "--calibration", str(tmp_path / "samples")]
+    before = describe(kept)
+    np.save(tmp_path / "samples" / "a.npy", np.ones(3, np.float32))
+    assert describe(kept) != before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "fp32", "keep_fp32": ("a",)}, "all layers are in fp32 already"),
+        ({"dtype": "fp16", "calibration": Path()}, "fp16 is not calibrated"),
+        ({"dtype": "int8", "calibration": Path("no/such/folder")}, "there is no folder"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_export(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ExportRequest("toy_cnn", Path("out"), **settings).check()
+
+
+def calls(folder: Path, *inputs: Any) -> list[Any]:
+    return [positional for positional, _ in calibration_calls(folder, (inputs, {}))]
+
+
+def test_samples_are_taken_one_by_one_whatever_is_in_a_file(tmp_path: Path) -> None:
+    image = torch.zeros(1, 2, 3)
+    np.save(tmp_path / "1_one.npy", np.full((1, 2, 3), 1, np.float32))
+    np.save(tmp_path / "2_bare.npy", np.full((2, 3), 2, np.float64))
+    np.save(tmp_path / "3_many.npy", np.stack([np.full((2, 3), n, np.uint8) for n in (3, 4, 5)]))
+    found = calls(tmp_path, image)
+    assert [float(x.mean()) for (x,) in found] == [1, 2, 3, 4, 5]
+    assert all(x.shape == image.shape and x.dtype == torch.float32 for (x,) in found)
+
+
+def test_a_model_of_several_inputs_takes_a_folder_for_each_sample(tmp_path: Path) -> None:
+    image, ids = torch.zeros(1, 2), torch.zeros(1, 3, dtype=torch.int64)
+    for number in (1, 2):
+        (tmp_path / f"s{number}").mkdir()
+        np.save(tmp_path / f"s{number}" / "input_0.npy", np.full((1, 2), number, np.float32))
+        np.save(tmp_path / f"s{number}" / "input_1.npy", np.full((1, 3), number))
+    found = calls(tmp_path, image, ids)
+    assert [(float(x.mean()), int(y[0, 0])) for x, y in found] == [(1, 1), (2, 2)]
+    (tmp_path / "s2" / "input_1.npy").unlink()
+    with pytest.raises(InputError, match=r"s2 has no input_1\.npy"):
+        calls(tmp_path, image, ids)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((1, 5), np.float32), r"has the shape \[1, 5\], and the model takes \[1, 2\]"),
+        (np.full((1, 2), np.nan, np.float32), "NaN or infinite"),
+        (np.zeros((1, 2), np.complex64), "contains complex64"),
+        (np.zeros((0, 2), np.float32), "has the shape"),
+        (b"not numpy", "not a readable"),
+    ],
+)
+def test_what_is_no_sample_is_an_error_that_names_the_file(array: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "sample.npy"
+    if isinstance(array, bytes):
+        path.write_bytes(array)
+    else:
+        np.save(path, array)
+    with pytest.raises(InputError, match=message) as caught:
+        calls(tmp_path, torch.zeros(1, 2))
+    assert "sample.npy" in caught.value.message
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no samples to calibrate with"):
+        calls(tmp_path, torch.zeros(1, 2))

@@ -1,0 +1,145 @@
+"""The layer that loses the accuracy is named first, in networks of several kinds; healthy networks raise no alarm."""
+# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("executorch.exir")
+torch = pytest.importorskip("torch")
+
+import sme2_kit
+from model_profiling.analysis.numerics import Numerics, gain_db, side
+from model_profiling.files import read_json
+from tests.conftest import kit, needs_emulator
+from tests.helpers.contract_check import check_printed
+from tests.helpers.lossy_networks import network, spoil
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.c = torch.nn.Linear(8, 4)
+        with torch.no_grad():
+            self.b.weight *= 1e6
+
+    def forward(self, x):
+        return self.c(torch.tanh(self.b(torch.relu(self.a(x)))))
+
+    def get_example_inputs(self):
+        return (torch.ones(2, 8) + torch.arange(8),)
+"""
+
+
+def looked_at(net: Any, x: Any, dtype: str, out: Path, **settings: Any) -> Numerics:
+    return sme2_kit.numerics(net, x, dtype=dtype, out=out, **settings)
+
+
+@pytest.mark.parametrize(("kind", "block"), [("convolutions", 1), ("perceptron", 2)])
+def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(kind: str, block: int, tmp_path: Path) -> None:
+    net, x = network(kind, seed=block)
+    name = spoil(net, block, 1e6)
+    found = looked_at(net, x, "fp16", tmp_path)
+    assert [alarm.layer.place for alarm in found.alarms][:1] == [name]
+    assert found.alarms[0].kind == "not finite"
+    assert found.worst[0].place == name
+    own = side(found, found.worst[0])
+    assert own.finite_inputs and own.infinite + own.nan > 0
+    before = [layer for layer in found.layers if layer.index < found.worst[0].index]
+    assert before and all(side(found, layer).finite for layer in before)
+    # The values do not fit for who reads them either, until a layer makes them small again.
+    keep = found.worst[0].keep
+    assert keep[0] == name and len(keep) > 1
+
+
+@pytest.mark.parametrize(("kind", "block", "undone"), [("convolutions", 0, True), ("perceptron", 1, False)])
+def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(
+    kind: str, block: int, undone: bool, tmp_path: Path
+) -> None:
+    net, x = network(kind, seed=3)
+    name = spoil(net, block, 800.0, undone)
+    found = looked_at(net, x, "int8", tmp_path)
+    assert found.alarms and found.alarms[0].layer.place == name
+    kept = looked_at(net, x, "int8", tmp_path / "kept", keep_fp32=found.alarms[0].layer.keep)
+    assert name not in [alarm.layer.place for alarm in kept.alarms]
+    if undone:
+        before, after = found.variants[0].outputs.sqnr_db, kept.variants[0].outputs.sqnr_db
+        assert before is not None and after is not None and after > before + 6
+        predicted = gain_db(found, found.alarms[0].layer)
+        assert predicted is not None and predicted > 3
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("convolutions", "int8"), ("perceptron", "fp16")])
+def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(kind: str, dtype: str, tmp_path: Path) -> None:
+    net, x = network(kind, seed=5)
+    found = looked_at(net, x, dtype, tmp_path)
+    assert found.alarms == []
+    assert [layer.index for layer in found.layers] == list(range(len(found.layers)))
+    assert found.looked_at_alone == len(found.worst)
+    last = found.layers[-1]
+    for variant in found.variants:
+        # The last layer is the output, and the first has nothing to inherit.
+        assert last.sides[variant.name].error.sqnr_db == pytest.approx(variant.tapped.sqnr_db, abs=0.1)
+        first = found.layers[0].sides[variant.name]
+        assert first.error.sqnr_db == pytest.approx(first.added.sqnr_db, abs=0.1)
+        # Taps do not change what is computed by much.
+        assert variant.outputs.sqnr_db == pytest.approx(variant.tapped.sqnr_db, abs=6)
+    noises = [10 ** (-side(found, layer).alone.sqnr_db / 10) for layer in found.worst]  # type: ignore[union-attr,operator]
+    assert -10 * np.log10(sum(noises)) == pytest.approx(found.variants[0].tapped.sqnr_db, abs=6)
+
+
+def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
+    from model_profiling.export.in_memory import export_module, loader
+    from model_profiling.export.request import ExportRequest
+    from model_profiling.numerics.measuring import measure_numerics
+    from model_profiling.platforms.local import LocalPlatform
+
+    net, x = network("perceptron", seed=1)
+    made = export_module(net, x, tmp_path, dtype="fp16")
+    request = ExportRequest(made.record.model, tmp_path, "fp16")
+    load, told = loader(request.model, net, x, None), []
+    few = measure_numerics(request, made, load, LocalPlatform(), lambda *step: told.append(step[0]), most_bytes=600)
+    assert sum("lower with taps" in text for text in told) > 1
+    one = measure_numerics(request, made, load, LocalPlatform(), lambda *step: None)
+    for a, b in zip(few.layers, one.layers, strict=True):
+        assert side(few, a).added.sqnr_db == pytest.approx(side(one, b).added.sqnr_db, abs=3)
+
+
+def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NET)
+    done = kit("numerics", "net.py:Net", "--dtype", "fp16", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    check_printed("numerics", printed)
+    artifacts = tmp_path / "out_net" / "artifacts"
+    kept = read_json(artifacts / "net_xnnpack_fp16_numerics.json", Numerics, "numerics")
+    assert printed["layers"][0]["module"] == kept.layers[0].module == "a"
+    assert kept.alarms[0].layer.place == "b"
+    assert kept.alarms[0].layer.source.startswith(str(tmp_path / "net.py:"))
+    assert (artifacts / "net_xnnpack_fp16_numerics.png").read_bytes().startswith(b"\x89PNG")
+    ran = kit("run", artifacts / "net_xnnpack_fp16.pte", "--runs", 4, "--html", "--quiet", cwd=tmp_path)
+    assert ran.returncode == 0 or "NaN" in ran.stderr, ran.stderr
+    run = tmp_path / "out_net" / "runs" / "linux"
+    report = next(run.glob("report.md"), None)
+    if report is None:
+        assert kit("report", run, cwd=tmp_path).returncode == 0
+        report = run / "report.md"
+    text = report.read_text()
+    assert "## Accuracy by layer" in text and "--keep-fp32 b" in text
+    assert (run / "numerics.json").is_file()
+
+
+def test_neon_and_sme2_are_compared_under_emulation(tmp_path: Path) -> None:
+    needs_emulator()
+    net, x = network("perceptron", seed=2)
+    found = looked_at(net, x, "fp16", tmp_path, platform="emulator")
+    assert [variant.name for variant in found.variants] == ["emulator_sme2", "emulator_neon"]
+    assert found.timing == "emulated" and found.alarms == []
+    assert all(set(layer.sides) == {"emulator_sme2", "emulator_neon"} for layer in found.layers)
