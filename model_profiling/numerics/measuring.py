@@ -16,6 +16,7 @@ from model_profiling import files
 from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Variant, side, worst_first
 from model_profiling.errors import InputError
 from model_profiling.export.command import typed
+from model_profiling.export.failure import stage_failed
 from model_profiling.export.graph_pair import GraphPair, Load, graph_pair
 from model_profiling.export.host import host_untouched
 from model_profiling.export.layer_values import Kept, execute, finite_range, gap, gap_of_all, outputs_with
@@ -33,6 +34,8 @@ _MOST_BYTES = 512 << 20
 _ALONE_S = 60.0
 _ALONE_AT_LEAST = 10
 _LARGEST_HALF = 65504.0
+# How often to try with fewer taps where ExecuTorch cannot lower the program.
+_MORE_ATTEMPTS = 10
 
 
 @dataclass
@@ -66,13 +69,7 @@ def measure_numerics(
         home = Path(scratch)
         with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
             work = _eager_values(request, load, home, said, report)
-            groups = list(in_groups(work.layers, most_bytes))
-            programs = []
-            for number, group in enumerate(groups, 1):
-                report(f"lower with taps, program {number} of {len(groups)}", number - 1, len(groups))
-                path = home / f"tapped_{number}.pte"
-                path.write_bytes(tapped_program(work.pair.ours, [layer.node for layer in group], work.pair.lowering))
-                programs.append(path)
+            programs, groups = _tapped_programs(work, most_bytes, report)
         variants, values = [], {}
         for each in sides:
             report(f"run {each.name}", 0, 0)
@@ -120,6 +117,38 @@ def _eager_values(request: ExportRequest, load: Load, home: Path, said: io.Strin
     names = {layer.reference for layer in layers}
     work.outputs = execute(pair.reference, pair.reference_call, names, keep_reference)
     return work
+
+
+def _tapped_programs(work: _Work, most_bytes: int, report: OnProgress) -> tuple[list[Path], list[list[TappedLayer]]]:
+    """Programs that hand out all layers, and which each has; layers whose taps cannot be lowered are left out."""
+    waiting = list(in_groups(work.layers, most_bytes))
+    programs: list[Path] = []
+    groups: list[list[TappedLayer]] = []
+    failed: list[TappedLayer] = []
+    failure: Exception | None = None
+    for attempt in range(len(waiting) + _MORE_ATTEMPTS):
+        if not waiting:
+            break
+        group = waiting.pop(0)
+        report(f"lower with taps, program {attempt + 1}", attempt, len(waiting) + attempt + 1)
+        try:
+            program = tapped_program(work.pair.ours, [layer.node for layer in group], work.pair.lowering)
+        except Exception as error:  # noqa: BLE001 - whatever ExecuTorch raises for a graph that it cannot lower
+            failure = error
+            half = len(group) // 2
+            waiting += [group[:half], group[half:]] if half else []
+            failed += [] if half else group
+            continue
+        programs.append(work.home / f"tapped_{len(programs)}.pte")
+        programs[-1].write_bytes(program)
+        groups.append(group)
+    failed += [layer for group in waiting for layer in group]
+    if not programs:
+        raise stage_failed("lower with taps", failure or RuntimeError("no layer"), None, "", None)
+    if failed:
+        work.left_out["ExecuTorch cannot lower the program with a tap there"] = len(failed)
+        work.layers = [layer for layer in work.layers if layer not in failed]
+    return programs, groups
 
 
 def _run_tapped(
