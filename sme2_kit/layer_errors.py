@@ -16,14 +16,14 @@ def numerics_of(
     in_memory: tuple[Any, Any] | None = None,
 ) -> Numerics:
     """Look at the layers of what was exported for a request; `in_memory` is its module with the example inputs."""
-    from model_profiling.numerics.measuring import measure_numerics
+    from model_profiling.export.numerics.measuring import measure_numerics
 
     if in_memory is not None:
         from model_profiling.export import in_memory as memory
 
         load = memory.loader(request.model, *in_memory, None)
     else:
-        from model_profiling.export.graph_pair import loader
+        from model_profiling.export.numerics.graph_pair import loader
 
         load = loader(request)
     return measure_numerics(request, made, load, platform, on_progress)

@@ -1,11 +1,13 @@
 """Where a program loses accuracy: the error of each layer, which layer adds most of it, and which of them to mend."""
 
 import math
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from model_profiling.artifacts import NUMERICS
+from model_profiling import files
+from model_profiling.errors import InputError
 
 # One layer alone may not take the outputs below this: then something is wrong with it, whatever the others do.
 _FLOOR_DB = {"fp32": 60.0, "fp16": 20.0, "int8": 15.0}
@@ -105,7 +107,7 @@ class Variant(msgspec.Struct, frozen=True):
 
     name: str
     # What to call it where people read.
-    label: str
+    title: str
     disabled_features: list[str]
     outputs: Gap
     tapped: Gap
@@ -163,8 +165,13 @@ class Alarm(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def file_name(stem: str) -> str:
-    return f"{stem}{NUMERICS}"
+def read_numerics(path: Path) -> Numerics:
+    """Read a record of numerics; one that contradicts itself is an error."""
+    found = files.read_json(path, Numerics, "record of numerics")
+    names = {variant.name for variant in found.variants}
+    if not names or any(not names <= set(layer.sides) for layer in found.layers):
+        raise InputError(f"{path} lacks experiments that it names", "Run sme2-kit numerics again.")
+    return found
 
 
 def side(numerics: Numerics, layer: Layer) -> LayerSide:

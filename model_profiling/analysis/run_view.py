@@ -1,5 +1,6 @@
 """A run as everything that comes after it sees it: opened once, read and analysed when first asked, and only once."""
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from model_profiling.analysis.forecast import Forecast, forecasts
 from model_profiling.analysis.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.numerics import Numerics
+from model_profiling.analysis.numerics import Numerics, read_numerics
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
@@ -163,9 +164,9 @@ class RunView:
         model = self.manifest.model
         beside = artifacts.ExportPaths(Path(model.path)).numerics
         for path in (beside, self.path / artifacts.RUN_NUMERICS):
-            if files.is_file(path):
-                found = files.read_json(path, Numerics, "record of numerics")
-                if found.pte_sha256 == model.sha256:
+            # One that cannot be read is as good as none: a report is about the run.
+            with contextlib.suppress(InputError):
+                if files.is_file(path) and (found := read_numerics(path)).pte_sha256 == model.sha256:
                     return found
         return None
 

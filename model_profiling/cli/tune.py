@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         tell(as_text(result))
         if any(entry.pareto is not None for entry in result.tried):
-            from model_profiling.report.pareto_picture import write_picture
+            from model_profiling.tune.pareto_picture import write_picture
 
             tell(f"  picture:   {shown(write_picture(result, home))}\n")
     return 0

@@ -284,6 +284,33 @@ class ListedRuns(msgspec.Struct, frozen=True):
     runs: list[ListedRun]
 
 
+class LayerError(msgspec.Struct, frozen=True):
+    """A layer: where it is, what is wrong with it ('' for nothing), and in decibel of signal to noise the outputs if
+    only this layer were not exact (`alone_db`), what it adds (`added_db`), and its error with what it inherits."""
+
+    layer: str
+    operator: str
+    source: str
+    alarm: str
+    alone_db: float | None
+    added_db: float | None
+    error_db: float | None
+    # What to give to `export` as `keep_fp32` to keep its error out.
+    keep: list[str]
+
+
+class LayerErrors(msgspec.Struct, frozen=True):
+    """`outputs_db` is the outputs' signal to noise against eager fp32, by experiment; `worst` has up to ten layers."""
+
+    model: str
+    dtype: str
+    layers: int
+    outputs_db: dict[str, float | None]
+    alarms: list[LayerError]
+    worst: list[LayerError]
+    left_out: dict[str, int]
+
+
 class Tuned(msgspec.Struct, frozen=True):
     """All variants, fastest first; `winner` is empty if none is faster with matching outputs.
 

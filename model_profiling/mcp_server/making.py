@@ -8,6 +8,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from model_profiling.analysis.dumps import AnalysisSummary
+from model_profiling.analysis.numerics import Numerics
 from model_profiling.artifacts import ANALYSIS_SUMMARY
 from model_profiling.errors import InputError
 from model_profiling.mcp_server import answers, results
@@ -51,6 +52,8 @@ class Making:
         model: p.Model,
         dtype: p.ModelDtype = "fp16",
         rewrites: p.Rewrites = None,
+        keep_fp32: p.KeepFp32 = None,
+        calibration: p.Calibration = None,
         memory_format: p.MemoryFormat = "contiguous",
         io_layout: p.IoLayout = "contiguous",
         input_shapes: p.InputShapes = None,
@@ -65,6 +68,7 @@ class Making:
         an `outdir` of its own and compare the two .pte."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(memory_format=memory_format, io_layout=io_layout, delegation=delegation, backend=backend)
+        words += self._precision(keep_fp32, calibration)
         place = outdir or f"{self._home(model, settings)}/artifacts"
         return await self._export(steps_of(context), [*words, *repeated("rewrite", rewrites)], place)
 
@@ -197,6 +201,33 @@ class Making:
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
 
+    async def numerics(
+        self,
+        context: Context,
+        model: p.Model,
+        dtype: p.ModelDtype = "fp16",
+        rewrites: p.Rewrites = None,
+        keep_fp32: p.KeepFp32 = None,
+        calibration: p.Calibration = None,
+        platform: Annotated[
+            Literal["linux", "mac", "emulator"] | None,
+            Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
+        ] = None,
+        input_shapes: p.InputShapes = None,
+        settings: p.Settings = None,
+        checkpoint: p.Checkpoint = None,
+        seed: p.Seed = 0,
+        outdir: p.ArtifactsDir = None,
+    ) -> answers.LayerErrors:
+        """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
+        `alarms` are layers that something is wrong with; give their `keep` to `export` as `keep_fp32`. Takes minutes
+        for a large model."""
+        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        words += [*repeated("rewrite", rewrites), *self._precision(keep_fp32, calibration), *flags(platform=platform)]
+        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/artifacts")
+        ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
+        return results.layer_errors(ended.read(Numerics))
+
     async def tune(
         self,
         context: Context,
@@ -210,6 +241,15 @@ class Making:
         launches: p.Launches = None,
         budget_s: p.Budget = None,
         threads: p.Threads = None,
+        worst_layers: Annotated[
+            int,
+            Field(
+                description="Instead of what the advice recommends, keep up to so many of the layers that lose most "
+                "accuracy in fp32; `pareto` of each variant says whether no other is both faster and more accurate.",
+                ge=0,
+            ),
+        ] = 0,
+        calibration: p.Calibration = None,
         force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
         outdir: Annotated[
             str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
@@ -220,6 +260,7 @@ class Making:
         outputs match."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
+        words += [*flags(worst_layers=worst_layers or None), *self._precision(None, calibration)]
         place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
@@ -247,6 +288,10 @@ class Making:
         path = self._workspace.inside(model)
         place = self._commands.output(path, output_root, platform)
         return place, [str(path), "--output-root", str(place)]
+
+    def _precision(self, keep_fp32: list[str] | None, calibration: str | None) -> list[str]:
+        samples = None if calibration is None else self._workspace.inside(calibration)
+        return [*repeated("keep-fp32", keep_fp32), *flags(calibration=samples)]
 
     def _model_words(
         self,

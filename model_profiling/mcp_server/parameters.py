@@ -52,6 +52,17 @@ Checkpoint = Annotated[
     ),
 ]
 Seed = Annotated[int, Field(description="Seed of random weights and inputs.", ge=0)]
+KeepFp32 = Annotated[
+    list[str] | None,
+    Field(
+        description="Layers to leave out of fp16 or quantization, as `numerics` names them (`keep`): a module's path, "
+        "such as features.3 or blocks.*.norm, or the name of an operator."
+    ),
+]
+Calibration = Annotated[
+    str | None,
+    Field(description="Folder of .npy samples that set the ranges of int8 (default: the example inputs with noise)."),
+]
 Rewrites = Annotated[
     list[Rewrite] | None,
     Field(

@@ -10,6 +10,7 @@ from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
+from model_profiling.analysis.numerics import Layer, Numerics, side
 from model_profiling.artifacts import Delegation, ExportRecord
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
@@ -17,6 +18,7 @@ from model_profiling.report.kernel_view import Kernels
 from model_profiling.tune.tuning import TuneResult
 
 _MOST_PLACES = 5
+_WORST = 10
 
 
 class PrintedExport(msgspec.Struct, frozen=True):
@@ -192,3 +194,25 @@ def kernels(run_dir: str, data: Kernels) -> answers.KernelUse:
 
 def tuned(result: TuneResult) -> answers.Tuned:
     return answers.Tuned(result.model, result.platform, result.baseline, result.winner, result.tried)
+
+
+def layer_errors(found: Numerics) -> answers.LayerErrors:
+    wrong = {alarm.layer.index: alarm.sentence for alarm in found.alarms}
+    ranked = found.worst[:_WORST]
+    return answers.LayerErrors(
+        found.model,
+        found.dtype,
+        len(found.layers),
+        {variant.title: variant.outputs.sqnr_db for variant in found.variants},
+        [_layer_error(found, alarm.layer, alarm.sentence) for alarm in found.alarms[:_WORST]],
+        [_layer_error(found, layer, wrong.get(layer.index, "")) for layer in ranked],
+        found.left_out,
+    )
+
+
+def _layer_error(found: Numerics, layer: Layer, alarm: str) -> answers.LayerError:
+    own = side(found, layer)
+    alone = own.alone.sqnr_db if own.alone is not None else None
+    return answers.LayerError(
+        layer.place, layer.operator, layer.source, alarm, alone, own.added.sqnr_db, own.error.sqnr_db, layer.keep
+    )

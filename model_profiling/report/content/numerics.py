@@ -44,7 +44,7 @@ def section(run: RunView) -> Section | None:
 
 def sentences(found: Numerics) -> list[str]:
     """How far the outputs are off, where accuracy is lost first, and what stands out."""
-    said = [f"{each.label}: outputs {decibel(each.outputs)} against eager fp32" for each in found.variants]
+    said = [f"{each.title}: outputs {decibel(each.outputs)} against eager fp32" for each in found.variants]
     said += [f"{alarm.layer.place} {alarm.sentence}" for alarm in found.alarms[:WORST]]
     if not found.alarms:
         said.append("no layer stands out")
@@ -91,10 +91,10 @@ def decibel(found: Gap, unit: str = " dB") -> str:
 
 
 def what_to_do(found: Numerics) -> list[str]:
-    """How to mend what stands out."""
+    """How to fix what stands out."""
     alarms = found.alarms
     if not alarms:
-        return ["nothing to mend: what is lost is what the dtype costs"]
+        return ["nothing to fix: what is lost is what the dtype costs"]
     said = []
     for alarm in alarms[:MENDED]:
         gain = gain_db(found, alarm.layer)
@@ -103,7 +103,7 @@ def what_to_do(found: Numerics) -> list[str]:
     if found.dtype == "int8":
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
     if better := _better_side(found):
-        said.append(f"with {better.label} the same program has {decibel(better.outputs)}: the backend loses the rest")
+        said.append(f"with {better.title} the same program has {decibel(better.outputs)}: the backend loses the rest")
     if found.command and not any(flag in found.command for flag in _NOT_TUNED):
         tune = found.command.replace("sme2-kit export", "sme2-kit tune", 1)
         said.append(f"see what that costs in time: {tune} --worst-layers {min(len(alarms), MENDED)}")

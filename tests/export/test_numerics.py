@@ -42,10 +42,9 @@ def looked_at(net: Any, x: Any, dtype: str, out: Path, **settings: Any) -> Numer
     return sme2_kit.numerics(net, x, dtype=dtype, out=out, **settings)
 
 
-@pytest.mark.parametrize(("kind", "block"), [("convolutions", 1), ("perceptron", 2)])
-def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(kind: str, block: int, tmp_path: Path) -> None:
-    net, x = network(kind, seed=block)
-    name = spoil(net, block, 1e6)
+def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(tmp_path: Path) -> None:
+    net, x = network("convolutions", seed=1)
+    name = spoil(net, 1, 1e6)
     found = looked_at(net, x, "fp16", tmp_path)
     assert [alarm.layer.place for alarm in found.alarms][:1] == [name]
     assert found.alarms[0].kind == "not finite"
@@ -59,30 +58,25 @@ def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(kind: str, blo
     assert keep[0] == name and len(keep) > 1
 
 
-@pytest.mark.parametrize(("kind", "block", "undone"), [("convolutions", 0, True), ("perceptron", 1, False)])
-def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(
-    kind: str, block: int, undone: bool, tmp_path: Path
-) -> None:
-    net, x = network(kind, seed=3)
-    name = spoil(net, block, 800.0, undone)
+def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(tmp_path: Path) -> None:
+    net, x = network("perceptron", seed=3)
+    name = spoil(net, 1, 800.0, undone=True)
     found = looked_at(net, x, "int8", tmp_path)
     assert found.alarms and found.alarms[0].layer.place == name
     kept = looked_at(net, x, "int8", tmp_path / "kept", keep_fp32=found.alarms[0].layer.keep)
     assert name not in [alarm.layer.place for alarm in kept.alarms]
-    if undone:
-        before, after = found.variants[0].outputs.sqnr_db, kept.variants[0].outputs.sqnr_db
-        assert before is not None and after is not None and after > before + 6
-        predicted = gain_db(found, found.alarms[0].layer)
-        assert predicted is not None and predicted > 3
+    before, after = found.variants[0].outputs.sqnr_db, kept.variants[0].outputs.sqnr_db
+    assert before is not None and after is not None and after > before + 6
+    predicted = gain_db(found, found.alarms[0].layer)
+    assert predicted is not None and predicted > 3
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("convolutions", "int8"), ("perceptron", "fp16")])
-def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(kind: str, dtype: str, tmp_path: Path) -> None:
-    net, x = network(kind, seed=5)
-    found = looked_at(net, x, dtype, tmp_path)
-    assert found.alarms == []
+def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(tmp_path: Path) -> None:
+    net, x = network("convolutions", seed=5)
+    found = looked_at(net, x, "int8", tmp_path)
+    assert found.alarms == [] and found.left_out == {}
     assert [layer.index for layer in found.layers] == list(range(len(found.layers)))
-    assert found.looked_at_alone == len(found.worst)
+    assert found.looked_at_alone == found.to_look_at == len(found.worst)
     last = found.layers[-1]
     for variant in found.variants:
         # The last layer is the output, and the first has nothing to inherit.
@@ -91,25 +85,34 @@ def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(kind: str, dtyp
         assert first.error.sqnr_db == pytest.approx(first.added.sqnr_db, abs=0.1)
         # Taps do not change what is computed by much.
         assert variant.outputs.sqnr_db == pytest.approx(variant.tapped.sqnr_db, abs=6)
-    noises = [10 ** (-side(found, layer).alone.sqnr_db / 10) for layer in found.worst]  # type: ignore[union-attr,operator]
+    alone = [side(found, layer).alone for layer in found.worst]
+    noises = [10 ** (-each.sqnr_db / 10) for each in alone if each is not None and each.sqnr_db is not None]
     assert -10 * np.log10(sum(noises)) == pytest.approx(found.variants[0].tapped.sqnr_db, abs=6)
+    # A folded batch norm does not make its convolution wrong.
+    assert all((side(found, layer).added.sqnr_db or 0) > 20 for layer in found.worst)
 
 
 def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
     from model_profiling.export.in_memory import export_module, loader
+    from model_profiling.export.numerics.measuring import measure_numerics
     from model_profiling.export.request import ExportRequest
-    from model_profiling.numerics.measuring import measure_numerics
     from model_profiling.platforms.local import LocalPlatform
 
     net, x = network("perceptron", seed=1)
     made = export_module(net, x, tmp_path, dtype="fp16")
     request = ExportRequest(made.record.model, tmp_path, "fp16")
-    load, told = loader(request.model, net, x, None), []
-    few = measure_numerics(request, made, load, LocalPlatform(), lambda *step: told.append(step[0]), most_bytes=600)
+    told: list[str] = []
+    found = measure_numerics(
+        request,
+        made,
+        loader(request.model, net, x, None),
+        LocalPlatform(),
+        lambda *step: told.append(step[0]),
+        most_bytes=1000,
+    )
     assert sum("lower with taps" in text for text in told) > 1
-    one = measure_numerics(request, made, load, LocalPlatform(), lambda *step: None)
-    for a, b in zip(few.layers, one.layers, strict=True):
-        assert side(few, a).added.sqnr_db == pytest.approx(side(one, b).added.sqnr_db, abs=3)
+    assert found.alarms == [] and len(found.layers) == 9
+    assert found.layers[-1].sides[found.main].error.sqnr_db == pytest.approx(found.variants[0].outputs.sqnr_db, abs=3)
 
 
 def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: Path) -> None:
@@ -124,15 +127,11 @@ def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: P
     assert kept.alarms[0].layer.place == "b"
     assert kept.alarms[0].layer.source.startswith(str(tmp_path / "net.py:"))
     assert (artifacts / "net_xnnpack_fp16_numerics.png").read_bytes().startswith(b"\x89PNG")
-    ran = kit("run", artifacts / "net_xnnpack_fp16.pte", "--runs", 4, "--html", "--quiet", cwd=tmp_path)
-    assert ran.returncode == 0 or "NaN" in ran.stderr, ran.stderr
-    run = tmp_path / "out_net" / "runs" / "linux"
-    report = next(run.glob("report.md"), None)
-    if report is None:
-        assert kit("report", run, cwd=tmp_path).returncode == 0
-        report = run / "report.md"
-    text = report.read_text()
-    assert "## Accuracy by layer" in text and "--keep-fp32 b" in text
+    kit("run", artifacts / "net_xnnpack_fp16.pte", "--runs", 4, "--quiet", "--output-root", "run", cwd=tmp_path)
+    assert kit("report", "run", cwd=tmp_path).returncode == 0
+    run = tmp_path / "run"
+    text = (run / "report.md").read_text()
+    assert "## Accuracy by layer" in text and "keep b in fp32" in text
     assert (run / "numerics.json").is_file()
 
 

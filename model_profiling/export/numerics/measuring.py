@@ -17,13 +17,13 @@ from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, V
 from model_profiling.errors import InputError
 from model_profiling.export.command import typed
 from model_profiling.export.failure import stage_failed
-from model_profiling.export.graph_pair import GraphPair, Load, graph_pair
 from model_profiling.export.host import host_untouched
-from model_profiling.export.layer_values import Kept, execute, finite_range, gap, gap_of_all, outputs_with
+from model_profiling.export.numerics.graph_pair import GraphPair, Load, graph_pair
+from model_profiling.export.numerics.layer_values import Kept, execute, finite_range, gap, gap_of_all, outputs_with
+from model_profiling.export.numerics.tapped_runs import LayerValues, Outputs, Side, execute_once, sides_of
+from model_profiling.export.numerics.taps import TappedLayer, in_groups, layers_of, tapped_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.export.taps import TappedLayer, in_groups, layers_of, tapped_program
-from model_profiling.numerics.tapped_runs import LayerValues, Outputs, Side, execute_once, sides_of
 from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.platforms.base import Platform
@@ -80,7 +80,7 @@ def measure_numerics(
             variants.append(
                 Variant(
                     each.name,
-                    each.label,
+                    each.title,
                     list(each.disabled_features),
                     _own_outputs(plain, len(plain), work.outputs),
                     _own_outputs(tapped, len(tapped) - len(groups[0]), work.outputs),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from model_profiling.errors import RunError
-from model_profiling.export.taps import TappedLayer
+from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.phases import usual_method
 from model_profiling.platforms.base import Platform, Request
@@ -24,7 +24,7 @@ class Side:
     """One way to run the program."""
 
     name: str
-    label: str
+    title: str
     disabled_features: tuple[str, ...] = ()
 
 
