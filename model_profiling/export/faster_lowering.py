@@ -1,20 +1,28 @@
 """Lowering without what nobody needs of it: PyTorch's passes copy and compile graphs that are never run.
 
 Measured on a transformer: a tenth of the time went into copies of where nodes come from, and more than a third into
-Python code for graphs of which one in a thousand is called.
+Python code for graphs of which one in a thousand is called. Of a small CNN, half went into tracing graphs again that
+nothing had changed, and into registering a kernel for every operator of PyTorch, six times.
 """
 
 import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
+
+from model_profiling.export.unchanged_graphs import unchanged_graphs_stay
 
 
 @contextlib.contextmanager
 def faster_lowering() -> Iterator[None]:
-    with _shared_provenance(), _compiled_when_called():
+    with contextlib.ExitStack() as all_of_them:
+        for saving in (_shared_provenance, _compiled_when_called, _registered_quickly, _decomposed_where_it_matters):
+            all_of_them.enter_context(saving())
+        all_of_them.enter_context(unchanged_graphs_stay())
         yield
 
 
@@ -61,3 +69,70 @@ def _compiled_when_called() -> Iterator[None]:
         yield
     finally:
         GraphModule.recompile = compile_now
+
+
+@contextlib.contextmanager
+def _registered_quickly() -> Iterator[None]:
+    """Each decomposition lists PyTorch's composite operators once per namespace, and registers kernels for all.
+
+    They are listed again only if there are others, and a kernel is registered without making a type for its signature.
+    """
+    from torch._export import utils
+    from torch._ops import OperatorBase
+
+    register, materialize = OperatorBase.py_impl, utils._materialize_cpp_cia_ops
+    key_type = torch._C.DispatchKey
+    listed: list[list[str]] = []
+
+    def py_impl(operator: Any, key: Any) -> Any:
+        if not isinstance(key, key_type) or key == key_type.Python or key in operator.py_kernels:
+            return register(operator, key)
+
+        def registered(kernel: Any) -> Any:
+            operator.py_kernels[key] = kernel
+            operator._dispatch_cache.clear()
+            return kernel
+
+        return registered
+
+    def materialize_others() -> None:
+        now = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+        if listed != [now]:
+            materialize()
+            listed[:] = [now]
+
+    OperatorBase.py_impl, utils._materialize_cpp_cia_ops = py_impl, materialize_others
+    try:
+        yield
+    finally:
+        OperatorBase.py_impl, utils._materialize_cpp_cia_ops = register, materialize
+
+
+@contextlib.contextmanager
+def _decomposed_where_it_matters() -> Iterator[None]:
+    """After its first decomposition a program is traced again only if it has an operator that would be decomposed.
+
+    ExecuTorch does so itself for backends that do not choose by node.
+    """
+    decompose = ExportedProgram.run_decompositions
+    made: list[ExportedProgram] = []
+
+    def decomposed(program: ExportedProgram, decomp_table: Any = None, **options: Any) -> ExportedProgram:
+        known = any(program is each for each in made)
+        if known and decomp_table is not None and not options and not _would_change(program, decomp_table):
+            return program
+        result = decompose(program, decomp_table, **options)
+        made[:] = [result]
+        return result
+
+    ExportedProgram.run_decompositions = decomposed
+    try:
+        yield
+    finally:
+        ExportedProgram.run_decompositions = decompose
+
+
+def _would_change(program: ExportedProgram, table: Any) -> bool:
+    nodes = program.graph_module.graph.nodes
+    # Control flow has graphs of its own.
+    return any(node.op == "get_attr" or (node.op == "call_function" and node.target in table) for node in nodes)

@@ -1,10 +1,20 @@
-"""What lowering leaves out does not show: graphs run, and their code is what it would have been."""
+"""What lowering leaves out does not show: graphs run, their code is what it would have been, and so is the program."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+
+pytest.importorskip("executorch.exir")
+
 import torch
 from torch.fx import GraphModule, symbolic_trace
 
+from model_profiling.export import lowering
 from model_profiling.export.faster_lowering import faster_lowering
+from model_profiling.export.unchanged_graphs import unchanged_graphs_stay
+from tests.helpers import kernel_networks
 
 
 def changed(module: GraphModule) -> None:
@@ -36,3 +46,104 @@ def test_a_graph_is_compiled_when_it_is_needed(inside: bool, asked: str) -> None
     assert module(x) == 9 and module.code == expected.code
     changed(module)
     assert module(x) == 9
+
+
+class Parts(torch.nn.Module):  # type: ignore[misc]
+    """What passes fuse, decompose, replace or leave: in several delegates, with portable operators between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.PReLU(4), torch.nn.Hardswish()
+        )
+        self.rows, self.norm = torch.nn.Linear(4, 6), torch.nn.LayerNorm(6)
+        self.series = torch.nn.Conv1d(6, 4, 1)
+
+    def forward(self, x: Any) -> Any:
+        image = self.image(x)
+        large = torch.nn.functional.interpolate(image, scale_factor=2, mode="bilinear")
+        rows = self.norm(torch.relu(self.rows(image.flatten(2).transpose(1, 2)))).cumsum(1)
+        return (
+            torch.cat([large[:, :2], large], 1),
+            self.series(rows.transpose(1, 2)).softmax(-1),
+            rows.amax(1) @ rows.mT,
+        )
+
+
+def parts() -> Any:
+    torch.manual_seed(0)
+    return torch.export.export(Parts().eval(), (torch.randn(1, 3, 6, 6),))
+
+
+def of_any_length() -> Any:
+    length = {1: torch.export.Dim("length", min=2, max=9)}
+    network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    return torch.export.export(network.eval(), (torch.ones(1, 6, 4),), dynamic_shapes=(length,))
+
+
+def quantized() -> Any:
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 6, 6)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
+    )
+    captured = torch.export.export(network.eval(), (image,)).module()
+    return torch.export.export(kernel_networks._quantized(captured, image), (image,))
+
+
+@pytest.mark.parametrize(
+    ("captured", "backend", "delegation"),
+    [
+        (parts, "xnnpack", "whole"),
+        (parts, "portable", "whole"),
+        (of_any_length, "xnnpack", "per-op"),
+        (quantized, "xnnpack", "whole"),
+    ],
+)
+def test_the_program_is_what_executorch_makes_by_itself(
+    captured: Callable[[], Any], backend: str, delegation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    program = captured()
+    for context in (faster_lowering, contextlib.nullcontext):
+        monkeypatch.setattr(lowering, "faster_lowering", context)
+        lowered = lowering.lower(program, backend, delegation)
+        emitted = lowering.emit(lowered)
+        made.append((bytes(emitted.buffer), emitted.debug_handle_map, emitted.delegate_map, lowered.nodes))
+    assert made[0] == made[1]
+
+
+def test_a_graph_that_a_pass_changed_is_traced_and_verified_again() -> None:
+    """Else shapes would be those of the graph before, and a wrong graph would go on."""
+    from executorch.backends.xnnpack._passes import XNNPACKPassManager
+    from executorch.backends.xnnpack._passes.xnnpack_pass import XNNPACKPass
+    from executorch.exir import to_edge
+    from executorch.exir.dialects._ops import ops
+    from torch._export.verifier import SpecViolationError
+
+    class Smaller(XNNPACKPass):  # type: ignore[misc]
+        """Makes the sum of x and x that of a number's sum, whose shape is another."""
+
+        def call(self, graph_module: GraphModule) -> Any:
+            for node in graph_module.graph.nodes:
+                if node.target == ops.edge.aten.add.Tensor:
+                    node.target, node.args = ops.edge.aten.sum.dim_IntList, (node.args[0], [1])
+            return super().call(graph_module)
+
+    class Nothing(XNNPACKPass):  # type: ignore[misc]
+        def call(self, graph_module: GraphModule) -> Any:
+            seen.append(graph_module)
+            return super().call(graph_module)
+
+    seen: list[GraphModule] = []
+    edge = to_edge(torch.export.export(Sum(), (torch.ones(2, 3),))).exported_program()
+    with unchanged_graphs_stay():
+        made = XNNPACKPassManager(edge, [Nothing, Nothing, Nothing, Smaller, Nothing, Nothing]).transform()
+        # The first trace may rename what it finds; the second finds what it left.
+        assert [one is seen[1] for one in seen] == [False, True, True, False, False]
+        assert [node.meta["val"].shape for node in made.graph.nodes if node.op == "call_function"] == [(2,)]
+        for node in made.graph.nodes:
+            if node.op == "call_function":
+                node.target = torch.relu
+        with pytest.raises(SpecViolationError):
+            made._validate()

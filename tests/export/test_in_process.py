@@ -1,6 +1,7 @@
 """The kit as a guest in somebody's process, a notebook, a REPL or a script: what was there before is as it was."""
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
+import ast
 import contextlib
 import copy
 import gc
@@ -322,6 +323,21 @@ def kit_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "model_profiling", home, ignore=shutil.ignore_patterns("__pycache__", "out_*"))
     monkeypatch.setattr(cache, "_KIT", home)
     return home
+
+
+def test_imports_are_found_as_python_finds_them() -> None:
+    """A model folder's template has imports in a string, which count as well."""
+    for path in (ROOT / "model_profiling").rglob("*.py"):
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                assert not node.level, f"{path}: imports of the kit are absolute"
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        wanted = {name for name in names if name.split(".")[0] == "model_profiling"}
+        found = cache._imports(path)
+        assert wanted == found or (path.name == "scaffold.py" and wanted < found), path
 
 
 def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(

@@ -1,0 +1,170 @@
+"""Passes that find nothing to change leave the graph as it is.
+
+Most of ExecuTorch's passes end with tracing the graph again, to compute shapes of what they changed, also where they
+changed nothing; and each verifies the graph before it begins. XNNPACK's are seventeen for every delegate. A graph that
+is what the last trace made of it would be traced to the same, one that was verified is still right, and an operator
+has the same shape as the last time that it had the same inputs.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.export import ExportedProgram
+from torch.fx import Graph, GraphModule, Interpreter
+
+# What a pass may define without changing how operators are traced.
+_BESIDE_TRACING = {"call", "requires", "ensures", "__call__", "__init__"}
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format)
+
+
+@contextlib.contextmanager
+def unchanged_graphs_stay() -> Iterator[None]:
+    with _verified_once(), _traced_once(), _shaped_once():
+        yield
+
+
+def _content(graph: Graph) -> list[tuple[Any, ...]]:
+    """What tracing reads of a graph: nodes and values by identity, arguments as they are."""
+    return [(node, node.target, node.args, node.kwargs, _Same(node.meta.get("val"))) for node in graph.nodes]
+
+
+class _Same:
+    """Equal only to what holds the very same object, and keeps it alive so that no other gets its place."""
+
+    __slots__ = ("value",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+@contextlib.contextmanager
+def _traced_once() -> Iterator[None]:
+    """Inside a delegate, whose program nobody else holds, a graph is not traced again if no pass changed it."""
+    from executorch.backends.xnnpack._passes import XNNPACKPassManager
+    from executorch.exir.pass_base import ExportPass, PassResult, _ExportPassBase
+
+    trace, transform = _ExportPassBase.call, XNNPACKPassManager.transform
+    traced: dict[GraphModule, list[tuple[Any, ...]]] = {}
+    hooks = {name for each in (ExportPass, _ExportPassBase) for name in vars(each)} - _BESIDE_TRACING
+    stock = {name: getattr(ExportPass, name) for name in hooks if callable(getattr(ExportPass, name))}
+
+    def only_traces(one: Any) -> bool:
+        return isinstance(one, ExportPass) and all(getattr(type(one), name) is hook for name, hook in stock.items())
+
+    def traced_if_changed(self: Any, graph_module: GraphModule) -> Any:
+        if only_traces(self) and traced.get(graph_module) == _content(graph_module.graph):
+            return PassResult(graph_module, True)
+        result = trace(self, graph_module)
+        traced[result.graph_module] = _content(result.graph_module.graph)
+        return result
+
+    def transformed(self: Any) -> Any:
+        _ExportPassBase.call = traced_if_changed
+        try:
+            return transform(self)
+        finally:
+            _ExportPassBase.call = trace
+            traced.clear()
+
+    XNNPACKPassManager.transform = transformed
+    try:
+        yield
+    finally:
+        XNNPACKPassManager.transform = transform
+
+
+@contextlib.contextmanager
+def _verified_once() -> Iterator[None]:
+    """Verify a program again only if its graph or signature is another."""
+    verify = ExportedProgram._validate
+    verified: list[tuple[Any, ...]] = []
+
+    def verified_if_changed(program: ExportedProgram) -> None:
+        modules = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+        what = (
+            _Same(program.graph_module),
+            list(program.verifiers),
+            [_content(graph) for graph in modules],
+            str(program.graph_signature),
+        )
+        if verified != [what]:
+            verify(program)
+            verified[:] = [what]
+
+    ExportedProgram._validate = verified_if_changed
+    try:
+        yield
+    finally:
+        ExportedProgram._validate = verify
+
+
+@contextlib.contextmanager
+def _shaped_once() -> Iterator[None]:
+    """Compute shape and type of an operator's output once for the very same inputs."""
+    from executorch.exir.delegate import executorch_call_delegate
+    from executorch.exir.dialects.edge._ops import EdgeOpOverload
+    from executorch.exir.verification.arg_validator import EdgeOpArgValidator
+
+    call = Interpreter.call_function
+    # The inputs stay alive, so that no other value gets the identity of one of them.
+    known: dict[Any, tuple[Any, Any]] = {}
+
+    def called(self: Interpreter, target: Any, args: Any, kwargs: Any) -> Any:
+        functional = isinstance(target, EdgeOpOverload) and not target._schema.is_mutable
+        if type(self) not in (Interpreter, EdgeOpArgValidator) or not (
+            functional or target is executorch_call_delegate
+        ):
+            return call(self, target, args, kwargs)
+        key = _key((target, args, list(kwargs.items())))
+        if key is None:
+            return call(self, target, args, kwargs)
+        if key not in known:
+            result = call(self, target, args, kwargs)
+            if not _static(result):
+                return result
+            known[key] = (args, kwargs), result
+        return known[key][1]
+
+    Interpreter.call_function = called
+    try:
+        yield
+    finally:
+        Interpreter.call_function = call
+
+
+def _key(call: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What decides an operator's output: values by identity, numbers by type and value. None if something else does."""
+    target, args, kwargs = call
+    tensors = 0
+
+    def part(value: Any) -> Any:
+        nonlocal tensors
+        if isinstance(value, (tuple, list)):
+            return tuple(map(part, value))
+        if type(value) is FakeTensor:
+            tensors += 1
+            return id(value)
+        if isinstance(value, torch.nn.Module):  # a delegate
+            return id(value)
+        if isinstance(value, _PLAIN):
+            return type(value), value
+        raise TypeError
+
+    try:
+        parts = part(args), part(kwargs)
+    except TypeError:
+        return None
+    return (target, *parts) if tensors else None
+
+
+def _static(result: Any) -> bool:
+    if isinstance(result, (tuple, list)):
+        return all(map(_static, result))
+    return type(result) is FakeTensor and not result._has_symbolic_sizes_strides
