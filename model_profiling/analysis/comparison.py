@@ -1,5 +1,7 @@
 """Two profiles held against each other: category by category, operator by operator, and what dominates now."""
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -140,7 +142,7 @@ def _operators(
 ) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
     (_, old, old_breakdown), (_, new, new_breakdown) = before, after
-    old_rows, new_rows = _places(old), _places(new)
+    old_rows, new_rows = places(old.instances), places(new.instances)
     common = [place for place in old_rows if place in new_rows]
     times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
@@ -167,16 +169,15 @@ def _operators(
     return changes
 
 
-def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
-    """Each instance's row by chain, instruction, base name, and count among the same."""
+def places(instances: Sequence[Instance]) -> dict[tuple[int, int, str, int], int]:
+    """Each instance's row by chain, instruction, base name, and count among the same: its place in every experiment."""
     seen: dict[tuple[int, int, str], int] = {}
-    places = {}
-    for row, instance in enumerate(profile.instances):
+    found = {}
+    for row, instance in enumerate(instances):
         base = (instance.chain, instance.instruction, base_name(instance))
         seen[base] = seen.get(base, 0) + 1
-        place = (*base, seen[base])
-        places[place] = row
-    return places
+        found[*base, seen[base]] = row
+    return found
 
 
 def base_name(instance: Instance) -> str:

@@ -1,9 +1,10 @@
 """A run as everything that comes after it sees it: opened once, read and analysed when first asked, and only once."""
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling import artifacts, files
 from model_profiling.analysis.categories import CategoryTable, load_table
@@ -27,6 +28,9 @@ from model_profiling.derived import fingerprint
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
 from model_profiling.runner.features import spoken
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.operator_graph import OperatorGraph
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
@@ -146,6 +150,17 @@ class RunView:
             why = "a bare ETDump does not tell its model"
         breakdown = self.summary.experiments[experiment].breakdown
         return cost_tree(breakdown, self.summary.model or self.path.stem, why)
+
+    @functools.cached_property
+    def graphs(self) -> list["OperatorGraph"]:
+        """The graph of each experiment that a reader wants to look at."""
+        from model_profiling.analysis.run_graphs import graphed, operator_graph  # only pictures of the graph need it
+
+        return [operator_graph(self, name) for name in graphed(self)]
+
+    def sqnr(self, experiment: str) -> Mapping[int, float]:
+        """What is known of each operator's accuracy, in dB, by its row in the breakdown."""
+        return {}
 
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:
