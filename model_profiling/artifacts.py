@@ -18,6 +18,7 @@ ROOFS = "roofs.json"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"
+GRAPH_PAGE = "graph.html"
 # Of runs with several numbers of threads: latency, and the times of operators, by number of threads.
 THREADS = "threads.csv"
 OPERATOR_THREADS = "operator_threads.csv"

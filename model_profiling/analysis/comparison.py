@@ -1,7 +1,5 @@
 """Two profiles held against each other: category by category, operator by operator, and what dominates now."""
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +140,7 @@ def _operators(
 ) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
     (_, old, old_breakdown), (_, new, new_breakdown) = before, after
-    old_rows, new_rows = places(old.instances), places(new.instances)
+    old_rows, new_rows = _places(old), _places(new)
     common = [place for place in old_rows if place in new_rows]
     times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
@@ -169,15 +167,16 @@ def _operators(
     return changes
 
 
-def places(instances: Sequence[Instance]) -> dict[tuple[int, int, str, int], int]:
-    """Each instance's row by chain, instruction, base name, and count among the same: its place in every experiment."""
+def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
+    """Each instance's row by chain, instruction, base name, and count among the same."""
     seen: dict[tuple[int, int, str], int] = {}
-    found = {}
-    for row, instance in enumerate(instances):
+    places = {}
+    for row, instance in enumerate(profile.instances):
         base = (instance.chain, instance.instruction, base_name(instance))
         seen[base] = seen.get(base, 0) + 1
-        found[*base, seen[base]] = row
-    return found
+        place = (*base, seen[base])
+        places[place] = row
+    return places
 
 
 def base_name(instance: Instance) -> str:

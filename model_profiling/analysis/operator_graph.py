@@ -6,7 +6,8 @@ the graph cannot be told, and every operator where there is no .pte, is joined t
 edges that say so.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from model_profiling.pte.dataflow import Tensor
 NodeKind = Literal["operator", "runtime", "input", "output"]
 # No network is nested deeper than this; a damaged file may say so.
 _MOST_MODULES = 30
+_MOST_NEIGHBOURS = 8
 _DELEGATE_CALL = "delegate call"
 
 
@@ -71,7 +73,7 @@ class GraphNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEdge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`tensor` is what goes from one node to the other; `order`: nothing is known to, but the one ran before the other."""
+    """`tensor` is what goes from one node to the other; with `order`, it is only known that the one ran before."""
 
     source: int
     target: int
@@ -163,39 +165,45 @@ def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -
 def _order_edges(rows: Sequence[InstanceTime], steps: Mapping[int, int]) -> list[GraphEdge]:
     """Operators that have no place in the data flow, between those that ran before and after them."""
     ran = [row for row, entry in enumerate(rows) if entry.where != "runtime" or row in steps]
-    pairs = zip(ran, ran[1:], strict=False)
+    pairs = itertools.pairwise(ran)
     return [GraphEdge(one, next_, order=True) for one, next_ in pairs if one not in steps or next_ not in steps]
 
 
 def _modules(rows: Sequence[InstanceTime], edges: Sequence[GraphEdge]) -> list[str]:
-    """The module to draw each row in. One that has none of its own lies where its neighbours have one in common."""
+    """The module to draw each row in. One that has none of its own lies where what it reads and feeds are: in the
+    innermost module that holds one of each."""
+    count = len(rows)
     own = [entry.source.module if entry.source is not None and entry.where != "runtime" else None for entry in rows]
+    reads: list[list[int]] = [[] for _ in rows]
+    feeds: list[list[int]] = [[] for _ in rows]
     # Data first: of what ran just before, it may have read nothing.
-    reads, read_by = [-1] * len(rows), [-1] * len(rows)
     for edge in sorted(edges, key=lambda edge: edge.order):
-        if edge.source < len(rows) and edge.target < len(rows):
-            reads[edge.target] = edge.source if reads[edge.target] < 0 else reads[edge.target]
-            read_by[edge.source] = edge.target if read_by[edge.source] < 0 else read_by[edge.source]
-    before, after = list(own), list(own)
-    for row in range(len(rows)):
-        if before[row] is None and 0 <= reads[row] < row:
-            before[row] = before[reads[row]]
-    for row in reversed(range(len(rows))):
-        if after[row] is None and read_by[row] > row:
-            after[row] = after[read_by[row]]
-    return [
-        ".".join((mine if mine is not None else _common(up, down)).split(".")[:_MOST_MODULES])
-        for mine, up, down in zip(own, before, after, strict=True)
-    ]
+        if edge.source < count and edge.target < count:
+            reads[edge.target].append(edge.source)
+            feeds[edge.source].append(edge.target)
+    before = _reached(own, reads, range(count))
+    after = _reached(own, feeds, reversed(range(count)))
+    found = []
+    for row, mine in enumerate(own):
+        shared = (_common(one, other) for one in before[row] for other in after[row]) if mine is None else ()
+        parts = mine.split(".") if mine is not None else max(shared, key=len, default=[])
+        found.append(".".join(parts[:_MOST_MODULES]))
+    return found
 
 
-def _common(one: str | None, other: str | None) -> str:
-    shared = []
-    for left, right in zip((one or "").split("."), (other or "").split("."), strict=False):
-        if left != right:
-            break
-        shared.append(left)
-    return ".".join(shared)
+def _reached(own: Sequence[str | None], neighbours: Sequence[list[int]], order: Iterable[int]) -> list[list[str]]:
+    """The nearest modules that each row is joined with in one direction, a few at most."""
+    found: list[list[str]] = [[] for _ in own]
+    for row in order:
+        mine = own[row]
+        near = (name for other in neighbours[row] for name in found[other]) if mine is None else (mine,)
+        found[row] = list(dict.fromkeys(itertools.islice(near, _MOST_NEIGHBOURS)))
+    return found
+
+
+def _common(one: str, other: str) -> list[str]:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
+    return [name for name, _ in pairs]
 
 
 def _node(

@@ -1,4 +1,4 @@
-"""The graphs of a run: one for each experiment that a reader wants to look at, off and on of a comparison among them."""
+"""The graphs of a run: one for each experiment that a reader wants to look at, off and on of a comparison."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,7 +15,9 @@ from model_profiling.run_directory import ExperimentRecord
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
 
-_NO_PROGRAM = "the .pte is not known, is gone or branches: what feeds what is unknown, and operators are in execution order"
+_NO_PROGRAM = (
+    "the .pte is not known, is gone or branches: what feeds what is unknown, and operators are in execution order"
+)
 _NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
 _NOT_TRACED = "there is no kernel trace of this experiment"
 _OFF = "SME2 is off or absent"

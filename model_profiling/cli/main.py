@@ -30,6 +30,7 @@ COMMANDS = (
     "roofs",
     "tune",
     "report",
+    "graph",
     "validate",
     "quicktest",
     "models",

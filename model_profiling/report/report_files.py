@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import REPORT, TRACE
+from model_profiling.artifacts import GRAPH_PAGE, REPORT, TRACE
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto
@@ -49,6 +50,30 @@ def write_report(
         written.append(output.with_suffix(".html"))
         writer.write_text(written[-1], html.page(run, report, figures), renew)
     return written, writer.finish()
+
+
+def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Outdated]]:
+    """Write the page with the graph alone, by default into the run directory; returns where, and what that outdates."""
+    from model_profiling.report import html
+
+    if run.path.is_file():
+        if output is None:
+            raise InputError(
+                f"{run.path} is an ETDump without a run directory", "Say where to write: --output FILE.html"
+            )
+        files.write_text(output, html.graph(run))
+        return output, []
+    place = output or run.path / GRAPH_PAGE
+    writer = DerivedWriter(run)
+    # Everything that derives from the run is of the same state of it.
+    write_artifacts(run, writer)
+    words = ["graph {dir}"]
+    if place.resolve() != (run.path / GRAPH_PAGE).resolve():
+        words.append(_to(run.path, place))
+    if run.emulated is not None:
+        words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
+    writer.write_text(place, html.graph(run), " ".join(words))
+    return place, writer.finish()
 
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
