@@ -55,6 +55,8 @@ class GraphNode(msgspec.Struct, frozen=True, omit_defaults=True):
     dtype: str = ""
     algorithm: str = ""
     instruction: int = -1
+    # Its number in XNNPACK's graph of the .pte.
+    program_node: int | None = None
     ms: float | None = None
     share: float | None = None
     module: str = ""
@@ -223,6 +225,7 @@ def _node(
         dtype=entry.dtype,
         algorithm=entry.algorithm,
         instruction=entry.instruction,
+        program_node=step.node.index if step is not None and step.node is not None else None,
         ms=entry.ms if timed else None,
         share=entry.share if timed else None,
         module=modules[row] if runs else "",

@@ -35,14 +35,16 @@ class SourceNode:
     code: str
     debug_handle: int
     origin: str = ""
+    # What the graph calls it.
+    name: str = ""
 
 
 def source_node(
-    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = ""
+    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = "", name: str = ""
 ) -> SourceNode:
     path, kind = module(nn_module_stack)
     file, line, code = frame(stack_trace)
-    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, origin(from_node))
+    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, origin(from_node), name)
 
 
 def origin(from_node: str) -> str:

@@ -65,7 +65,7 @@ def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, A
 
 
 def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings: _Strings) -> dict[str, Any]:
-    facts = [strings.number(text) for pair in _facts(node, sides) for text in pair]
+    texts = [strings.number(text) for pair in facts(node, sides) for text in pair]
     best = node.emulated or node.kernels
     found = {
         "id": node.id,
@@ -85,7 +85,7 @@ def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings
         "after_ms": node.change.after_ms if node.change else None,
         "sme2": None if best is None else "unknown" if best.on_sme2 is None else "yes" if best.on_sme2 else "no",
         "sqnr": node.sqnr_db,
-        "facts": facts,
+        "facts": texts,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -96,7 +96,7 @@ def title(node: GraphNode) -> str:
     return name.split("::")[-1].split(".")[0] if node.where == "portable" else name
 
 
-def _facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
+def facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
     """What to say of a node that was chosen, in order; nothing of what is not known but where that has a reason."""
     if node.ms is not None and node.share is not None:
         yield "time", f"{numbers.ms(node.ms)}, {numbers.share(node.share)} of Method::execute"

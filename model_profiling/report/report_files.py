@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import GRAPH_PAGE, REPORT, TRACE
+from model_profiling.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto
@@ -74,6 +74,21 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
         words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
     writer.write_text(place, html.graph(run), " ".join(words))
     return place, writer.finish()
+
+
+def write_model_explorer(run: RunView) -> tuple[list[Path], list[Outdated]]:
+    """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
+    from model_profiling.report import model_explorer
+
+    writer, home, renew = DerivedWriter(run), run.path / MODEL_EXPLORER, "report {dir} --model-explorer"
+    if run.emulated is not None:
+        renew += f" --forecast {shlex.quote(run.emulated.directory)}"
+    write_artifacts(run, writer)
+    made = {name: msgspec.json.encode(graph) for name, graph in model_explorer.graphs(run).items()}
+    made |= {name: msgspec.json.encode(overlay) for name, overlay in model_explorer.overlays(run).items()}
+    for name, data in made.items():
+        writer.write_bytes(home / name, data, renew)
+    return [home / name for name in made], writer.finish()
 
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
