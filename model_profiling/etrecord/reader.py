@@ -90,18 +90,18 @@ class _Metadata(msgspec.Struct):
     from_node: str = ""
 
 
+class _Node(msgspec.Struct):
+    target: str
+    metadata: _Metadata
+    name: str | None = None
+
+
 class _Name(msgspec.Struct):
     name: str = ""
 
 
 class _Argument(msgspec.Struct):
     as_tensor: _Name | None = None
-
-
-class _Node(msgspec.Struct):
-    target: str
-    metadata: _Metadata
-    outputs: list[_Argument] = []
 
 
 class _UserInput(msgspec.Struct):
@@ -187,9 +187,8 @@ def _graph(archive: Archive, method: str, alone: bool) -> Graph:
     for node in module.graph.nodes:
         meta = node.metadata
         handle = _handle(meta.debug_handle)
-        named = node.outputs[0].as_tensor if node.outputs else None
-        called = named.name if named is not None else ""
-        found = source_node(node.target, meta.stack_trace, meta.nn_module_stack, handle, meta.from_node, called)
+        lines = (meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
+        found = source_node(node.target, *lines, node.name or "")
         operators.add(found.op)
         # 0 is how ExecuTorch marks a node without a handle.
         if found.debug_handle:
