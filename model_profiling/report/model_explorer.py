@@ -93,18 +93,21 @@ class _Measure(msgspec.Struct, frozen=True):
     gradient: list[Stop] = []
 
 
-def _number(value: float | None) -> Value | None:
-    return Value(value) if value is not None else None
+def _number(value: float | None, digits: int) -> Value | None:
+    """Model Explorer shows all digits that there are. Nine of a millisecond add up to what they did."""
+    return Value(round(value, digits)) if value is not None else None
 
 
 _MEASURES: dict[Metric, _Measure] = {
-    "time": _Measure("ms", lambda node: _number(node.ms), True, _HOT),
-    "share": _Measure("share (%)", lambda node: _number(None if node.share is None else node.share * 100), True, _HOT),
+    "time": _Measure("ms", lambda node: _number(node.ms, 9), True, _HOT),
+    "share": _Measure(
+        "share (%)", lambda node: _number(None if node.share is None else node.share * 100, 6), True, _HOT
+    ),
     "speedup": _Measure(
-        "times faster", lambda node: _number(node.change.ratio if node.change else None), False, _FASTER
+        "times faster", lambda node: _number(node.change.ratio if node.change else None, 3), False, _FASTER
     ),
     "sme2": _Measure("SME2", lambda node: _SME2[use.on_sme2] if (use := node.emulated or node.kernels) else None),
-    "sqnr": _Measure("SQNR (dB)", lambda node: _number(node.sqnr_db), False, _LOSS),
+    "sqnr": _Measure("SQNR (dB)", lambda node: _number(node.sqnr_db, 2), False, _LOSS),
 }
 
 
@@ -203,7 +206,7 @@ class _Places:
 
 def _joined(several: list[Value], adds_up: bool) -> Value:
     numbers = [each.value for each in several if not isinstance(each.value, str)]
-    return Value(sum(numbers)) if adds_up and len(several) > 1 else several[0]
+    return Value(round(sum(numbers), 9)) if adds_up and len(several) > 1 else several[0]
 
 
 def _name(record: etrecord.Etrecord | None, node: GraphNode, method: str) -> str:

@@ -330,10 +330,12 @@ const graphView = () => {
   const search = (again) => {
     const words = find(".graph-find").value.toLowerCase().split(/\s+/).filter(Boolean);
     if (words.length === 0) { find(".graph-found").textContent = ""; return; }
-    const matching = [...tree.leaves.values()].filter((leaf) => {
-      const text = `${leaf.node.name} ${leaf.node.category} ${leaf.node.module} ${leaf.node.facts.map(graphText).join(" ")}`.toLowerCase();
-      return words.every((word) => text.includes(word));
-    });
+    const has = (text) => words.every((word) => text.toLowerCase().includes(word));
+    const named = ({ node }) => has(`${node.name} ${node.module}`);
+    const said = ({ node }) => has(`${node.name} ${node.category} ${node.module} ${node.facts.map(graphText).join(" ")}`);
+    // What is called so before what only has it among its facts.
+    const all = [...tree.leaves.values()];
+    const matching = [...all.filter(named), ...all.filter((leaf) => !named(leaf) && said(leaf))];
     find(".graph-found").textContent = `${matching.length} found`;
     const at = matching.findIndex((leaf) => leaf.id === chosen);
     const next = matching[again ? (at + 1) % matching.length : 0];

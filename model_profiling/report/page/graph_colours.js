@@ -74,7 +74,7 @@ const labelBoxes = (box, graph, colouring) => {
   if (box.group) {
     box.title = cut(box.name, 30);
     box.subtitle = box.operators > 0 ? `${box.operators} operators${box.transposes ? `, ${box.transposes} ⇄` : ""}` : `${box.children.length} parts`;
-    box.headline = cut(`▾ ${box.name}${time ? `   ${shownMs(box.ms)} · ${percent(box.share)}` : ""}`, 60);
+    box.headline = cut(`▾ ${box.name}${time ? ` · ${shownMs(box.ms)} · ${percent(box.share)}` : ""}`, 60);
   } else {
     const { node } = box;
     box.title = cut(`${node.transpose ? "⇄ " : ""}${node.title ?? node.name}`, 30);
