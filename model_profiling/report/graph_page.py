@@ -130,7 +130,8 @@ def _compared(node: GraphNode, sides: tuple[str, str]) -> str:
     change = node.change
     assert change is not None
     times = f"{numbers.ms(change.before_ms)} with {sides[0]}, {numbers.ms(change.after_ms)} with {sides[1]}"
-    return f"{numbers.bounded_speedup(change.ratio, change.low, change.high)}: {times}"
+    faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
+    return f"{'~ (the interval includes 1)' if faster == '~' else faster}: {times}" if faster != "-" else times
 
 
 def _where(node: GraphNode) -> str:

@@ -27,7 +27,8 @@ from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
-_GRAPH_SCRIPTS = ("vendor/dagre.min.js", "graph_tree.js", "graph_colours.js", "graph.js")
+_VENDOR = "vendor/dagre.min.js"
+_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph.js")
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
@@ -102,8 +103,17 @@ def _inline(text: str) -> Markup:
 
 
 def _script(*names: str) -> str:
-    bodies = "\n".join((_FILES / name).read_text() for name in names)
+    bodies = "\n".join(_body(name) for name in names)
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
+
+
+def _body(name: str) -> str:
+    text = (_FILES / name).read_text()
+    if name != _VENDOR:
+        return text
+    # Its licence goes with every copy; its source map does not.
+    licence = (_FILES / "vendor" / "dagre.LICENSE").read_text().strip()
+    return f"/* dagre\n{licence}\n*/\n{text.partition('//# sourceMappingURL')[0]}"
 
 
 def _hash(script: str) -> str:

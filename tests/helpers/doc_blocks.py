@@ -14,7 +14,7 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "platforms")),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
+        for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm", "graph")
     ),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",

@@ -1,5 +1,6 @@
 """The interactive graph in a real browser: from a disk, by mouse and by keys, with two thousand operators."""
 
+import hashlib
 import importlib.util
 import json
 import xml.etree.ElementTree as ET
@@ -239,6 +240,14 @@ def test_it_fits_narrow_screens_and_dark_ones(tab: Tab, page: Path, width: int, 
     tab.resize(width)
     assert tab.value("document.documentElement.scrollWidth <= innerWidth")
     assert tab.value("document.querySelector('.graph-canvas').clientWidth") > 300
+
+
+def test_the_layout_library_is_npms_and_its_licence_is_in_the_page(page: Path) -> None:
+    vendor = Path(html.__file__).parent / "page" / "vendor"
+    digest = hashlib.sha256((vendor / "dagre.min.js").read_bytes()).hexdigest()
+    assert digest in (vendor / "README.md").read_text()
+    text = page.read_text()
+    assert (vendor / "dagre.LICENSE").read_text().strip() in text and "sourceMappingURL" not in text
 
 
 def data(page: Path) -> dict[str, Any]:

@@ -169,11 +169,11 @@ def pixels(tab: Tab, colour: tuple[int, int, int]) -> list[list[int]]:
         const image = await createImageBitmap(await (await fetch('data:image/png;base64,{picture}')).blob());
         const context = new OffscreenCanvas(image.width, image.height).getContext('2d');
         context.drawImage(image, 0, 0);
-        const {{ data }} = context.getImageData(0, 0, 1000, image.height);
+        const {{ data }} = context.getImageData(0, 0, 620, image.height);
         const found = [];
         for (let at = 0; at < data.length; at += 4)
             if (data[at] === {colour[0]} && data[at + 1] === {colour[1]} && data[at + 2] === {colour[2]})
-                found.push([(at / 4) % 1000, Math.floor(at / 4000)]);
+                found.push([(at / 4) % 620, Math.floor(at / 2480)]);
         return found; }})()""")
     return found
 
@@ -197,7 +197,7 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
     needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
     run = Run.open(measured_run)
     graph = run.graphs[0]
-    tab.open(explorer(), 1400, 1000)
+    tab.open(explorer(), 1000, 760)
     assert total(tab, graph) == pytest.approx(graph.execute_ms), "the nodes sum to Method::execute"
     panel = choose_hottest(tab)
     node = max((node for node in graph.nodes if node.ms is not None), key=lambda node: node.ms or 0.0)
