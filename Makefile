@@ -12,7 +12,7 @@ TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.to
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema known-good docs test-docs gallery clean
+.PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -98,6 +98,14 @@ docs: $(VENV)/.setup-dev
 # Every command block of README, docs and skills that can run here, slow ones too.
 test-docs: $(VENV)/.setup-dev
 	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/project/test_docs.py tests/project/test_documented_commands.py -s
+
+# The layout library of the graph page, from npm, with its licence; `vendor/README.md` has its version and checksum.
+VENDOR := model_profiling/report/page/vendor
+DAGRE := $(shell sed -n 's/.*@dagrejs.*| \([0-9][0-9.]*\) | MIT.*/\1/p' $(VENDOR)/README.md)
+vendor:
+	@set -e; home=$$(mktemp -d); npm pack --silent --pack-destination $$home @dagrejs/dagre@$(DAGRE) > /dev/null; \
+	  tar xzf $$home/*.tgz -C $$home; cp $$home/package/dist/dagre.min.js $(VENDOR)/; \
+	  cp $$home/package/LICENSE $(VENDOR)/dagre.LICENSE; rm -r $$home; sha256sum $(VENDOR)/dagre.min.js
 
 # A small run of the real pipeline for tests of gates; measure it on a quiet machine.
 known-good: $(VENV)/.setup-dev

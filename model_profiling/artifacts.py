@@ -18,6 +18,11 @@ ROOFS = "roofs.json"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"
+GRAPH_PAGE = "graph.html"
+# For Google's Model Explorer: where it is, and how the names of graphs and of what to lay over them end.
+MODEL_EXPLORER = "model_explorer"
+EXPLORER_GRAPH = "_graph.json"
+OVERLAY = "_overlay.json"
 # Of runs with several numbers of threads: latency, and the times of operators, by number of threads.
 THREADS = "threads.csv"
 OPERATOR_THREADS = "operator_threads.csv"

@@ -166,7 +166,7 @@ class DerivedWriter:
         if path.resolve().is_relative_to(home):
             name = path.resolve().relative_to(home).as_posix()
             digest = hashlib.sha256(data).hexdigest()
-            others = self._others if renew.startswith("report") else {}
+            others = self._others if renew.startswith(("report", "graph")) else {}
             self._written[name] = DerivedFile(digest, self.sources, f"sme2-kit {renew}", others)
 
     def write_text(self, path: Path, text: str, renew: str) -> None:

@@ -222,6 +222,13 @@ class Run(RunView):
         with Artist() as artist:
             return write_report(self, artist, place, title, markdown and not only_page, html or only_page)[0]
 
+    def graph(self, output: str | Path | None = None) -> Path:
+        """Write a page with the interactive graph of its operators and say where; by default graph.html in the run
+        directory. What is on it, as data, is `graphs`."""
+        from model_profiling.report.report_files import write_graph
+
+        return write_graph(self, Path(output) if output is not None else None)[0]
+
     def __repr__(self) -> str:
         from model_profiling.saying import clean
 

@@ -73,6 +73,8 @@ class Layer(msgspec.Struct, frozen=True):
 
     index: int
     name: str
+    # All nodes of the captured graph that it is computed in.
+    nodes: list[str]
     operator: str
     module: str
     module_type: str

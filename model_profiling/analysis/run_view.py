@@ -2,9 +2,10 @@
 
 import contextlib
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from model_profiling import artifacts, files
 from model_profiling.analysis.categories import CategoryTable, load_table
@@ -15,12 +16,12 @@ from model_profiling.analysis.forecast import Forecast, forecasts
 from model_profiling.analysis.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.latency import latency_turns
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.numerics import Numerics, read_numerics
+from model_profiling.analysis.numerics import Numerics, read_numerics, side
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.scaling import Scaling, ThreadCurve
-from model_profiling.analysis.sources import UNLINKED
+from model_profiling.analysis.sources import UNLINKED, read_sources
 from model_profiling.analysis.spans import Span, typical_execution, typical_spans
 from model_profiling.analysis.summary import analyse_run, has_times
 from model_profiling.analysis.target import DEFAULT
@@ -29,6 +30,9 @@ from model_profiling.derived import fingerprint
 from model_profiling.errors import InputError
 from model_profiling.run_directory import Manifest, RunDirectory, Turn
 from model_profiling.runner.features import spoken
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.operator_graph import OperatorGraph
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
@@ -148,6 +152,29 @@ class RunView:
             why = "a bare ETDump does not tell its model"
         breakdown = self.summary.experiments[experiment].breakdown
         return cost_tree(breakdown, self.summary.model or self.path.stem, why)
+
+    @functools.cached_property
+    def graphs(self) -> list["OperatorGraph"]:
+        """The graph of each experiment that a reader wants to look at."""
+        from model_profiling.analysis.run_graphs import graphed, operator_graph  # only pictures of the graph need it
+
+        return [operator_graph(self, name) for name in graphed(self)]
+
+    def sqnr(self, experiment: str) -> Mapping[int, float]:
+        """What `sme2-kit numerics` knows of each operator's accuracy, in dB, by its row in the breakdown."""
+        numerics, model = self.numerics, None if self.path.is_file() else self.manifest.model.file()
+        record = read_sources(model).record if numerics is not None and model is not None else None
+        if numerics is None or record is None:
+            return {}
+        errors = {node: side(numerics, layer).error.sqnr_db for layer in numerics.layers for node in layer.nodes}
+        method = self.manifest.experiments[experiment].method or "forward"
+        found: dict[int, float] = {}
+        for row, entry in enumerate(self.summary.experiments[experiment].breakdown.instances):
+            nodes = record.nodes(entry.source.debug_handle, method) if entry.source is not None else ()
+            known = [error for node in nodes if (error := errors.get(node.origin_name)) is not None]
+            if known and entry.name != "delegate call":
+                found[row] = min(known)
+        return found
 
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:

@@ -25,6 +25,7 @@ _RESULTS = (
 )
 _ANALYZE = "sme2-kit analyze {dir}"
 _REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")
+_GRAPHS = (artifacts.GRAPH_PAGE,)
 
 
 @dataclass
@@ -99,7 +100,8 @@ def _outdated(name: str, renew: str) -> str:
 def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
     """Files named like derived ones that the index does not list, and the command that makes them."""
     listed = index.files if index else {}
-    for patterns, renew in ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html")):
+    kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))
+    for patterns, renew in kinds:
         for path in sorted(path for pattern in patterns for path in directory.path.glob(pattern)):
             if path.is_file() and path.relative_to(directory.path).as_posix() not in listed:
                 yield path, renew

@@ -52,9 +52,7 @@ def analyse_run(
         path, profile, notes = loaded[name]
         loaded[name] = (path, profile.without_times(), notes)
     methods = {name: manifest.experiments[name].method or "forward" for name in loaded}
-    graphs = {
-        name: _graph(profile, model, methods[name], _tokens(manifest, name)) for name, (_, profile, _) in loaded.items()
-    }
+    graphs = {name: model_graph(manifest, name, profile, model) for name, (_, profile, _) in loaded.items()}
     sides = {
         name: (
             name,
@@ -113,8 +111,10 @@ def analyse_run(
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
 
-def _graph(profile: Profile, model: Path | None, method: str, tokens: int | None) -> ModelGraph | None:
-    return read_graph(profile.instances, model, method, tokens) if model is not None else None
+def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
+    """The graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any more."""
+    method = manifest.experiments[name].method or "forward"
+    return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
 
 
 def _tokens(manifest: Manifest, name: str) -> int | None:

@@ -31,6 +31,7 @@ COMMANDS = (
     "tune",
     "numerics",
     "report",
+    "graph",
     "validate",
     "quicktest",
     "models",

@@ -1,6 +1,7 @@
 """`sme2-kit report`: a run for people to look at, as Markdown with pictures, as a page, or as one picture."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--width", type=int, default=760, metavar="N", help="width of --png in pixels, before scaling (default: 760)"
     )
+    parser.add_argument(
+        "--model-explorer",
+        action="store_true",
+        help="write only overlays for Google's Model Explorer and a graph for it; with --open, show them in it",
+    )
     parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: report.md in the run directory")
     parser.add_argument("--title", default="", metavar="T", help="default: the model and the platform")
 
@@ -60,10 +66,13 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
         raise InputError(f"--width {args.width} is out of range", "Give a number from 200 to 4000.")
-    if len(paths) > 1 and (args.html or args.open or args.png or args.forecast):
+    if len(paths) > 1 and (args.html or args.open or args.png or args.forecast or args.model_explorer):
         raise InputError(
-            "--html, --open, --png and --forecast take one run directory", "Leave them out, or give one directory."
+            "--html, --open, --png, --forecast and --model-explorer take one run directory",
+            "Leave them out, or give one directory.",
         )
+    if args.model_explorer:
+        return _model_explorer(paths, args)
     if args.target and not args.forecast:
         raise InputError("--target is the machine of a forecast", "Add --forecast EMULATED, or leave it out.")
     for path in paths:
@@ -86,6 +95,30 @@ def run(args: argparse.Namespace) -> int:
         import webbrowser
 
         webbrowser.open(written[-1].resolve().as_uri())
+    return 0
+
+
+def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
+    from model_profiling.artifacts import MODEL_EXPLORER
+    from model_profiling.cli.notes import tell_outdated
+    from model_profiling.counting import counted
+    from model_profiling.errors import InputError
+    from model_profiling.report.explorer_command import explorer_command, open_explorer
+    from model_profiling.report.report_files import write_model_explorer
+    from model_profiling.runs import resolve
+    from sme2_kit import Run
+
+    if args.png or args.html or args.output or args.title:
+        raise InputError("--model-explorer writes no report", "Leave --html, --png, --output and --title out.")
+    run = Run.open(paths[0], emulated=resolve(args.forecast) if args.forecast else None)
+    written, outdated = write_model_explorer(run)
+    command = explorer_command(run, written)
+    say(f"{run.path / MODEL_EXPLORER}: {counted(len(written), 'file')}\n")
+    if not args.open:
+        say(f"  to show them:  {shlex.join(command)}\n")
+    tell_outdated(outdated)
+    if args.open:
+        open_explorer(command)
     return 0
 
 

@@ -93,6 +93,7 @@ class _Metadata(msgspec.Struct):
 class _Node(msgspec.Struct):
     target: str
     metadata: _Metadata
+    name: str | None = None
 
 
 class _Name(msgspec.Struct):
@@ -186,7 +187,8 @@ def _graph(archive: Archive, method: str, alone: bool) -> Graph:
     for node in module.graph.nodes:
         meta = node.metadata
         handle = _handle(meta.debug_handle)
-        found = source_node(node.target, meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
+        lines = (meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
+        found = source_node(node.target, *lines, node.name or "")
         operators.add(found.op)
         # 0 is how ExecuTorch marks a node without a handle.
         if found.debug_handle:

@@ -16,6 +16,7 @@ _NO_MODULE = ("torch.export.", "_empty_nn_module_stack")
 
 _EDGE = "executorch.exir.dialects.edge.ops."
 _ORIGIN = re.compile(r'"target": "([^"]*)"')
+_ORIGIN_NAME = re.compile(r'"name": "([^"]*)"')
 _SELF = re.compile(r"^L(?:\['self'\]|__self__)\.?")
 
 
@@ -35,20 +36,30 @@ class SourceNode:
     code: str
     debug_handle: int
     origin: str = ""
+    # What the graph calls it, and what the captured model called the operator that it was made from.
+    name: str = ""
+    origin_name: str = ""
 
 
 def source_node(
-    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = ""
+    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = "", name: str = ""
 ) -> SourceNode:
     path, kind = module(nn_module_stack)
     file, line, code = frame(stack_trace)
-    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, origin(from_node))
+    made_from = origin(from_node), name, origin_name(from_node)
+    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, *made_from)
 
 
 def origin(from_node: str) -> str:
     """The target at the end of torch.export's record of what a node was made from: each step holds the one before."""
     targets = _ORIGIN.findall(from_node)
     return operator(targets[-1]) if targets else ""
+
+
+def origin_name(from_node: str) -> str:
+    """The name at the end of that record."""
+    names = _ORIGIN_NAME.findall(from_node)
+    return str(names[-1]) if names else ""
 
 
 def operator(target: str) -> str:

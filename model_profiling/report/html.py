@@ -15,20 +15,26 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from model_profiling import __version__
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.analysis.run_view import RunView, Timeline
+from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report
+from model_profiling.report.content import headline
 from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 
 _FILES = Path(__file__).parent / "page"
-_SCRIPTS = ("table.js", "whatif.js", "timeline.js", "theme.js")
+_SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
+_VENDOR = "vendor/dagre.min.js"
+_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph.js")
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
     """The whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light theme."""
-    script = _script()
+    graphed = bool(run.shown) and graph_page.fits_report(run)
+    script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))
     return (
         _environment()
         .get_template("page.html")
@@ -36,12 +42,34 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             report=report,
             run=run,
             figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-            data=_json(_data(run)),
+            data=_json({**_data(run), **({"graph": graph_page.graph_data(run)} if graphed else {})}),
+            graphed=graphed,
+            graph_alone=False,
             style=Markup((_FILES / "page.css").read_text()),
             script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            script_hash=_hash(script),
             note=NOTE,
             playable=run.measured and bool(run.shown),
+        )
+    )
+
+
+def graph(run: RunView) -> str:
+    """A page with the graph of a run and nothing else."""
+    script = _script("common.js", *_GRAPH_SCRIPTS, "theme.js")
+    bare = run.path.is_file()
+    return (
+        _environment()
+        .get_template("graph.html")
+        .render(
+            title=f"Graph of {run.path.stem}" if bare else f"Graph of {headline.title(run)}",
+            subtitle="" if bare else headline.subtitle(run),
+            version=__version__,
+            data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
+            graph_alone=True,
+            style=Markup((_FILES / "page.css").read_text()),
+            script=Markup(script),
+            script_hash=_hash(script),
         )
     )
 
@@ -74,9 +102,27 @@ def _inline(text: str) -> Markup:
     )
 
 
-def _script() -> str:
-    bodies = "\n".join((_FILES / name).read_text() for name in _SCRIPTS)
+def _script(*names: str) -> str:
+    bodies = "\n".join(_body(name) for name in names)
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
+
+
+def _body(name: str) -> str:
+    text = (_FILES / name).read_text()
+    if name != _VENDOR:
+        return text
+    # Its licence goes with every copy; its source map does not.
+    licence = (_FILES / "vendor" / "dagre.LICENSE").read_text().strip()
+    return f"/* dagre\n{licence}\n*/\n{text.partition('//# sourceMappingURL')[0]}"
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _colours() -> dict[str, list[str]]:
+    """The colour of each category, and what to write with on it."""
+    return {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in (*CATEGORIES, RUNTIME)}
 
 
 def _data(run: RunView) -> dict[str, Any]:
@@ -91,11 +137,10 @@ def _data(run: RunView) -> dict[str, Any]:
             "latency_ms": measured.latency.median_ms if measured and measured.latency else None,
             "categories": {entry.category: entry.ms for entry in experiment.breakdown.categories},
         }
-    order = (*CATEGORIES, RUNTIME)
     return {
         "experiments": experiments if run.measured else {},
         "timelines": {name: _timeline(timeline) for name, timeline in run.timelines.items()} if run.measured else {},
-        "colours": {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in order},
+        "colours": _colours(),
         "of_interest": run.of_interest,
         "labels": run.labels,
     }

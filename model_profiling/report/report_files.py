@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import REPORT, TRACE
+from model_profiling.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.derived import DerivedWriter, Outdated
 from model_profiling.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto
@@ -49,6 +50,45 @@ def write_report(
         written.append(output.with_suffix(".html"))
         writer.write_text(written[-1], html.page(run, report, figures), renew)
     return written, writer.finish()
+
+
+def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Outdated]]:
+    """Write the page with the graph alone, by default into the run directory; returns where, and what that outdates."""
+    from model_profiling.report import html
+
+    if run.path.is_file():
+        if output is None:
+            raise InputError(
+                f"{run.path} is an ETDump without a run directory", "Say where to write: --output FILE.html"
+            )
+        files.write_text(output, html.graph(run))
+        return output, []
+    place = output or run.path / GRAPH_PAGE
+    writer = DerivedWriter(run)
+    # Everything that derives from the run is of the same state of it.
+    write_artifacts(run, writer)
+    words = ["graph {dir}"]
+    if place.resolve() != (run.path / GRAPH_PAGE).resolve():
+        words.append(_to(run.path, place))
+    if run.emulated is not None:
+        words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
+    writer.write_text(place, html.graph(run), " ".join(words))
+    return place, writer.finish()
+
+
+def write_model_explorer(run: RunView) -> tuple[list[Path], list[Outdated]]:
+    """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
+    from model_profiling.report import model_explorer
+
+    writer, home, renew = DerivedWriter(run), run.path / MODEL_EXPLORER, "report {dir} --model-explorer"
+    if run.emulated is not None:
+        renew += f" --forecast {shlex.quote(run.emulated.directory)}"
+    write_artifacts(run, writer)
+    made = {name: msgspec.json.encode(graph) for name, graph in model_explorer.graphs(run).items()}
+    made |= {name: msgspec.json.encode(overlay) for name, overlay in model_explorer.overlays(run).items()}
+    for name, data in made.items():
+        writer.write_bytes(home / name, data, renew)
+    return [home / name for name in made], writer.finish()
 
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:

@@ -15,6 +15,7 @@ from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.finding import Kind as Rule
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.numerics import Numerics
+from model_profiling.analysis.operator_graph import OperatorGraph
 from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
@@ -64,10 +65,13 @@ CONTRACTS = (
     Contract(Roofs, (artifacts.ROOFS,)),
     Contract(Target, ()),
     Contract(PairComparison, ()),
+    Contract(OperatorGraph, ()),
 )
-# JSON files that are no contract: formats of others (Perfetto, the user's own category table), a debugging aid, and
-# what the kit keeps for itself. Hidden files and folders (.partial, stamps) are for itself, too.
-NO_CONTRACT = (artifacts.TRACE, artifacts.CATEGORIES, artifacts.GRAPH, "round-*.json", ".*")
+# JSON files that are no contract: formats of others (Perfetto, Model Explorer, the user's own category table), a
+# debugging aid, and what the kit keeps for itself. Hidden files and folders (.partial, stamps) are for itself, too.
+_OTHERS = (artifacts.TRACE, artifacts.CATEGORIES, artifacts.GRAPH)
+_EXPLORER = (f"*{artifacts.EXPLORER_GRAPH}", f"*{artifacts.OVERLAY}")
+NO_CONTRACT = (*_OTHERS, *_EXPLORER, "round-*.json", ".*")
 
 
 def contract_of(name: str) -> Contract | None:

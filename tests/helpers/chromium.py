@@ -61,10 +61,10 @@ class Tab:
         elif method == "Page.loadEventFired":
             self._loaded = True
 
-    def open(self, page: Path, width: int = 1100, height: int = 900) -> None:
+    def open(self, page: Path | str, width: int = 1100, height: int = 900) -> None:
         self._size(width, height)
         self._loaded = False
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         end = time.monotonic() + _PATIENCE_S
         while not self._loaded:
             assert time.monotonic() < end, "the page did not load"
@@ -101,22 +101,37 @@ class Tab:
 
     def press(self, key: str) -> None:
         """Press and release a key, as a person does."""
-        code = {"Enter": ("\r", 13), "Tab": ("", 9), "ArrowRight": ("", 39), "ArrowLeft": ("", 37)}
+        code = {"Enter": ("\r", 13), "Tab": ("", 9), "Escape": ("", 27)}
+        code |= {f"Arrow{name}": ("", 37 + at) for at, name in enumerate(("Left", "Up", "Right", "Down"))}
         text, number = code.get(key, (key, ord(key.upper()) if len(key) == 1 else 0))
         options = {"key": key, "windowsVirtualKeyCode": number}
         self.call("Input.dispatchKeyEvent", type="keyDown", **options, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **options)
+
+    def click(self, x: float, y: float) -> None:
+        """Move the mouse there and click, as a person does."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def until(self, expression: str) -> Any:
+        """Wait until an expression is true, and return what it is then."""
+        end = time.monotonic() + _PATIENCE_S
+        while not (found := self.value(expression)):
+            assert time.monotonic() < end, f"{expression} did not come true"
+            time.sleep(0.1)
+        return found
 
     def write(self, text: str) -> None:
         self.call("Input.insertText", text=text)
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[Tab]:
-    """A fresh browser with one empty tab; gone afterwards, with all it wrote."""
+def chromium(*flags: str) -> Iterator[Tab]:
+    """A fresh browser with one empty tab; gone afterwards, with all it wrote. `flags` are added to the usual ones."""
     assert BINARY is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        command = [BINARY, *_FLAGS, f"--user-data-dir={home}", "about:blank"]
+        command = [BINARY, *_FLAGS, *flags, f"--user-data-dir={home}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             yield Tab(_address(Path(home) / "DevToolsActivePort", process))

@@ -14,8 +14,9 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "platforms")),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm", "numerics")
+        for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
     ),
+    *(ROOT / "docs" / f"{name}.md" for name in ("graph", "numerics")),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",

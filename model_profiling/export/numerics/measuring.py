@@ -269,6 +269,7 @@ def _layer(index: int, layer: TappedLayer, work: _Work, sides: dict[str, LayerSi
     return Layer(
         index=index,
         name=layer.reference,
+        nodes=list(layer.nodes),
         operator=layer.operator,
         module=layer.module,
         module_type=layer.module_type,

@@ -65,6 +65,8 @@ class TappedLayer:
     fused: tuple[str, ...]
     # What to name to keep it in fp32, and the layers (by `reference`) that read it.
     own_name: str
+    # All nodes of the fp32 graph that are computed with it.
+    nodes: tuple[str, ...]
     readers: tuple[str, ...] = ()
     scale: Scale | None = None
 
@@ -225,6 +227,7 @@ def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
         shape,
         tuple(base(each) for each in chain[1:]),
         head.name,
+        tuple(each.name for each in chain),
         scale=scale,
     )
 

@@ -1,14 +1,4 @@
 // Sorting and filtering of the operator tables. The rows are in the page already; they are only moved and hidden.
-const data = JSON.parse(document.getElementById("data").textContent);
-const element = (tag, properties = {}, ...children) => {
-  const made = Object.assign(document.createElement(tag), properties);
-  made.append(...children);
-  return made;
-};
-
-// As the report writes times: microseconds where milliseconds would read 0.00.
-const shownMs = (ms) => (ms > 0 && ms < 0.01 ? `${(ms * 1000).toFixed(1)} us` : `${ms.toFixed(3)} ms`);
-
 const sortValue = (cell) => {
   if (!cell.classList.contains("number")) return cell.textContent.toLowerCase();
   // What is not known comes last when the largest comes first.

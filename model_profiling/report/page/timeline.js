@@ -2,12 +2,6 @@
 const timeline = document.getElementById("timeline");
 const [NAME, CATEGORY, WHERE, START, DURATION, DEPTH, ROW] = [0, 1, 2, 3, 4, 5, 6];
 const LANES = [10, 18, 34];
-const svgElement = (tag, attributes, text) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
-};
 
 const timelineView = () => {
   const canvas = timeline.querySelector(".canvas");

@@ -1,0 +1,408 @@
+// The graph of operators: drawn, unfolded, coloured, searched, walked through by mouse or keys, saved as SVG.
+const graphSection = document.getElementById("graph");
+
+const graphView = () => {
+  const find = (selector) => graphSection.querySelector(selector);
+  const [canvas, detail, experimentChoice, colourChoice, groupChoice] = [".graph-canvas", ".graph-detail", ".graph-experiment", ".graph-colour", ".graph-grouping"].map(find);
+  const { graphs } = data.graph;
+  let graph = graphs[0];
+  let tree, open, chosen = null, focused = null, zoom = 1, svg = null, visible = [];
+
+  const colouring = () => graphColourings[colourChoice.value] ?? graphColourings.category;
+
+  const build = (keep) => {
+    tree = graphTree(graph, groupChoice.value);
+    tree.hottest = Math.max(...[...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator").map((leaf) => leaf.share), 0);
+    tree.groups = new Map();
+    const collect = (box) => { if (box.group) { tree.groups.set(box.id, box); box.children.forEach(collect); } };
+    collect(tree.root);
+    open = keep ? new Set([...open].filter((id) => tree.groups.has(id))) : firstUnfolded(tree.root);
+    find(".graph-notes").textContent = graph.notes.length > 0 ? `${graph.notes.join("; ")}.` : "";
+    find(".graph-sum").textContent = `${tree.root.operators} operators` + (graph.execute_ms === null ? "" : `; all boxes together: ${shownMs(tree.root.ms)} = Method::execute`);
+    graphSection.dataset.sum = tree.root.ms;
+  };
+
+  const boxOf = (id) => (id === null ? null : tree.groups.get(id) ?? [...tree.leaves.values()].find((leaf) => leaf.id === id) ?? null);
+  const described = (box) => {
+    const time = graph.execute_ms === null ? "" : `, ${shownMs(box.ms)}, ${percent(box.share)}`;
+    if (box.group) return `${box.name}: ${box.operators} operators${time}; Enter ${box.open ? "folds" : "unfolds"}`;
+    return `${box.node.name}${box.under ? ` in ${box.under}` : ""}, ${box.node.category}${time}`;
+  };
+
+  const depthOf = (box) => ancestors(box).length;
+  const outline = (box, x, y) => {
+    const { width: w, height: h } = box;
+    // Transposes have slanted sides: they move data and compute nothing.
+    if (box.node?.transpose) return svgElement("polygon", { points: `${x + 9},${y} ${x + w},${y} ${x + w - 9},${y + h} ${x},${y + h}` });
+    const round = box.node && box.node.node !== "operator" ? Math.min(h / 2, 16) : box.group ? 8 : 4;
+    return svgElement("rect", { x, y, width: w, height: h, rx: round });
+  };
+
+  const drawBox = (layer, box, x, y) => {
+    const g = svgElement("g", { class: `box${box.group ? " group" : ""}${box.open ? " unfolded" : ""}${box.open && depthOf(box) % 2 === 0 ? " nested" : ""}${box.node?.transpose ? " transpose" : ""}${box.node?.where === "portable" ? " portable" : ""}${box.node && box.node.node !== "operator" ? " end" : ""}`, role: "button", tabindex: "-1", "aria-label": described(box) });
+    Object.assign(g.dataset, { id: box.id });
+    if (box.group) g.setAttribute("aria-expanded", String(box.open));
+    if (box.id === chosen) g.classList.add("chosen");
+    const shape = outline(box, x, y);
+    const colours = box.open ? null : colouring().colour(box, tree);
+    if (colours) shape.setAttribute("fill", colours[0]);
+    g.append(shape);
+    if (box.open) g.append(svgElement("text", { x: x + GROUP_PAD, y: y + 20, class: "title" }, box.headline));
+    else drawLines(g, box, x, y, colours);
+    box.placed = [x, y];
+    visible.push(box);
+    layer.append(g);
+    if (box.open) drawInside(layer, box, x, y);
+  };
+
+  const drawLines = (g, box, x, y, colours) => {
+    const lines = [[`${box.group ? "▸ " : ""}${box.title}`, "title"], [box.subtitle, "sub"], [box.foot, "sub"]].filter(([text]) => text);
+    const top = y + (box.height - lines.length * 15 - (box.group ? 4 : 0)) / 2 + 11.5;
+    lines.forEach(([text, kind], place) => {
+      const line = svgElement("text", { x: x + box.width / 2, y: top + place * 15, class: kind, "text-anchor": "middle" }, text);
+      if (colours) line.setAttribute("fill", colours[1]);
+      g.append(line);
+    });
+    if (box.group && box.ms > 0) stripe(g, box, x, y);
+  };
+
+  // The categories in a folded group, along its lower edge.
+  const stripe = (g, box, x, y) => {
+    let at = x + 8;
+    const whole = Object.values(box.parts).reduce((sum, ms) => sum + Math.max(ms, 0), 0);
+    for (const [name, ms] of Object.entries(box.parts)) {
+      const width = (Math.max(ms, 0) / whole) * (box.width - 16);
+      if (width < 0.5) continue;
+      g.append(svgElement("rect", { x: at, y: y + box.height - 8, width, height: 4, fill: (data.colours[name] ?? PLAIN)[0], class: "part" }));
+      at += width;
+    }
+  };
+
+  const drawInside = (layer, group, left, top) => {
+    for (const link of group.links.values()) {
+      if (!link.points) continue;
+      const path = link.points.map(({ x, y }) => [x + left, y + top]);
+      const line = svgElement("path", { d: smooth(path), class: `edge${link.order ? " order" : ""}`, "marker-end": "url(#graph-arrow)" });
+      Object.assign(line.dataset, { from: link.from.id, to: link.to.id });
+      line.append(svgElement("title", {}, link.order ? "execution order; what is read is not known" : `${link.tensors.length > 1 ? `${link.tensors.length} tensors: ` : ""}${[...new Set(link.tensors)].slice(0, 3).join(", ")}`));
+      layer.append(line);
+    }
+    for (const child of group.children) drawBox(layer, child, left + child.x, top + child.y);
+  };
+
+  const smooth = (points) => {
+    if (points.length < 3) return `M${points.map((point) => point.map((value) => value.toFixed(1))).join("L")}`;
+    const middle = points.slice(1, -1).map((point, place) => {
+      const next = points[place + 2];
+      const end = place === points.length - 3 ? next : [(point[0] + next[0]) / 2, (point[1] + next[1]) / 2];
+      return `Q${[...point, ...end].map((value) => value.toFixed(1)).join(" ")}`;
+    });
+    return `M${points[0].map((value) => value.toFixed(1)).join(" ")}${middle.join("")}`;
+  };
+
+  const draw = () => {
+    labelBoxes(tree.root, graph, colouring());
+    layOut(tree.root, open);
+    const [width, height] = [tree.root.width, tree.root.height];
+    visible = [];
+    svg = svgElement("svg", { viewBox: `0 0 ${width.toFixed(0)} ${height.toFixed(0)}`, role: "group", "aria-label": `Graph of ${graph.label}; arrow keys move, Enter unfolds or shows, Escape closes`, "aria-roledescription": "graph" });
+    const arrow = svgElement("marker", { id: "graph-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto" });
+    arrow.append(svgElement("path", { d: "M0 0.5L8 4L0 7.5z", class: "tip" }));
+    const definitions = svgElement("defs", {});
+    definitions.append(arrow);
+    svg.append(definitions);
+    drawInside(svg, tree.root, 0, 0);
+    canvas.replaceChildren(svg);
+    scale();
+    rove(boxOf(focused)?.placed && visible.includes(boxOf(focused)) ? focused : visible[0]?.id ?? null, false);
+    legend();
+    highlight();
+  };
+
+  const scale = () => {
+    svg.setAttribute("width", Math.round(tree.root.width * zoom));
+    svg.setAttribute("height", Math.round(tree.root.height * zoom));
+    canvas.dataset.zoom = zoom;
+  };
+  const zoomBy = (factor) => {
+    const [x, y] = [(canvas.scrollLeft + canvas.clientWidth / 2) / zoom, (canvas.scrollTop + canvas.clientHeight / 2) / zoom];
+    zoom = Math.min(Math.max(zoom * factor, 0.05), 4);
+    scale();
+    [canvas.scrollLeft, canvas.scrollTop] = [x * zoom - canvas.clientWidth / 2, y * zoom - canvas.clientHeight / 2];
+  };
+  const fit = () => {
+    zoom = Math.min(1, (canvas.clientWidth - 4) / tree.root.width, (canvas.clientHeight - 4) / tree.root.height);
+    scale();
+  };
+  // Readable, and as much as fits across.
+  const fitAcross = () => {
+    zoom = Math.min(1, Math.max(0.55, (canvas.clientWidth - 4) / tree.root.width));
+    scale();
+    canvas.scrollLeft = (tree.root.width * zoom - canvas.clientWidth) / 2;
+  };
+
+  const legend = () => {
+    const items = colouring().legend(tree).map(([colour, text]) => {
+      const swatch = element("span", { className: "swatch" });
+      swatch.style.background = colour;
+      return element("li", {}, swatch, text);
+    });
+    find(".graph-legend").replaceChildren(...items, element("li", {}, "⇄ and slanted: transpose"), element("li", {}, "dotted border: portable"), element("li", {}, "dashed edge: order only"));
+  };
+
+  const elementOf = (id) => [...svg.querySelectorAll(".box")].find((box) => box.dataset.id === id) ?? null;
+  // One box at a time is in the tab order; arrows move on from it.
+  const rove = (id, focus = true) => {
+    svg.querySelectorAll('.box[tabindex="0"]').forEach((box) => box.setAttribute("tabindex", "-1"));
+    const found = id === null ? null : elementOf(id);
+    if (!found) return;
+    focused = id;
+    found.setAttribute("tabindex", "0");
+    if (focus) {
+      found.focus({ preventScroll: true });
+      reveal(boxOf(id));
+    }
+  };
+  const reveal = (box) => {
+    const [x, y] = box.placed.map((value) => value * zoom);
+    const [w, h] = [box.width * zoom, (box.open ? GROUP_HEAD : box.height) * zoom];
+    const margin = 20;
+    if (x < canvas.scrollLeft + margin || x + w > canvas.scrollLeft + canvas.clientWidth - margin) canvas.scrollLeft = x + w / 2 - canvas.clientWidth / 2;
+    if (y < canvas.scrollTop + margin || y + h > canvas.scrollTop + canvas.clientHeight - margin) canvas.scrollTop = y + h / 2 - canvas.clientHeight / 2;
+  };
+
+  const toggle = (group) => {
+    const [x, y] = group.placed;
+    if (open.has(group.id)) open.delete(group.id);
+    else open.add(group.id);
+    focused = group.id;
+    draw();
+    // What was clicked stays where it was.
+    const [newX, newY] = group.placed;
+    canvas.scrollLeft += (newX - x) * zoom;
+    canvas.scrollTop += (newY - y) * zoom;
+    rove(group.id);
+  };
+  const choose = (id, focus = true) => {
+    const box = boxOf(id);
+    if (!box) return;
+    const folded = ancestors(box).slice(1, -1).filter((group) => !open.has(group.id));
+    folded.forEach((group) => open.add(group.id));
+    chosen = id;
+    if (folded.length > 0) draw();
+    svg.querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
+    elementOf(id)?.classList.add("chosen");
+    highlight();
+    show(box);
+    rove(id, focus);
+  };
+  const close = () => {
+    chosen = null;
+    svg.querySelectorAll(".chosen").forEach((other) => other.classList.remove("chosen"));
+    highlight();
+    showTop();
+  };
+  // The edges of what is chosen.
+  const highlight = () => svg.querySelectorAll(".edge").forEach((edge) => edge.classList.toggle("lit", chosen !== null && (edge.dataset.from === chosen || edge.dataset.to === chosen)));
+
+  const jump = (box, text) => {
+    const button = element("button", { type: "button", className: "jump", textContent: text ?? box.node.name });
+    button.addEventListener("click", () => choose(box.id));
+    return element("li", {}, button);
+  };
+  const list = (name, boxes) => (boxes.length === 0 ? [] : [element("h4", { textContent: name }), element("ul", {}, ...boxes.slice(0, 12).map((box) => jump(box)), ...(boxes.length > 12 ? [element("li", { textContent: `and ${boxes.length - 12} more` })] : []))]);
+  const rows = (pairs) => element("dl", {}, ...pairs.flatMap(([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]));
+  const show = (box) => {
+    const shut = element("button", { type: "button", className: "shut", textContent: "Close" });
+    shut.addEventListener("click", close);
+    const head = element("h3", { textContent: box.group ? box.name : box.node.name });
+    detail.replaceChildren(shut, head, ...(box.group ? aboutGroup(box) : aboutNode(box)));
+    detail.dataset.shown = box.id;
+  };
+  const aboutNode = (box) => {
+    const { facts } = box.node;
+    const pairs = [];
+    for (let at = 0; at < facts.length; at += 2) pairs.push([graphText(facts[at]), graphText(facts[at + 1])]);
+    return [rows(pairs), ...list("fed by", [...new Set(box.from)]), ...list("feeds", [...new Set(box.to)])];
+  };
+  const aboutGroup = (box) => {
+    const pairs = [["operators", String(box.operators)]];
+    if (graph.execute_ms !== null) {
+      pairs.unshift(["time", `${shownMs(box.ms)}, ${percent(box.share)} of Method::execute`]);
+      for (const [name, ms] of Object.entries(box.parts).sort((a, b) => b[1] - a[1])) pairs.push([name, shownMs(ms)]);
+      if (box.placedMs > 0) pairs.push(["of it", `${shownMs(box.placedMs)} in operators that no line of the model asked for, drawn here because of what they read and feed`]);
+    }
+    if (timesFaster(box) !== null) pairs.push(["compared", `${timesFaster(box).toFixed(2)}x: ${shownMs(box.before)} with ${graph.sides[0]}, ${shownMs(box.after)} with ${graph.sides[1]}`]);
+    if (box.transposes > 0) pairs.push(["transposes", String(box.transposes)]);
+    const found = sme2Of(box);
+    if (found) pairs.push(["SME2", found.unknown === found.all ? `unknown for ${found.all} CONV and GEMM operators` : `${found.yes} of ${found.all} CONV and GEMM operators${found.unknown ? `, ${found.unknown} unknown` : ""}`]);
+    return [rows(pairs)];
+  };
+  const showTop = () => {
+    const boxes = [...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator").sort((a, b) => b.ms - a.ms).slice(0, 10);
+    const timed = graph.execute_ms !== null;
+    const items = boxes.map((box) => {
+      const item = jump(box, box.node.name);
+      const words = [timed ? `${shownMs(box.ms)}, ${percent(box.share)}` : "", box.node.module].filter(Boolean);
+      item.append(element("div", { className: "quiet", textContent: words.join(" · ") }));
+      return item;
+    });
+    detail.replaceChildren(element("h3", { textContent: timed ? "Costliest operators" : "First operators" }), element("ol", {}, ...items));
+    detail.dataset.shown = "";
+  };
+
+  // The nearest box in a direction, what lies to the side counting twice.
+  const beside = (box, [dx, dy]) => {
+    const middle = ({ placed: [x, y], width, height, open: unfolded }) => [x + width / 2, y + (unfolded ? GROUP_HEAD : height) / 2];
+    const [x, y] = middle(box);
+    let best = null;
+    for (const other of visible) {
+      const [ox, oy] = middle(other);
+      const [along, aside] = dx ? [(ox - x) * dx, Math.abs(oy - y)] : [(oy - y) * dy, Math.abs(ox - x)];
+      if (other === box || along < 4) continue;
+      const far = along + 2 * aside;
+      if (!best || far < best[0]) best = [far, other];
+    }
+    return best?.[1] ?? null;
+  };
+  const inOrder = (box, direction) => {
+    const leaves = visible.filter((one) => !one.open).sort((a, b) => graphFirst(a) - graphFirst(b));
+    const at = leaves.indexOf(box);
+    return leaves[at < 0 ? leaves.findIndex((one) => graphFirst(one) >= graphFirst(box)) : at + direction] ?? null;
+  };
+  const DIRECTIONS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+  const act = (box) => {
+    if (box.group) {
+      toggle(box);
+      choose(box.id);
+    } else choose(box.id);
+  };
+  const onKey = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const box = boxOf(focused);
+    if (event.key === "Escape") {
+      if (chosen !== null) close();
+      else if (box?.parent?.parent) toggle(box.parent);
+      else return;
+    } else if (event.key === "+" || event.key === "=") zoomBy(1.25);
+    else if (event.key === "-") zoomBy(0.8);
+    else if (event.key === "0") fit();
+    else if (!box || !box.placed) return;
+    else if (event.key === "Enter" || event.key === " ") act(box);
+    else if (DIRECTIONS[event.key]) {
+      const next = beside(box, DIRECTIONS[event.key]);
+      if (next) rove(next.id);
+    } else if (event.key === "n" || event.key === "p") {
+      const next = inOrder(box, event.key === "n" ? 1 : -1);
+      if (next) rove(next.id);
+    } else return;
+    event.preventDefault();
+  };
+
+  // Drag to move, without taking clicks away.
+  let grabbed = null, moved = false;
+  canvas.addEventListener("pointerdown", (event) => {
+    moved = false;
+    if (event.pointerType === "mouse" && event.button === 0) grabbed = [event.clientX, event.clientY, canvas.scrollLeft, canvas.scrollTop];
+  });
+  window.addEventListener("pointermove", (event) => {
+    if (!grabbed) return;
+    const [dx, dy] = [event.clientX - grabbed[0], event.clientY - grabbed[1]];
+    moved ||= Math.hypot(dx, dy) > 4;
+    if (moved) [canvas.scrollLeft, canvas.scrollTop] = [grabbed[2] - dx, grabbed[3] - dy];
+  });
+  window.addEventListener("pointerup", () => { grabbed = null; });
+  canvas.addEventListener("click", (event) => {
+    const box = event.target.closest(".box");
+    if (box && !moved) act(boxOf(box.dataset.id));
+  });
+  canvas.addEventListener("keydown", onKey);
+  canvas.addEventListener("focusin", (event) => {
+    const box = event.target.closest?.(".box");
+    if (box && box.dataset.id !== focused) rove(box.dataset.id, false);
+  });
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    zoomBy(event.deltaY > 0 ? 0.85 : 1.18);
+  }, { passive: false });
+
+  const search = (again) => {
+    const words = find(".graph-find").value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (words.length === 0) { find(".graph-found").textContent = ""; return; }
+    const has = (text) => words.every((word) => text.toLowerCase().includes(word));
+    const named = ({ node }) => has(`${node.name} ${node.module}`);
+    const said = ({ node }) => has(`${node.name} ${node.category} ${node.module} ${node.facts.map(graphText).join(" ")}`);
+    // What is called so before what only has it among its facts.
+    const all = [...tree.leaves.values()];
+    const matching = [...all.filter(named), ...all.filter((leaf) => !named(leaf) && said(leaf))];
+    find(".graph-found").textContent = `${matching.length} found`;
+    const at = matching.findIndex((leaf) => leaf.id === chosen);
+    const next = matching[again ? (at + 1) % matching.length : 0];
+    if (next) choose(next.id, false), reveal(next);
+  };
+
+  // A file of its own: every style is written into it, so that it looks the same everywhere.
+  const saved = () => {
+    const copy = svg.cloneNode(true);
+    const originals = [...svg.querySelectorAll("*")];
+    [...copy.querySelectorAll("*")].forEach((made, place) => {
+      const style = getComputedStyle(originals[place]);
+      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "opacity"]) made.setAttribute(name, style.getPropertyValue(name));
+      for (const name of ["tabindex", "role", "aria-label", "aria-expanded", "data-id"]) made.removeAttribute(name);
+    });
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.setAttribute("font-family", "Liberation Sans, Arial, Helvetica, sans-serif");
+    [copy.style.background] = [getComputedStyle(document.body).backgroundColor];
+    copy.setAttribute("width", tree.root.width.toFixed(0));
+    copy.setAttribute("height", tree.root.height.toFixed(0));
+    return new XMLSerializer().serializeToString(copy);
+  };
+  const save = () => {
+    const link = element("a", { href: URL.createObjectURL(new Blob([saved()], { type: "image/svg+xml" })), download: `${graph.experiment}_graph.svg` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  };
+
+  const everything = () => {
+    open = new Set([...tree.groups.keys()].filter((id) => id !== ""));
+    draw();
+  };
+  const nothing = () => {
+    open = new Set();
+    draw();
+    fitAcross();
+  };
+  const actions = { in: () => zoomBy(1.25), out: () => zoomBy(0.8), fit, unfold: everything, fold: nothing, save };
+  graphSection.querySelectorAll("[data-graph]").forEach((button) => button.addEventListener("click", () => actions[button.dataset.graph]()));
+  const restart = (keep) => {
+    build(keep);
+    draw();
+    if (chosen !== null && boxOf(chosen)) choose(chosen, false);
+    else close();
+  };
+  const offered = () => {
+    const before = colourChoice.value;
+    colourChoice.replaceChildren(...Object.entries(graphColourings).filter(([, way]) => way.has(graph)).map(([key, way]) => element("option", { value: key, textContent: way.name })));
+    if ([...colourChoice.options].some((option) => option.value === before)) colourChoice.value = before;
+  };
+  experimentChoice.append(...graphs.map((one, place) => element("option", { value: String(place), textContent: one.label })));
+  experimentChoice.addEventListener("change", () => {
+    // Rows of one experiment are not those of another.
+    chosen = chosen !== null && boxOf(chosen)?.group ? chosen : null;
+    graph = graphs[Number(experimentChoice.value)];
+    offered();
+    restart(true);
+  });
+  colourChoice.addEventListener("change", draw);
+  groupChoice.addEventListener("change", () => { chosen = null; restart(false); fitAcross(); });
+  find(".graph-find").addEventListener("input", () => search(false));
+  find(".graph-find").addEventListener("keydown", (event) => { if (event.key === "Enter") search(true); });
+  offered();
+  restart(false);
+  fitAcross();
+  // For whoever prints: the whole picture, without what scrolls.
+  graphSection.graphSvg = saved;
+};
+
+if (graphSection && data.graph) graphView();

