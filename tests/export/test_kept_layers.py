@@ -10,12 +10,17 @@ import pytest
 pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
+import sme2_kit
+from model_profiling import pte
 from model_profiling.errors import InputError
 from model_profiling.export.cache import describe
 from model_profiling.export.calibration import calibration_calls
 from model_profiling.export.command import typed
 from model_profiling.export.kept_layers import keep_in_fp32, kept_nodes
+from model_profiling.export.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.verify import verify
+from model_profiling.pte.xnnpack_graph import graphs
 from tests.helpers.lossy_networks import NETWORKS, network
 
 
@@ -77,6 +82,32 @@ def test_an_export_is_another_one_with_kept_layers_or_other_samples(tmp_path: Pa
 def test_what_cannot_be_is_refused_before_the_export(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ExportRequest("toy_cnn", Path("out"), **settings).check()
+
+
+def test_the_samples_set_the_ranges_of_int8(tmp_path: Path) -> None:
+    net, x = network("perceptron", seed=0)
+    np.save(tmp_path / "wide.npy", np.linspace(-30, 30, x.numel(), dtype=np.float32).reshape(x.shape))
+    graph = torch.export.export(net, (x,)).module()
+    quantized = quantized_graph(graph, (x,), {}, "int8", list(calibration_calls(tmp_path, ((x,), {}))))
+    steps = [node.args[1] for node in quantized.graph.nodes if "quantize_per_tensor" in str(node.target)]
+    assert steps[0] == pytest.approx(60 / 255, rel=0.02)
+
+
+def test_an_export_says_what_was_kept_and_what_it_was_calibrated_on(tmp_path: Path) -> None:
+    net, x = network("perceptron", seed=0)
+    (tmp_path / "samples").mkdir()
+    np.save(tmp_path / "samples" / "many.npy", np.random.default_rng(0).normal(size=(12, 12)).astype(np.float32))
+    made = sme2_kit.export(
+        net, x, dtype="int8", out=tmp_path / "out", keep_fp32=["head"], calibration=tmp_path / "samples"
+    )
+    record = made.record
+    assert record.keep_fp32 == ["head"]
+    assert record.calibration is not None and record.calibration.batches == 3
+    assert verify(made).verdict == "agrees"
+    program = pte.read(made.paths.pte)
+    nodes = [node for graph in graphs(program, program.methods[0]).values() for node in graph.nodes]
+    dtypes = [node.inputs[0].dtype for node in nodes if node.op == "FullyConnected"]
+    assert dtypes == ["qint8"] * 4 + ["float32"]
 
 
 def calls(folder: Path, *inputs: Any) -> list[Any]:

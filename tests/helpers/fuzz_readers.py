@@ -21,6 +21,7 @@ from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import compute_metrics
+from model_profiling.analysis.numerics import Gap, read_numerics
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.program_memory import program_memory
 from model_profiling.analysis.roof_table import roof_rows
@@ -34,9 +35,11 @@ from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.validation import problems
 from model_profiling.analysis.xnntrace import read_log
 from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths
+from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
 from model_profiling.gates.baseline import refuse_wrong_baseline
+from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
@@ -45,6 +48,7 @@ from model_profiling.platforms.android_probe import affinity_mask, examine
 from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
+from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
 from model_profiling.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
@@ -53,6 +57,8 @@ from model_profiling.runner.trace_file import read_trace
 from tests.helpers import fuzz_mutations as mutations
 from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds
+from tests.helpers.numerics_forge import layer as forged_layer
+from tests.helpers.numerics_forge import numerics as forged_numerics
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
 
 DATA = Path(__file__).parents[1] / "data"
@@ -213,6 +219,18 @@ def _derived_seeds() -> list[bytes]:
     entry = {"sha256": "0" * 64, "sources": "0" * 16, "renew": "sme2-kit analyze {dir}", "others": {"../x": "0" * 16}}
     index = {"kit": "1+0", "categories": "", "files": {"metrics.json": entry, "report.md": entry}, "schema": 1}
     return [msgspec.json.encode(index)]
+
+
+def _numerics_seeds() -> list[bytes]:
+    layers = [forged_layer(0, 40.0), forged_layer(1, 10.0), forged_layer(2, None, nan=1, added=Gap(), rounded_away=0.7)]
+    return [msgspec.json.encode(forged_numerics(layers))]
+
+
+def _read_numerics(data: bytes, folder: Path) -> None:
+    found = read_numerics(_at(folder, "net_numerics.json", data))
+    numerics_text(found)
+    numerics_chart(found, 340, LIGHT, "")
+    layer_errors(found)
 
 
 def _roofs_seeds() -> list[bytes]:
@@ -394,6 +412,7 @@ READERS = {
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
         Reader("config", _config_seeds, mutations.json_values, _read_config),
+        Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
         Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),
