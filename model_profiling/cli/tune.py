@@ -166,7 +166,7 @@ def _worst_layers_as_text(result: "TuneResult") -> str:
     lines += table(rows, words=1, left={2, 3, 4, 5})
     lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry.failure]
     lines += ["", "  SQNR is that of the outputs against eager PyTorch in fp32."]
-    lines += [f"  {entry.name}:  {entry.command}" for entry in made if entry.pareto and entry.keep_fp32]
+    lines += [f"  {entry.name}:  {entry.command}" for entry in made if entry.keep_fp32]
     return "\n".join([*lines, ""])
 
 

@@ -107,7 +107,7 @@ def test_an_export_says_what_was_kept_and_what_it_was_calibrated_on(tmp_path: Pa
     program = pte.read(made.paths.pte)
     nodes = [node for graph in graphs(program, program.methods[0]).values() for node in graph.nodes]
     dtypes = [node.inputs[0].dtype for node in nodes if node.op == "FullyConnected"]
-    assert dtypes == ["qint8"] * 4 + ["float32"]
+    assert dtypes == ["qint8"] * 4 + ["fp32"]
 
 
 def calls(folder: Path, *inputs: Any) -> list[Any]:

@@ -59,8 +59,8 @@ def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(tmp_path: Path
 
 
 def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(tmp_path: Path) -> None:
-    net, x = network("perceptron", seed=3)
-    name = spoil(net, 1, 800.0, undone=True)
+    net, x = network("convolutions", seed=3)
+    name = spoil(net, 0, 800.0, undone=True)
     found = looked_at(net, x, "int8", tmp_path)
     assert found.alarms and found.alarms[0].layer.place == name
     kept = looked_at(net, x, "int8", tmp_path / "kept", keep_fp32=found.alarms[0].layer.keep)

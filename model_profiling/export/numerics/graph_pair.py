@@ -46,7 +46,8 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
     """Load a model and capture it twice: in the dtype that is asked for, and in fp32."""
     stages = Stages(None, said, announce)
     with stages.stage("load the model"):
-        loaded = load()
+        # Taps want sizes that are known; those of the example inputs are.
+        loaded = replace(load(), dynamic_shapes=None)
     # To prepare a model converts its weights in place.
     twin = _own(loaded)
     with stages.stage("run the eager model"):

@@ -24,6 +24,7 @@ _MOVES = frozenset(
         *("slice", "select", "index_select", "narrow", "squeeze", "unsqueeze", "flatten", "unflatten", "unfold"),
         *("split", "split_with_sizes", "chunk", "unbind", "repeat", "repeat_interleave", "roll", "flip", "embedding"),
         *("pad", "constant_pad_nd", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "clone", "contiguous"),
+        *("copy_", "index_copy", "index_copy_", "index_put", "index_put_", "slice_scatter", "select_scatter"),
         *("detach", "alias", "dropout", "to", "_to_copy", "lift_fresh_copy", "_assert_tensor_metadata"),
     )
 )
@@ -170,9 +171,12 @@ def _computes(node: torch.fx.Node) -> bool:
     if node.op != "call_function" or _shape(node) is None:
         return False
     producer = _producer(node)
-    if not isinstance(producer.target, torch._ops.OpOverload) or producer.target.namespace in _QUANTIZATION:
+    target = producer.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in _QUANTIZATION:
         return False
-    return base(producer) not in _MOVES
+    # What somebody's own operator returns beside what it writes, such as a cache, means nothing.
+    writes = target.namespace != "aten" and target._schema.is_mutable
+    return base(producer) not in _MOVES and not writes
 
 
 def _producer(node: torch.fx.Node) -> torch.fx.Node:
