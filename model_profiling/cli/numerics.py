@@ -13,12 +13,13 @@ from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.analysis.numerics import Numerics
+    from model_profiling.export.request import ExportRequest
 
 HELP = "show which layer of a model loses the accuracy, layer by layer against eager fp32"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    export_command.add_model(parser)
+    export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or its .pte")
     export_command.add_variant(parser, "fp16", "of the program that is looked at (default: %(default)s)")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     platform_flags.prepare_parser(parser)
@@ -33,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from sme2_kit.layer_errors import numerics_of
 
     args.config = None  # what a platform asks for: there is none here
-    request = export_command.requested(args)
+    of_program = str(args.target or args.model or "").endswith(".pte")
+    request = _of_program(args) if of_program else export_command.requested(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         made = from_target(report, args.force, export_command.say_cached)(request, "export")
         found = numerics_of(request, made, platform, report)
@@ -46,6 +48,39 @@ def run(args: argparse.Namespace) -> int:
     tell(f"  picture:   {shown(picture)}\n")
     tell(next_command("run", made.paths.pte, "--html"))
     return 0
+
+
+def _of_program(args: argparse.Namespace) -> "ExportRequest":
+    """What a .pte was exported from, if the kit did that and the model is still the same."""
+    from dataclasses import replace
+
+    from model_profiling.artifacts import ExportPaths
+    from model_profiling.errors import InputError
+    from model_profiling.export.cache import cached
+    from model_profiling.export.command import recorded
+    from model_profiling.pipeline.pipeline import export_record
+
+    paths = ExportPaths(Path(export_command.model_text(args)).resolve())
+    given = [flag for flag, used in export_command.variant_flags(args) if used and flag != "--dtype"]
+    if given or args.outdir or args.force:
+        raise InputError(
+            f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
+        )
+    record = export_record(paths)
+    if record is None or record.request is None or record.request.origin == "memory":
+        raise InputError(
+            f"{paths.pte.name} does not say which PyTorch model it was exported from",
+            "Layers are held against PyTorch: give the model, as to sme2-kit export.",
+        )
+    asked, home = recorded(record, record.request), Path(record.request.directory)
+    target = str(home / asked.target) if record.request.origin == "file" else asked.target
+    request = replace(asked, outdir=paths.directory, target=target)
+    if cached(request) is None:
+        raise InputError(
+            f"{paths.pte.name} is not what an export would give now: the model, or the kit, has changed",
+            "Give the model, as to sme2-kit export: it is exported again.",
+        )
+    return request
 
 
 def as_text(found: "Numerics") -> str:

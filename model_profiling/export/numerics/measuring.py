@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import os
 import shlex
 import tempfile
 import time
@@ -28,8 +29,8 @@ from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.platforms.base import Platform
 
-# The values that one tapped program may hand out: a device must hold them all at once.
-_MOST_BYTES = 512 << 20
+# The values that one tapped program may hand out: who runs it must hold them all at once.
+_MOST_BYTES, _MOST_BYTES_HERE = 512 << 20, 4 << 30
 # How long to look at layers alone, one execution of the fp32 model each, and how many at least.
 _ALONE_S = 60.0
 _ALONE_AT_LEAST = 10
@@ -60,7 +61,7 @@ def measure_numerics(
     load: Load,
     platform: Platform,
     report: OnProgress,
-    most_bytes: int = _MOST_BYTES,
+    most_bytes: int | None = None,
 ) -> Numerics:
     """Look at every layer of an exported program and leave what was found beside it; `load` gives the model again."""
     sides = sides_of(platform, request.dtype)
@@ -69,7 +70,7 @@ def measure_numerics(
         home = Path(scratch)
         with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
             work = _eager_values(request, load, home, said, report)
-            programs, groups = _tapped_programs(work, most_bytes, report)
+            programs, groups = _tapped_programs(work, most_bytes or _most_bytes(platform), report)
         variants, values = [], {}
         for each in sides:
             report(f"run {each.name}", 0, 0)
@@ -90,6 +91,14 @@ def measure_numerics(
             numerics = _numerics(request, made, platform, work, variants, values, report)
     files.write_json(made.paths.numerics, numerics)
     return numerics
+
+
+def _most_bytes(platform: Platform) -> int:
+    """How much a tapped program may hand out: on this machine a part of its memory."""
+    if platform.name == "android":
+        return _MOST_BYTES
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(_MOST_BYTES, min(memory // 8, _MOST_BYTES_HERE))
 
 
 def _eager_values(request: ExportRequest, load: Load, home: Path, said: io.StringIO, report: OnProgress) -> _Work:
