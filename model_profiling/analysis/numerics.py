@@ -18,7 +18,7 @@ _CONCERN_ELSE_DB = 12.0
 # What keeping the layer in fp32 must bring: 6 dB are half of the error.
 _GAIN_DB = 6.0
 # More of a layer's values than this may not become 0: then a few large ones set the range, and hide all others.
-_ROUNDED_AWAY = 0.5
+_ROUNDED_AWAY = 0.3
 # A share of values beyond what the dtype can hold that is worth a word.
 _SATURATED = 0.01
 
