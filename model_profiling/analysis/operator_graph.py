@@ -14,6 +14,7 @@ import msgspec
 
 from model_profiling.analysis.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.comparison import Change
+from model_profiling.analysis.coverage import Level
 from model_profiling.analysis.graph import ModelGraph
 from model_profiling.analysis.profile import RUNTIME, Part, Where
 from model_profiling.analysis.roofline import OperatorRoof
@@ -31,7 +32,7 @@ class KernelUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether one CONV or GEMM operator runs on SME2 (None: not known), its kernels, and if it does not, why."""
 
     on_sme2: bool | None
-    level: str = ""
+    level: Literal[Level, ""] = ""
     kernels: list[str] = []
     why_not: str = ""
 
@@ -91,7 +92,8 @@ class OperatorGraph(msgspec.Struct, frozen=True, tag="operator_graph", tag_field
 
     model: str
     experiment: str
-    label: str
+    # What reports call the experiment.
+    title: str
     execute_ms: float | None
     nodes: list[GraphNode]
     edges: list[GraphEdge]

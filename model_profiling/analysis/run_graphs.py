@@ -20,6 +20,9 @@ _NO_PROGRAM = (
 )
 _NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
 _NOT_TRACED = "there is no kernel trace of this experiment"
+_OTHER_MODEL = (
+    "the emulated run has no kernel trace of these CONV and GEMM operators with SME2 on: nothing is said of it"
+)
 _OFF = "SME2 is off or absent"
 
 
@@ -40,25 +43,26 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
     timed = analysis.breakdown.execute_ms > 0 and (bare or has_times(run.manifest, experiment))
     model = None if bare else model_graph(run.manifest, experiment, run.profiles[experiment], run.manifest.model.file())
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
+    emulated = _emulated(run, experiment)
     known = Known(
         graph=model,
         roofs=analysis.roofline.by_row if analysis.roofline is not None else {},
         changes=_changes(comparison, experiment),
         kernels={} if bare else _kernels(run, experiment),
-        emulated=_emulated(run, experiment),
+        emulated=emulated,
         sqnr=run.sqnr(experiment),
     )
     nodes, edges = graph_of(rows, known, timed)
     return OperatorGraph(
         model=run.summary.model or run.path.stem,
         experiment=experiment,
-        label=run.label(experiment),
+        title=run.label(experiment),
         execute_ms=analysis.breakdown.execute_ms if timed else None,
         nodes=nodes,
         edges=edges,
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
-        notes=_notes(model, rows),
+        notes=[*_notes(model, rows), *([_OTHER_MODEL] if run.emulated is not None and not emulated else [])],
     )
 
 

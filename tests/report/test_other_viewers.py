@@ -202,8 +202,8 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
     panel = choose_hottest(tab)
     node = max((node for node in graph.nodes if node.ms is not None), key=lambda node: node.ms or 0.0)
     assert panel[panel.index("id") + 1] == str(node.id)
-    assert float(panel[panel.index(f"ms, {graph.label}") + 1]) == pytest.approx(node.ms)
-    assert panel[panel.index(f"SME2, {graph.label}") + 1] == "not SME2"
+    assert float(panel[panel.index(f"ms, {graph.title}") + 1]) == pytest.approx(node.ms)
+    assert panel[panel.index(f"SME2, {graph.title}") + 1] == "not SME2"
     # On the .pte, as Arm's adapter draws it: delegate calls as a whole, and operators within.
     rows = [entry for entry in run.summary.experiments[graph.experiment].breakdown.instances if entry.name != "method"]
     show(tab, "forward")
@@ -217,7 +217,7 @@ def total(tab: Tab, graph: OperatorGraph) -> float:
     """What Model Explorer adds the overlay of times up to."""
     tab.until("document.body.innerText.includes('Aggregated stats')")
     stats = table(tab, "Stat")
-    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.label}" in title)
+    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.title}" in title)
     return float(next(row for row in stats if row[0] == "Sum")[column])
 
 
