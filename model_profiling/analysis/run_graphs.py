@@ -15,9 +15,10 @@ from model_profiling.run_directory import ExperimentRecord
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
 
-_NO_PROGRAM = (
-    "the .pte is not known, is gone or branches: what feeds what is unknown, and operators are in execution order"
-)
+_IN_ORDER = "what feeds what is unknown, and operators are in execution order"
+_BARE = f"an ETDump alone does not tell its model: {_IN_ORDER}"
+_GONE = f"the .pte is gone, or has changed since: {_IN_ORDER}"
+_BRANCHES = f"the .pte's data flow could not be followed (it branches, or is damaged): {_IN_ORDER}"
 _NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
 _NOT_TRACED = "there is no kernel trace of this experiment"
 _OTHER_MODEL = (
@@ -41,7 +42,8 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
     analysis = run.summary.experiments[experiment]
     rows, bare = analysis.breakdown.instances, run.path.is_file()
     timed = analysis.breakdown.execute_ms > 0 and (bare or has_times(run.manifest, experiment))
-    model = None if bare else model_graph(run.manifest, experiment, run.profiles[experiment], run.manifest.model.file())
+    program = None if bare else run.manifest.model.file()
+    model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
     emulated = _emulated(run, experiment)
     known = Known(
@@ -62,13 +64,17 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
         edges=edges,
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
-        notes=[*_notes(model, rows), *([_OTHER_MODEL] if run.emulated is not None and not emulated else [])],
+        notes=[
+            *_notes(model, rows, _BARE if bare else _GONE if program is None else _BRANCHES),
+            *([_OTHER_MODEL] if run.emulated is not None and not emulated else []),
+        ],
     )
 
 
-def _notes(model: ModelGraph | None, rows: list[InstanceTime]) -> list[str]:
+def _notes(model: ModelGraph | None, rows: list[InstanceTime], without: str) -> list[str]:
+    """What could not be told; `without` is why there is no data flow, where there is none."""
     if model is None:
-        return [_NO_PROGRAM]
+        return [without]
     lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
     return [f"{lost} of {sum(entry.where != 'runtime' for entry in rows)} {_NOT_PLACED}"] if lost else []
 
