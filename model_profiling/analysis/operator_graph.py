@@ -14,6 +14,7 @@ import msgspec
 
 from model_profiling.analysis.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.comparison import Change
+from model_profiling.analysis.coverage import Level
 from model_profiling.analysis.graph import ModelGraph
 from model_profiling.analysis.profile import RUNTIME, Part, Where
 from model_profiling.analysis.roofline import OperatorRoof
@@ -31,7 +32,7 @@ class KernelUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether one CONV or GEMM operator runs on SME2 (None: not known), its kernels, and if it does not, why."""
 
     on_sme2: bool | None
-    level: str = ""
+    level: Literal[Level, ""] = ""
     kernels: list[str] = []
     why_not: str = ""
 
@@ -91,7 +92,8 @@ class OperatorGraph(msgspec.Struct, frozen=True, tag="operator_graph", tag_field
 
     model: str
     experiment: str
-    label: str
+    # What reports call the experiment.
+    title: str
     execute_ms: float | None
     nodes: list[GraphNode]
     edges: list[GraphEdge]
@@ -141,26 +143,28 @@ def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -
     if graph is None:
         return []
     row_of = {step: row for row, step in steps.items()}
-    # What a step hands on: the nodes that its values come from, each with the tensor it left them as.
-    made: list[dict[int, str]] = []
+    # What a step that did not run on its own hands on: the nodes that its values come from, each with the tensor it
+    # left them as.
+    passed: dict[int, dict[int, str]] = {}
+
+    def read(tensor: Tensor) -> dict[int, str]:
+        if tensor.entered is not None:
+            return {rows + tensor.entered: described(tensor)}
+        if tensor.source in row_of:
+            return {row_of[tensor.source]: described(tensor)}
+        return passed.get(tensor.source, {})
+
     edges: list[GraphEdge] = []
     for position, step in enumerate(graph.flow.steps):
-        reads: dict[int, str] = {}
-        for tensor in step.inputs:
-            if tensor.source >= 0:
-                reads |= made[tensor.source] if tensor.source < position else {}
-            elif tensor.entered is not None:
-                reads[rows + tensor.entered] = described(tensor)
-        row = row_of.get(position)
-        if row is None:
-            made.append(reads)
-            continue
-        edges += [GraphEdge(source, row, tensor) for source, tensor in reads.items()]
-        made.append({row: described(step.outputs[0]) if step.outputs else ""})
-    first = rows + _inputs(graph)
+        reads = {source: text for tensor in step.inputs for source, text in read(tensor).items()}
+        if position in row_of:
+            edges += [GraphEdge(source, row_of[position], text) for source, text in reads.items()]
+        else:
+            passed[position] = reads
+    first = rows + len(_entering(graph))
     for place, result in enumerate(graph.flow.results):
-        if result is not None and 0 <= result.source < len(made):
-            edges += [GraphEdge(source, first + place, tensor) for source, tensor in made[result.source].items()]
+        if result is not None:
+            edges += [GraphEdge(source, first + place, text) for source, text in read(result).items()]
     return edges
 
 
@@ -243,26 +247,27 @@ def _node(
 
 
 def _ends(graph: ModelGraph | None, rows: int) -> list[GraphNode]:
-    """What enters the program and what leaves it, as far as an operator reads or makes it."""
+    """What enters the program, as far as something reads it, and what leaves it."""
     if graph is None:
         return []
-    entering = {t.entered: described(t) for s in graph.flow.steps for t in s.inputs if t.entered is not None}
-    first = rows + _inputs(graph)
+    entering = _entering(graph)
     nodes = [
-        GraphNode(rows + place, "input", f"input {place}", "input", RUNTIME, writes=[tensor])
-        for place, tensor in sorted(entering.items())
+        GraphNode(rows + place, "input", f"input {place}", "input", RUNTIME, writes=[text])
+        for place, text in enumerate(entering)
+        if text
     ]
-    for place, result in enumerate(graph.flow.results):
+    for place, result in enumerate(graph.flow.results, rows + len(entering)):
         if result is not None:
-            name = f"output {place}"
-            nodes.append(GraphNode(first + place, "output", name, "output", RUNTIME, reads=[described(result)]))
+            name = f"output {place - rows - len(entering)}"
+            nodes.append(GraphNode(place, "output", name, "output", RUNTIME, reads=[described(result)]))
     return nodes
 
 
-def _inputs(graph: ModelGraph) -> int:
-    """One more than the highest number of an input that some step reads."""
-    entered = (t.entered for step in graph.flow.steps for t in step.inputs if t.entered is not None)
-    return max(entered, default=-1) + 1
+def _entering(graph: ModelGraph) -> list[str]:
+    """The inputs of the program up to the last that something reads; '' for one that nothing does."""
+    read = [tensor for step in graph.flow.steps for tensor in step.inputs]
+    tensors = {t.entered: described(t) for t in (*read, *graph.flow.results) if t is not None and t.entered is not None}
+    return [tensors.get(place, "") for place in range(max(tensors, default=-1) + 1)]
 
 
 def _constant(tensor: Tensor) -> bool:

@@ -15,11 +15,15 @@ from model_profiling.run_directory import ExperimentRecord
 if TYPE_CHECKING:
     from model_profiling.analysis.run_view import RunView
 
-_NO_PROGRAM = (
-    "the .pte is not known, is gone or branches: what feeds what is unknown, and operators are in execution order"
-)
+_IN_ORDER = "what feeds what is unknown, and operators are in execution order"
+_BARE = f"an ETDump alone does not tell its model: {_IN_ORDER}"
+_GONE = f"the .pte is gone, or has changed since: {_IN_ORDER}"
+_BRANCHES = f"the .pte's data flow could not be followed (it branches, or is damaged): {_IN_ORDER}"
 _NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
 _NOT_TRACED = "there is no kernel trace of this experiment"
+_OTHER_MODEL = (
+    "the emulated run has no kernel trace of these CONV and GEMM operators with SME2 on: nothing is said of it"
+)
 _OFF = "SME2 is off or absent"
 
 
@@ -38,33 +42,39 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
     analysis = run.summary.experiments[experiment]
     rows, bare = analysis.breakdown.instances, run.path.is_file()
     timed = analysis.breakdown.execute_ms > 0 and (bare or has_times(run.manifest, experiment))
-    model = None if bare else model_graph(run.manifest, experiment, run.profiles[experiment], run.manifest.model.file())
+    program = None if bare else run.manifest.model.file()
+    model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
+    emulated = _emulated(run, experiment)
     known = Known(
         graph=model,
         roofs=analysis.roofline.by_row if analysis.roofline is not None else {},
         changes=_changes(comparison, experiment),
         kernels={} if bare else _kernels(run, experiment),
-        emulated=_emulated(run, experiment),
+        emulated=emulated,
         sqnr=run.sqnr(experiment),
     )
     nodes, edges = graph_of(rows, known, timed)
     return OperatorGraph(
         model=run.summary.model or run.path.stem,
         experiment=experiment,
-        label=run.label(experiment),
+        title=run.label(experiment),
         execute_ms=analysis.breakdown.execute_ms if timed else None,
         nodes=nodes,
         edges=edges,
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
-        notes=_notes(model, rows),
+        notes=[
+            *_notes(model, rows, _BARE if bare else _GONE if program is None else _BRANCHES),
+            *([_OTHER_MODEL] if run.emulated is not None and not emulated else []),
+        ],
     )
 
 
-def _notes(model: ModelGraph | None, rows: list[InstanceTime]) -> list[str]:
+def _notes(model: ModelGraph | None, rows: list[InstanceTime], without: str) -> list[str]:
+    """What could not be told; `without` is why there is no data flow, where there is none."""
     if model is None:
-        return [_NO_PROGRAM]
+        return [without]
     lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
     return [f"{lost} of {sum(entry.where != 'runtime' for entry in rows)} {_NOT_PLACED}"] if lost else []
 

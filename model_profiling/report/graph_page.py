@@ -55,7 +55,7 @@ def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, A
     sides = run.sides(graph.before, graph.after) if graph.before else ("", "")
     return {
         "experiment": graph.experiment,
-        "label": graph.label,
+        "label": graph.title,
         "execute_ms": graph.execute_ms,
         "sides": sides,
         "notes": graph.notes,

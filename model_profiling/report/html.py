@@ -19,6 +19,7 @@ from model_profiling import __version__
 from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME
 from model_profiling.analysis.run_view import RunView, Timeline
+from model_profiling.errors import InputError
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report
 from model_profiling.report.content import headline
@@ -44,6 +45,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
             data=_json({**_data(run), **({"graph": graph_page.graph_data(run)} if graphed else {})}),
             graphed=graphed,
+            ungraphed=bool(run.shown) and not graphed,
             graph_alone=False,
             style=Markup((_FILES / "page.css").read_text()),
             script=Markup(script),
@@ -56,6 +58,8 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
 
 def graph(run: RunView) -> str:
     """A page with the graph of a run and nothing else."""
+    if not run.graphs:
+        raise InputError(f"no experiment of {run.directory} has finished", "Measure it again: sme2-kit run")
     script = _script("common.js", *_GRAPH_SCRIPTS, "theme.js")
     bare = run.path.is_file()
     return (

@@ -116,7 +116,7 @@ def graphs(run: RunView) -> dict[str, Graphs]:
     edges."""
     return {
         f"{graph.experiment}{EXPLORER_GRAPH}": Graphs(
-            f"{run.summary.model}, {graph.label}", [Graph(graph.label, list(_nodes(graph, run)))]
+            f"{run.summary.model}, {graph.title}", [Graph(graph.title, list(_nodes(graph, run)))]
         )
         for graph in run.graphs
     }
@@ -153,7 +153,7 @@ def overlays(run: RunView) -> dict[str, dict[str, Overlay]]:
             for folder, of in (("", places.of_program), ("etrecord/", places.of_record)):
                 results = _results(graph, values, of, measure.adds_up)
                 if results:
-                    name = f"{measure.name}, {graph.label}"
+                    name = f"{measure.name}, {graph.title}"
                     found[f"{folder}{graph.experiment}_{metric}{OVERLAY}"] = {
                         each: Overlay(name, result, measure.gradient) for each, result in results.items()
                     }
@@ -179,7 +179,7 @@ class _Places:
     """Where each operator of a graph is found: by graph and node."""
 
     def __init__(self, run: RunView, graph: OperatorGraph) -> None:
-        self._id = graph.label
+        self._id = graph.title
         self._method = run.manifest.experiments[graph.experiment].method or "forward"
         model = Path(run.manifest.model.path)
         self._file = model.name

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -125,7 +126,8 @@ def programs(draw: st.DrawFn) -> tuple[list[InstanceTime], ModelGraph]:
             if kind == "ran":
                 placed[len(rows)] = position
             rows.append(_row(f"op{position}.out", position, source))
-    results = tuple(Tensor(source, "fp32", (1,)) for source in draw(st.lists(st.integers(0, count - 1), max_size=2)))
+    sources = draw(st.lists(st.integers(-1, count - 1), max_size=2))
+    results = tuple(Tensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)
     flow = DataFlow(tuple(steps), results, True)
     return rows, ModelGraph(flow, placed, {step: row for row, step in placed.items()})
 
@@ -141,19 +143,24 @@ def test_an_edge_is_a_way_through_what_did_not_run_on_its_own(made: tuple[list[I
     nodes, edges = graph_of(rows, Known(graph=model), timed=True)
     steps = model.flow.steps
 
-    def origins(position: int) -> set[int]:
-        """The rows, or the input, that a step's values come from, by definition."""
+    def origins(tensors: Iterable[Tensor | None]) -> set[int]:
+        """The rows, or the input, that tensors come from, by definition."""
         found: set[int] = set()
-        for tensor in steps[position].inputs:
-            if tensor.source < 0:
+        for tensor in tensors:
+            if tensor is not None and tensor.source < 0:
                 found.add(len(rows))
-            else:
-                found |= {model.rows[tensor.source]} if tensor.source in model.rows else origins(tensor.source)
+            elif tensor is not None:
+                there = tensor.source in model.rows
+                found |= {model.rows[tensor.source]} if there else origins(steps[tensor.source].inputs)
         return found
 
-    expected = {(source, row) for row, position in model.steps.items() for source in origins(position)}
-    assert {(edge.source, edge.target) for edge in edges if not edge.order and edge.target < len(rows)} == expected
+    expected = {(source, row) for row, at in model.steps.items() for source in origins(steps[at].inputs)}
+    outputs = [node.id for node in nodes if node.node == "output"]
+    for output, result in zip(outputs, model.flow.results, strict=True):
+        expected |= {(source, output) for source in origins([result])}
+    assert {(edge.source, edge.target) for edge in edges if not edge.order} == expected
     known = {node.id for node in nodes}
+    assert len(known) == len(nodes)
     assert all({edge.source, edge.target} <= known for edge in edges)
     lost = set(range(len(rows))) - set(model.steps)
     joined = {row for edge in edges if edge.order for row in (edge.source, edge.target)}

@@ -22,6 +22,7 @@ FAILING: dict[str, list[str]] = {
     "analyze": ["nowhere"],
     "compare": ["nowhere", "elsewhere"],
     "forecast": ["nowhere", "elsewhere"],
+    "graph": ["nowhere"],
     "tune": ["no_such_model"],
     "validate": ["--results", "nowhere@label", "--no-such-flag"],
     "models": ["--no-such-flag"],

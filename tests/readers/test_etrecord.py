@@ -227,7 +227,8 @@ def _export_control_flow(path: Path) -> None:
 
 def test_a_node_is_read_from_its_metadata(tmp_path: Path) -> None:
     ours = etrecord.read(forge(tmp_path / "a.etrecord", delegate_map={"forward": {"0": {"name": "Other"}}}))
-    mean = SourceNode("aten.mean.dim", "stem", "Conv2d", "/home/me/model.py", 29, "x = torch.relu(self.stem(image))", 1)
+    lines = ("/home/me/model.py", 29, "x = torch.relu(self.stem(image))")
+    mean = SourceNode("aten.mean.dim", "stem", "Conv2d", *lines, 1, name="n1")
     assert ours.source(0) == InstructionSource(0, "Other", (mean,))
     assert ours.source(1) is None and ours.source(0, method="encode") is None
 

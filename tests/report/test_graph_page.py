@@ -226,11 +226,12 @@ def test_the_report_page_has_the_same_graph(
     _open(tab, page)
     assert tab.errors == []
     assert len(boxes(tab)) > 15 and tab.value("document.querySelector('nav a[href=\"#graph\"]') !== null")
-    # One with more operators than a page bears has none, and says nothing of it in its navigation.
+    # One with more operators than a page bears says where it is.
     monkeypatch.setattr(graph_page, "MOST_IN_REPORT", 3)
     page.write_text(html.page(run, content.report(run), {}))
     _open(tab, page)
     assert tab.value("document.getElementById('graph')") is None and tab.errors == []
+    assert f"sme2-kit graph {measured_run}" in tab.value("document.body.innerText")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])

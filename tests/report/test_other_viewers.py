@@ -24,7 +24,7 @@ import pytest
 
 from model_profiling.analysis.operator_graph import OperatorGraph
 from model_profiling.analysis.profile import Profile
-from model_profiling.report import perfetto
+from model_profiling.report import model_explorer, perfetto
 from sme2_kit import Run
 from tests.conftest import kit, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
@@ -202,22 +202,45 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
     panel = choose_hottest(tab)
     node = max((node for node in graph.nodes if node.ms is not None), key=lambda node: node.ms or 0.0)
     assert panel[panel.index("id") + 1] == str(node.id)
-    assert float(panel[panel.index(f"ms, {graph.label}") + 1]) == pytest.approx(node.ms)
-    assert panel[panel.index(f"SME2, {graph.label}") + 1] == "not SME2"
-    # On the .pte, as Arm's adapter draws it: delegate calls as a whole, and operators within.
-    rows = [entry for entry in run.summary.experiments[graph.experiment].breakdown.instances if entry.name != "method"]
-    show(tab, "forward")
-    assert total(tab, graph) == pytest.approx(sum(entry.ms for entry in rows))
+    assert float(panel[panel.index(f"ms, {graph.title}") + 1]) == pytest.approx(node.ms)
+    assert panel[panel.index(f"SME2, {graph.title}") + 1] == "not SME2"
+    # On the .pte, as Arm's adapter draws it: operators within a delegate.
     show(tab, f"{Path(run.manifest.model.path).name}::forward_0_0")
-    inside = [entry for entry in rows if entry.instruction == 0 and entry.where == "delegated"]
-    assert total(tab, graph) == pytest.approx(sum(entry.ms for entry in inside))
+    rows = run.summary.experiments[graph.experiment].breakdown.instances
+    inside = [entry.ms for entry in rows if entry.instruction == 0 and entry.where == "delegated"]
+    assert total(tab, graph) == pytest.approx(sum(inside))
+
+
+def test_an_overlay_fills_the_pte_as_arms_adapter_draws_it(measured_run: Path) -> None:
+    needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
+    adapter = importlib.import_module("pte_adapter_model_explorer.main").PTEAdapter()
+    run = Run.open(measured_run)
+    drawn = adapter.convert(run.manifest.model.path, {})["graphCollections"]
+    nodes = {graph.id: {node.id: node.label for node in graph.nodes} for each in drawn for graph in each.graphs}
+    for graph in run.graphs:
+        made = model_explorer.overlays(run)[f"{graph.experiment}_time_overlay.json"]
+        own = made.pop(graph.title)
+        assert sum(float(value.value) for value in own.results.values()) == pytest.approx(graph.execute_ms)
+        assert set(made) == set(nodes), "a graph for the method, and one for each delegate"
+        for id_, overlay in made.items():
+            ends = {"GraphInputs", "GraphOutputs"}
+            assert set(overlay.results) == set(nodes[id_]) - ends, "every node has a time"
+        # A delegate call has the time of all that is in it; only the method's own time has no node.
+        whole = sum(float(value.value) for value in made["forward"].results.values())
+        apart = sum(node.ms or 0.0 for node in graph.nodes if node.name == "method")
+        assert whole + apart == pytest.approx(graph.execute_ms)
+        transposes = [
+            place for place, name in nodes[f"{run.manifest.model.stem}.pte::forward_0_0"].items() if "Trans" in name
+        ]
+        times = [made[f"{run.manifest.model.stem}.pte::forward_0_0"].results[place].value for place in transposes]
+        assert times == [pytest.approx(n.ms) for n in graph.nodes if n.kind == "transpose"]
 
 
 def total(tab: Tab, graph: OperatorGraph) -> float:
     """What Model Explorer adds the overlay of times up to."""
     tab.until("document.body.innerText.includes('Aggregated stats')")
     stats = table(tab, "Stat")
-    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.label}" in title)
+    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.title}" in title)
     return float(next(row for row in stats if row[0] == "Sum")[column])
 
 

@@ -37,16 +37,23 @@ const joinSingles = (group) => {
 const cutLong = (group) => {
   group.children.forEach((child) => child.group && cutLong(child));
   group.children.sort((a, b) => graphFirst(a) - graphFirst(b));
-  for (let level = 1; group.children.length > MOST_CHILDREN; level += 1) {
-    const count = Math.ceil(group.children.length / MOST_CHILDREN);
-    const size = Math.ceil(group.children.length / count);
-    group.children = Array.from({ length: count }, (_, part) => {
+  // What enters and leaves the program stays outside, and so does ExecuTorch's own time.
+  const apart = (child) => child.name === RUNTIME_GROUP || (child.node && child.node.node !== "operator");
+  const outside = group.children.filter(apart);
+  const few = outside.length <= MOST_CHILDREN / 3;
+  let inside = few ? group.children.filter((child) => !apart(child)) : group.children;
+  for (let level = 1; inside.length > MOST_CHILDREN; level += 1) {
+    const count = Math.ceil(inside.length / MOST_CHILDREN);
+    const size = Math.ceil(inside.length / count);
+    inside = Array.from({ length: count }, (_, part) => {
       const made = graphGroup(`${group.id}/#${level}.${part}`, `part ${part + 1} of ${count}`, group);
-      made.children = group.children.slice(part * size, (part + 1) * size);
+      made.children = inside.slice(part * size, (part + 1) * size);
       for (const child of made.children) child.parent = made;
       return made;
     });
   }
+  group.children = few ? [...outside, ...inside] : inside;
+  group.children.sort((a, b) => graphFirst(a) - graphFirst(b));
 };
 
 const graphFirst = (box) => {
