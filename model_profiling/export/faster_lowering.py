@@ -73,16 +73,16 @@ def _compiled_when_called() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _registered_quickly() -> Iterator[None]:
-    """Each decomposition lists PyTorch's composite operators once per namespace, and registers kernels for all.
+    """Each decomposition lists PyTorch's composite operators by namespace, and registers kernels for all.
 
     They are listed again only if there are others, and a kernel is registered without making a type for its signature.
     """
     from torch._export import utils
     from torch._ops import OperatorBase
 
-    register, materialize = OperatorBase.py_impl, utils._materialize_cpp_cia_ops
+    register, collect = OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace
     key_type = torch._C.DispatchKey
-    listed: list[list[str]] = []
+    listed: dict[Any, set[Any]] = {}
 
     def py_impl(operator: Any, key: Any) -> Any:
         if not isinstance(key, key_type) or key == key_type.Python or key in operator.py_kernels:
@@ -95,17 +95,18 @@ def _registered_quickly() -> Iterator[None]:
 
         return registered
 
-    def materialize_others() -> None:
-        now = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
-        if listed != [now]:
-            materialize()
-            listed[:] = [now]
+    def collected(namespace: Any) -> set[Any]:
+        # Operators that appear during lowering have been touched, and so are in this list.
+        key = namespace.name, tuple(namespace)
+        if key not in listed:
+            listed[key] = collect(namespace)
+        return listed[key]
 
-    OperatorBase.py_impl, utils._materialize_cpp_cia_ops = py_impl, materialize_others
+    OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace = py_impl, collected
     try:
         yield
     finally:
-        OperatorBase.py_impl, utils._materialize_cpp_cia_ops = register, materialize
+        OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace = register, collect
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from model_profiling.analysis.rewrite_matches import REWRITTEN
 from model_profiling.export import choices
+from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites import REWRITES, matches
 from model_profiling.export.verify import run_program, verify
@@ -53,7 +54,8 @@ def rewritten(name: str, module: Any, *inputs: Any, dynamic: Any = None) -> tupl
     program.graph.lint()
     assert matches(program)[name] == []
     # Lowering starts with this; a graph that does not fit its signature would fail here.
-    program.run_decompositions({})
+    with faster_lowering():
+        program.run_decompositions({})
     with torch.no_grad():
         return places, program.module()(*(x.clone() for x in inputs)), module(*(x.clone() for x in inputs))
 

@@ -85,12 +85,12 @@ def lowered(network: Any, inputs: tuple[Any, ...], rewrite: bool) -> tuple[DataF
     """The steps of the program that ExecuTorch makes, and what it answers."""
     from executorch.runtime import Runtime
 
-    from model_profiling.export.lowering import lower
+    from model_profiling.export.lowering import emit, lower
 
     program = torch.export.export(network, inputs)
     if rewrite:
         layout(program)
-    emitted = lower(program, "xnnpack", keep_layout=rewrite).edge.to_executorch()
+    emitted = emit(lower(program, "xnnpack", keep_layout=rewrite))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.pte"
         path.write_bytes(emitted.buffer)

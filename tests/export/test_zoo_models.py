@@ -20,7 +20,7 @@ SMALLER: dict[str, tuple[tuple[str, int], ...]] = {
     "smollm2_135m": (("layers", 2), ("context", 512)),
     "qwen3_0_6b": (("layers", 2), ("context", 512)),
     "deit_tiny": (("blocks", 2),),
-    "efficient_sam": (("blocks", 2),),
+    "efficient_sam": (("blocks", 2), ("resolution", 128)),
     "edgetam_image_encoder": (("resolution", 128),),
     "mobile_sam": (("resolution", 128),),
     "squeeze_sam": (("resolution", 64), ("levels", 3)),

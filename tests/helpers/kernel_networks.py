@@ -153,6 +153,8 @@ def program(name: str, dtype: str) -> bytes:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
+    from model_profiling.export.faster_lowering import faster_lowering
+
     torch.manual_seed(1)
     network, image = networks()[name].eval(), torch.randn(1, 8, 12, 12)
     if dtype == "fp16":
@@ -160,8 +162,9 @@ def program(name: str, dtype: str) -> bytes:
     exported = torch.export.export(network, (image,))
     if dtype == "int8":
         exported = torch.export.export(_quantized(exported.module(), image), (image,))
-    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-    return bytes(lowered.to_executorch().buffer)
+    with faster_lowering():
+        lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+        return bytes(lowered.to_executorch().buffer)
 
 
 def _quantized(network: Any, image: Any) -> Any:

@@ -95,18 +95,20 @@ def two_methods(model: TinyLlm, path: Path, seed: int = 0, shared: bool = True) 
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes import MemoryPlanningPass
 
+    from model_profiling.export.faster_lowering import faster_lowering
     from model_profiling.export.lowering import capture
 
     module = built(model, seed)
     single = called_with(torch.zeros(1, 1, dtype=torch.int64), 0, model.positions)
     prefill = capture(module, model.get_example_inputs(), {}, model.get_dynamic_shapes())
     decode = capture(module, single, {}, None)
-    edge = to_edge_transform_and_lower(
-        {"prefill_forward": prefill, "decode_forward": decode},
-        partitioner={name: [XnnpackPartitioner()] for name in ("prefill_forward", "decode_forward")},
-    )
-    planning = MemoryPlanningPass(share_mutable_buffers=shared)
-    path.write_bytes(edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).buffer)
+    with faster_lowering():
+        edge = to_edge_transform_and_lower(
+            {"prefill_forward": prefill, "decode_forward": decode},
+            partitioner={name: [XnnpackPartitioner()] for name in ("prefill_forward", "decode_forward")},
+        )
+        planning = MemoryPlanningPass(share_mutable_buffers=shared)
+        path.write_bytes(edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).buffer)
     return path
 
 

@@ -8,7 +8,6 @@ streams. Nothing of the kit itself is loaded in it, so that the child takes the 
 import atexit
 import contextlib
 import fcntl
-import functools
 import importlib
 import importlib.util
 import json
@@ -196,16 +195,11 @@ def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
 
 def _export_once() -> None:
     """Have everything imported that an export takes, and leave nothing of the kit behind."""
-    from torch._export import utils as torch_export
     from tqdm import tqdm
 
     from model_profiling.export.exporter import ExportRequest, export
 
     tqdm.monitor_interval = 0
-    # The same list of operators each time, which PyTorch makes five times in an export: half of a small one's time.
-    torch_export._collect_all_valid_cia_ops_for_namespace = functools.cache(
-        torch_export._collect_all_valid_cia_ops_for_namespace
-    )
     with tempfile.TemporaryDirectory() as scratch:
         model = Path(scratch) / "net.py"
         model.write_text(_MODEL)

@@ -54,13 +54,16 @@ def program() -> bytes:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
+    from model_profiling.export.faster_lowering import faster_lowering
+
     torch.manual_seed(3)
     model, x = Linears().eval().requires_grad_(False), (torch.randn(9, 64),)
     captured = torch.export.export(in_groups(model, "int4_groups"), x)
     prepared = _prepared(captured.module())
     prepared(*x)
     captured = torch.export.export(_converted(prepared), x)
-    return bytes(to_edge_transform_and_lower(captured, partitioner=[XnnpackPartitioner()]).to_executorch().buffer)
+    with faster_lowering():
+        return bytes(to_edge_transform_and_lower(captured, partitioner=[XnnpackPartitioner()]).to_executorch().buffer)
 
 
 def in_groups(model: nn.Module, part: str = "") -> nn.Module:
