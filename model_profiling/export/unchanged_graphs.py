@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter
@@ -117,10 +118,10 @@ def _shaped_once() -> Iterator[None]:
     known: dict[Any, tuple[Any, Any]] = {}
 
     def called(self: Interpreter, target: Any, args: Any, kwargs: Any) -> Any:
-        functional = isinstance(target, EdgeOpOverload) and not target._schema.is_mutable
-        if type(self) not in (Interpreter, EdgeOpArgValidator) or not (
-            functional or target is executorch_call_delegate
-        ):
+        # A pass runs operators one by one, by an interpreter that has no graph.
+        in_pass = type(self) is Interpreter and not len(self.graph.nodes)
+        functional = isinstance(target, (OpOverload, EdgeOpOverload)) and not target._schema.is_mutable
+        if not (in_pass or type(self) is EdgeOpArgValidator) or not (functional or target is executorch_call_delegate):
             return call(self, target, args, kwargs)
         key = _key((target, args, list(kwargs.items())))
         if key is None:

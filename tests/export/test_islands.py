@@ -52,7 +52,7 @@ def rewritten(name: str, module: Any, *inputs: Any, dynamic: Any = None) -> tupl
     assert str(program.graph) == before, "looking changes nothing"
     assert REWRITES[name].apply(program) == places
     program.graph.lint()
-    assert matches(program)[name] == []
+    assert matches(program, [name])[name] == []
     # Lowering starts with this; a graph that does not fit its signature would fail here.
     with faster_lowering():
         program.run_decompositions({})
