@@ -146,7 +146,7 @@ const firstUnfolded = (root) => {
     closed.sort((a, b) => a.ms - b.ms || a.operators - b.operators);
     const next = closed.pop();
     // A few boxes alone tell nothing, whatever they hold.
-    if (next.name === RUNTIME_GROUP || (boxes > 4 && boxes + next.children.length > FIRST_BOXES)) continue;
+    if (next.name === RUNTIME_GROUP || (boxes > 10 && boxes + next.children.length > FIRST_BOXES)) continue;
     open.add(next.id);
     boxes += next.children.length;
     closed.push(...next.children.filter((box) => box.group));
