@@ -169,10 +169,18 @@ def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -
 
 
 def _order_edges(rows: Sequence[InstanceTime], steps: Mapping[int, int]) -> list[GraphEdge]:
-    """Operators that have no place in the data flow, between those that ran before and after them."""
+    """Operators that have no place in the data flow, between those that ran before and after them.
+
+    Where there is a data flow, within their delegate call: what ran before that may be far away in it.
+    """
     ran = [row for row, entry in enumerate(rows) if entry.where != "runtime" or row in steps]
-    pairs = itertools.pairwise(ran)
-    return [GraphEdge(one, next_, order=True) for one, next_ in pairs if one not in steps or next_ not in steps]
+    pairs = [pair for pair in itertools.pairwise(ran) if pair[0] not in steps or pair[1] not in steps]
+    near = (
+        [(one, other) for one, other in pairs if rows[one].instruction == rows[other].instruction] if steps else pairs
+    )
+    joined = {row for pair in near for row in pair}
+    alone = [pair for pair in pairs if any(row not in steps and row not in joined for row in pair)]
+    return [GraphEdge(one, other, order=True) for one, other in sorted({*near, *alone})]
 
 
 def _modules(rows: Sequence[InstanceTime], edges: Sequence[GraphEdge]) -> list[str]:

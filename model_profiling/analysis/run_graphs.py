@@ -45,7 +45,7 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
     program = None if bare else run.manifest.model.file()
     model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
-    emulated = _emulated(run, experiment)
+    emulated, of_emulated = _emulated(run, experiment)
     known = Known(
         graph=model,
         roofs=analysis.roofline.by_row if analysis.roofline is not None else {},
@@ -66,7 +66,7 @@ def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
         after=comparison.after if comparison else "",
         notes=[
             *_notes(model, rows, _BARE if bare else _GONE if program is None else _BRANCHES),
-            *([_OTHER_MODEL] if run.emulated is not None and not emulated else []),
+            *of_emulated,
         ],
     )
 
@@ -107,23 +107,29 @@ def _kernels(run: "RunView", experiment: str) -> dict[int, KernelUse]:
 def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
     """Whether two experiments choose the same kernels: all but how they were observed is the same."""
     active = [set(x.features.active) if x.features is not None else None for x in (one, other)]
-    kinds = [x.phase.kind if x.phase is not None else "" for x in (one, other)]
-    return active[0] is not None and active[0] == active[1] and kinds[0] == kinds[1] and one.method == other.method
+    same = _phase(one) == _phase(other) and one.method == other.method
+    return same and active[0] is not None and active[0] == active[1]
 
 
-def _emulated(run: "RunView", experiment: str) -> dict[int, KernelUse]:
-    """What each operator runs on in the emulated run that was given, with SME2 on."""
+def _emulated(run: "RunView", experiment: str) -> tuple[dict[int, KernelUse], list[str]]:
+    """What each operator runs on in the emulated run that was given, with SME2 on; and what to know of that."""
     if run.emulated is None:
-        return {}
-    kind = run.manifest.experiments[experiment].phase
-    rows = _eligible(run, experiment)
+        return {}, []
+    ours, theirs = run.manifest.model, run.emulated.manifest.model
+    kind = _phase(run.manifest.experiments[experiment])
     for name, record in run.emulated.manifest.experiments.items():
         analysis = run.emulated.summary.experiments.get(name)
-        same = (record.phase.kind if record.phase else "") == (kind.kind if kind else "")
         on = record.features is not None and "sme2" in record.features.active
-        if analysis is not None and analysis.coverage is not None and same and on:
-            return _of_coverage(rows, analysis.coverage)
-    return {}
+        if analysis is not None and analysis.coverage is not None and on and _phase(record) == kind:
+            # Kernels depend on the dtype, which the order of operators does not tell.
+            same = _of_coverage(_eligible(run, experiment), analysis.coverage) if ours.dtype == theirs.dtype else {}
+            other = f"kernels with SME2 are of {theirs.stem}: another .pte with the same operators"
+            return (same, [other] if ours.sha256 != theirs.sha256 else []) if same else ({}, [_OTHER_MODEL])
+    return {}, [_OTHER_MODEL]
+
+
+def _phase(record: ExperimentRecord) -> str:
+    return record.phase.kind if record.phase is not None else ""
 
 
 def _eligible(run: "RunView", experiment: str) -> dict[int, InstanceTime]:

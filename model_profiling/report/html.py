@@ -29,7 +29,7 @@ from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
 _VENDOR = "vendor/dagre.min.js"
-_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph.js")
+_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.js", "graph.js")
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:

@@ -19,6 +19,7 @@ from model_profiling.pte.dataflow import DataFlow, Step, Tensor
 from model_profiling.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit
+from tests.helpers.contract_check import check_printed
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,10 @@ def test_a_bare_etdump_has_a_graph_too(measured_run: Path) -> None:
 def test_graph_json_prints_what_python_has(measured_run: Path, graphs: list[OperatorGraph]) -> None:
     done = kit("graph", measured_run, "--json")
     assert done.returncode == 0, done.stderr
-    assert msgspec.convert(json.loads(done.stdout), list[OperatorGraph]) == graphs
+    printed = json.loads(done.stdout)
+    assert msgspec.convert(printed, list[OperatorGraph]) == graphs
+    for graph in printed:
+        check_printed("operator_graph", graph)
 
 
 def test_a_bare_etdump_needs_a_place_to_write_to(measured_run: Path) -> None:

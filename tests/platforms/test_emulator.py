@@ -463,3 +463,27 @@ def test_a_language_models_phases_have_kernels_and_forecasts_of_their_own(tmp_pa
     predicted = forecasts(run, emulated)
     assert {run.phase(each.experiment) for each in predicted} == {"pp40", "tg4@d40"}
     assert all(each.on_sme2 == len(each.operators) > 0 for each in predicted)
+
+
+def test_the_graph_of_an_emulated_run_says_what_runs_on_sme2_and_no_time(
+    runs: dict[str, RunDirectory], measured_run: Path
+) -> None:
+    emulated = Run.open(runs["fp16"].path)
+    on, off = emulated.graphs[0], emulated.graphs[-1]
+    for graph in emulated.graphs:
+        assert graph.execute_ms is None and all(node.ms is None and node.share is None for node in graph.nodes)
+    coverage = emulated.summary.experiments[on.experiment].coverage
+    assert coverage is not None and coverage.on_sme2
+    used = [node.kernels for node in on.nodes if node.kernels is not None]
+    assert len(used) == coverage.eligible and sum(use.on_sme2 is True for use in used) == coverage.on_sme2
+    assert all(any("sme2" in kernel for kernel in use.kernels) for use in used if use.on_sme2)
+    assert all(use.why_not for use in used if not use.on_sme2)
+    assert not any(node.kernels.on_sme2 for node in off.nodes if node.kernels is not None)
+    # On the graph of a run that was measured without SME2, the same, apart from what ran here.
+    measured = Run.open(measured_run, emulated=runs["fp16"].path).graphs[0]
+    assert [node.emulated for node in measured.nodes if node.emulated is not None] == used
+    assert all(node.kernels is not None and not node.kernels.on_sme2 for node in measured.nodes if node.emulated)
+    # Kernels of another dtype are not taken for its own, though its operators are in the same order.
+    other = Run.open(measured_run, emulated=runs["int8"].path).graphs[0]
+    assert all(node.emulated is None for node in other.nodes)
+    assert any("emulated" in note for note in other.notes)

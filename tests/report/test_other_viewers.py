@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +25,9 @@ import pytest
 
 from model_profiling.analysis.operator_graph import OperatorGraph
 from model_profiling.analysis.profile import Profile
+from model_profiling.errors import InputError, SetupError
 from model_profiling.report import model_explorer, perfetto
+from model_profiling.report.explorer_command import open_explorer
 from sme2_kit import Run
 from tests.conftest import kit, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
@@ -257,3 +260,17 @@ def show(tab: Tab, graph: str) -> None:
     click("document.querySelector('.graph-selector-label')")
     click(f"document.querySelector('.graph-item-container[data-id={json.dumps(graph)}] .graph-label')")
     tab.until(f"document.querySelector('.graph-selector-label').innerText.includes({json.dumps(graph)})")
+
+
+def test_what_model_explorer_cannot_open_or_is_not_there_is_said(
+    measured_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="comma"):
+        open_explorer(["model-explorer", "runs,old/on_graph.json"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SetupError, match="not installed") as missing:
+        open_explorer(["model-explorer", "on_graph.json"])
+    assert "explorer" in missing.value.hint
+    done = kit("report", measured_run, "--model-explorer", "--png", "shift")
+    assert done.returncode == 2 and "--png" in done.stderr

@@ -146,7 +146,7 @@ const firstUnfolded = (root) => {
     closed.sort((a, b) => a.ms - b.ms || a.operators - b.operators);
     const next = closed.pop();
     // A few boxes alone tell nothing, whatever they hold.
-    if (next.name === RUNTIME_GROUP || (boxes > 4 && boxes + next.children.length > FIRST_BOXES)) continue;
+    if (next.name === RUNTIME_GROUP || (boxes > 10 && boxes + next.children.length > FIRST_BOXES)) continue;
     open.add(next.id);
     boxes += next.children.length;
     closed.push(...next.children.filter((box) => box.group));
@@ -184,9 +184,10 @@ const layOut = (group, open) => {
 
 const layered = (group) => {
   const picture = new dagre.graphlib.Graph({ multigraph: false });
-  picture.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26, edgesep: 12, marginx: 0, marginy: 0 });
+  picture.setGraph({ rankdir: "TB", acyclicer: "greedy", nodesep: 18, ranksep: 26, edgesep: 12, marginx: 0, marginy: 0 });
   for (const child of group.children) picture.setNode(child.id, { width: child.width, height: child.height });
-  for (const { from, to, order } of group.links.values()) picture.setEdge(from.id, to.id, { weight: order ? 1 : 2 });
+  // Groups can feed each other both ways (a module that is called twice): what goes up is then what least is known of.
+  for (const { from, to, tensors } of group.links.values()) picture.setEdge(from.id, to.id, { weight: 1 + 2 * tensors.length });
   dagre.layout(picture);
   for (const child of group.children) {
     const { x, y } = picture.node(child.id);
