@@ -34,7 +34,9 @@ from tests.helpers.chromium import BINARY, Tab, chromium
 
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
 _SOFTWARE_GL = "--enable-unsafe-swiftshader"
-_HOTTEST = (0xB3, 0x29, 0x00)
+_HOTTEST = [0xB3, 0x29, 0x00]
+# What Model Explorer's own panel leaves of the window for the graph.
+_GRAPH_WIDTH = 620
 
 
 @pytest.fixture(scope="module")
@@ -165,19 +167,30 @@ def table(tab: Tab, heading: str) -> list[list[str]]:
     return rows
 
 
-def pixels(tab: Tab, colour: tuple[int, int, int]) -> list[list[int]]:
-    """Where the left part of the window, in which the graph is, has exactly this colour."""
+def hottest(tab: Tab) -> dict[str, Any]:
+    """The node with the colour of the longest time, in the left part of the window, where the graph is: a place on it
+    (none if there is no such node), how wide it is, and how wide the longest strip of plain white in it is."""
     picture = base64.b64encode(tab.picture()).decode()
-    found: list[list[int]] = tab.value(f"""(async () => {{
+    found: dict[str, Any] = tab.value(f"""(async () => {{
         const image = await createImageBitmap(await (await fetch('data:image/png;base64,{picture}')).blob());
         const context = new OffscreenCanvas(image.width, image.height).getContext('2d');
         context.drawImage(image, 0, 0);
-        const {{ data }} = context.getImageData(0, 0, 620, image.height);
-        const found = [];
-        for (let at = 0; at < data.length; at += 4)
-            if (data[at] === {colour[0]} && data[at + 1] === {colour[1]} && data[at + 2] === {colour[2]})
-                found.push([(at / 4) % 620, Math.floor(at / 2480)]);
-        return found; }})()""")
+        const {{ data }} = context.getImageData(0, 0, {_GRAPH_WIDTH}, image.height);
+        const at = (x, y) => (y * {_GRAPH_WIDTH} + x) * 4;
+        const is = (x, y, colour) => colour.every((value, part) => data[at(x, y) + part] === value);
+        const spots = [];
+        for (let y = 0; y < image.height; y += 1)
+            for (let x = 0; x < {_GRAPH_WIDTH}; x += 1) if (is(x, y, {_HOTTEST})) spots.push([x, y]);
+        const [xs, ys] = [spots.map(([x]) => x), spots.map(([, y]) => y)];
+        const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+        let [longest, run] = [0, 0];
+        for (let y = top; y <= bottom; y += 1) {{
+            for (let x = left; x <= right; x += 1) {{
+                run = x > left && is(x, y, [255, 255, 255]) ? run + 1 : 0;
+                longest = Math.max(longest, run);
+            }}
+        }}
+        return {{ spot: spots[Math.floor(spots.length / 2)] ?? null, width: right - left, white: longest }}; }})()""")
     return found
 
 
@@ -185,9 +198,9 @@ def choose_hottest(tab: Tab) -> list[str]:
     """Click the node that has the colour of the longest time, once the graph has come to rest; returns its panel."""
     text = "document.querySelector('info-panel').innerText"
     for _ in range(60):
-        spots = pixels(tab, _HOTTEST)
-        if spots:
-            tab.click(*spots[len(spots) // 2])
+        spot = hottest(tab)["spot"]
+        if spot is not None:
+            tab.click(*spot)
         if tab.value(f"new Promise((done) => setTimeout(() => done({text}.includes('NODE INFO')), 400))"):
             return [line.strip() for line in tab.value(text).splitlines() if line.strip()]
     raise AssertionError("no node has the colour of the longest time")
@@ -207,6 +220,13 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
     assert panel[panel.index("id") + 1] == str(node.id)
     assert float(panel[panel.index(f"ms, {graph.title}") + 1]) == pytest.approx(node.ms)
     assert panel[panel.index(f"SME2, {graph.title}") + 1] == "not SME2"
+    assert hottest(tab)["white"] < hottest(tab)["width"] / 2
+    write_on_nodes(tab, f"ms, {graph.title}")
+    for _ in range(60):
+        if (seen := hottest(tab))["white"] > seen["width"] / 2:
+            break
+    else:
+        raise AssertionError("the node has no line with its time on it")
     # On the .pte, as Arm's adapter draws it: operators within a delegate.
     show(tab, f"{Path(run.manifest.model.path).name}::forward_0_0")
     rows = run.summary.experiments[graph.experiment].breakdown.instances
@@ -237,6 +257,17 @@ def test_an_overlay_fills_the_pte_as_arms_adapter_draws_it(measured_run: Path) -
         ]
         times = [made[f"{run.manifest.model.stem}.pte::forward_0_0"].results[place].value for place in transposes]
         assert times == [pytest.approx(n.ms) for n in graph.nodes if n.kind == "transpose"]
+
+
+def write_on_nodes(tab: Tab, overlay: str) -> None:
+    """Tick an overlay in the list of what to write on nodes: a line of its own on each, on white."""
+    tab.value("[...document.querySelectorAll('mat-icon')].find((one) => one.innerText.trim() === 'visibility').click()")
+    items = "[...document.querySelectorAll('.cdk-overlay-container .show-on-node-item')]"
+    box = f"{items}.find((one) => one.innerText.includes({json.dumps(overlay)}))?.querySelector('input')"
+    tab.until(f"Boolean({box})")
+    tab.value(f"{box}.click()")
+    assert tab.value(f"{box}.checked")
+    tab.value("document.querySelector('.cdk-overlay-backdrop').click()")
 
 
 def total(tab: Tab, graph: OperatorGraph) -> float:
