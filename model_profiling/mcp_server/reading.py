@@ -223,6 +223,22 @@ class Reading:
         ended = await self._commands.kit(steps_of(context), "report", str(path), *words)
         return answers.Written([self._workspace.relative(line) for line in ended.stdout.splitlines() if line])
 
+    async def graph(
+        self,
+        context: Context,
+        run_dir: p.RunDir,
+        forecast_from: Annotated[
+            str | None,
+            Field(description="A run directory that `kernels` made of the same model: adds the kernels of SME2."),
+        ] = None,
+    ) -> answers.Written:
+        """Write graph.html into a run directory: the operators as an interactive graph for people, with times, shapes,
+        kernels and source lines. `analyze` has the same numbers for you."""
+        path = self._workspace.run(run_dir)
+        emulated = None if forecast_from is None else self._workspace.run(forecast_from)
+        ended = await self._commands.kit(steps_of(context), "graph", str(path), *flags(forecast=emulated))
+        return answers.Written([self._workspace.relative(line) for line in ended.stdout.splitlines() if line])
+
     def _named(self, entry: answers.ListedRun) -> answers.ListedRun:
         from msgspec.structs import replace
 

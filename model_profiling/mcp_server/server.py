@@ -56,7 +56,7 @@ def build_server(root: Path) -> MCPServer[Any]:
         *(tool_of(method, _READS) for method in (*reads, reading.validate, reading.compare)),
         *(tool_of(method, _ADDS) for method in (making.check, reading.analyze, reading.validate_skill)),
         *(tool_of(method, _REPLACES) for method in (making.export, making.profile, making.kernels, reading.report)),
-        tool_of(making.numerics, _REPLACES),
+        *(tool_of(method, _REPLACES) for method in (making.numerics, reading.graph)),
         tool_of(making.tune, _MEASURES),
         tool_of(making.run, _MEASURES_ANYWHERE),
     ]

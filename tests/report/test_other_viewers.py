@@ -29,7 +29,7 @@ from model_profiling.errors import InputError, SetupError
 from model_profiling.report import model_explorer, perfetto
 from model_profiling.report.explorer_command import open_explorer
 from sme2_kit import Run
-from tests.conftest import kit, needs
+from tests.conftest import kit, needs, needs_hardware
 from tests.helpers.chromium import BINARY, Tab, chromium
 
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
@@ -47,13 +47,25 @@ def tab() -> Iterator[Tab]:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def own_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the run that all tests share: files are added to it here."""
+    return Path(shutil.copytree(measured_run, tmp_path_factory.mktemp("viewers") / "run"))
+
+
+def needs_arms_adapter() -> None:
+    """Go on if Arm's adapter is there; it has no package for every Python and system."""
+    needs_hardware(sys.version_info < (3, 13) and sys.platform == "linux", "a Python that Arm's adapter is made for")
+    needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
+
+
 @pytest.fixture(scope="module", autouse=True)
-def explorer(measured_run: Path) -> Iterator[Callable[[], str]]:
+def explorer(own_run: Path) -> Iterator[Callable[[], str]]:
     """Model Explorer, started by the command that the kit prints, in the background: it takes its time."""
     if importlib.util.find_spec("model_explorer") is None:
         yield lambda: ""
         return
-    done = kit("report", measured_run, "--model-explorer")
+    done = kit("report", own_run, "--model-explorer")
     assert done.returncode == 0, done.stderr
     program, *words = shlex.split(done.stdout.split("to show them:")[1])
     assert program == "model-explorer"
@@ -207,11 +219,11 @@ def choose_hottest(tab: Tab) -> list[str]:
 
 
 def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
-    tab: Tab, measured_run: Path, explorer: Callable[[], str]
+    tab: Tab, own_run: Path, explorer: Callable[[], str]
 ) -> None:
     needs(importlib.util.find_spec("model_explorer") is not None, "ai-edge-model-explorer")
-    needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
-    run = Run.open(measured_run)
+    needs_arms_adapter()
+    run = Run.open(own_run)
     graph = run.graphs[0]
     tab.open(explorer(), 1000, 760)
     assert total(tab, graph) == pytest.approx(graph.execute_ms), "the nodes sum to Method::execute"
@@ -235,7 +247,7 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
 
 
 def test_an_overlay_fills_the_pte_as_arms_adapter_draws_it(measured_run: Path) -> None:
-    needs(importlib.util.find_spec("pte_adapter_model_explorer") is not None, "pte-adapter-model-explorer")
+    needs_arms_adapter()
     adapter = importlib.import_module("pte_adapter_model_explorer.main").PTEAdapter()
     run = Run.open(measured_run)
     drawn = adapter.convert(run.manifest.model.path, {})["graphCollections"]
