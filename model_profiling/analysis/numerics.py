@@ -91,13 +91,11 @@ class Layer(msgspec.Struct, frozen=True):
     # By experiment.
     sides: dict[str, LayerSide]
     quantized: bool = False
-    # What to name in `--keep-fp32`: the layer, and those that read values which the dtype cannot hold.
+    # What to name in `--keep-fp32`: the layer, and those that read values which the dtype cannot hold. A layer that a
+    # rewrite has made has no name before.
     keep: list[str] = []
-
-    @property
-    def place(self) -> str:
-        """What a user calls it: its module's path if it has one of its own, or the graph's name of the operator."""
-        return self.keep[0] if self.keep else self.name
+    # What a user calls it: its module's path if it has one of its own, or the graph's name of the operator.
+    place: str = ""
 
 
 class Variant(msgspec.Struct, frozen=True):

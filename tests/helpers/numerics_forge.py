@@ -25,6 +25,7 @@ def layer(index: int, alone: float | None, **of_side: object) -> Layer:
         sides=dict.fromkeys(SIDES, own),
         quantized=True,
         keep=[f"layers.{index}"],
+        place=f"layers.{index}",
     )
 
 

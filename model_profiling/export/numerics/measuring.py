@@ -7,7 +7,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -110,6 +110,9 @@ def _eager_values(request: ExportRequest, load: Load, home: Path, said: io.Strin
             "the model has no layer whose values can be looked at",
             "Layers must compute floating-point numbers of sizes that are known before the model runs.",
         )
+    if request.rewrites:
+        # The names of operators are those of the rewritten graph, which nobody can name before it is made.
+        layers = [each if each.own_name == each.module else replace(each, own_name="") for each in layers]
     work = _Work(pair, layers, left_out, home)
     report("run the layers in eager PyTorch", 0, 0)
     by_node = {layer.node: layer for layer in layers}
@@ -290,7 +293,8 @@ def _layer(index: int, layer: TappedLayer, work: _Work, sides: dict[str, LayerSi
         dtype=gap(work.eager.get(layer.reference), reference),
         sides=sides,
         quantized=layer.scale is not None,
-        keep=_to_keep(layer, work),
+        keep=_to_keep(layer, work) if layer.own_name else [],
+        place=layer.own_name or layer.reference,
     )
 
 
@@ -303,7 +307,7 @@ def _to_keep(layer: TappedLayer, work: _Work) -> list[str]:
     names = [layer.own_name]
     if layer.scale is not None:
         names += [by_name[reader].own_name for reader in layer.readers]
-        return list(dict.fromkeys(names))
+        return list(dict.fromkeys(filter(None, names)))
     waiting, seen = [layer], {layer.reference}
     while waiting:
         each = waiting.pop()
@@ -315,7 +319,7 @@ def _to_keep(layer: TappedLayer, work: _Work) -> list[str]:
                 seen.add(reader)
                 names.append(by_name[reader].own_name)
                 waiting.append(by_name[reader])
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def _looked_at_alone(numerics: Numerics, work: _Work, errors: Kept, report: OnProgress) -> Numerics:

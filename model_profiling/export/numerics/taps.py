@@ -176,7 +176,7 @@ def _computes(node: torch.fx.Node) -> bool:
         return False
     # What somebody's own operator returns beside what it writes, such as a cache, means nothing.
     writes = target.namespace != "aten" and target._schema.is_mutable
-    return base(producer) not in _MOVES and not writes
+    return base(producer).removesuffix("_copy") not in _MOVES and not writes
 
 
 def _producer(node: torch.fx.Node) -> torch.fx.Node:

@@ -97,6 +97,9 @@ def what_to_do(found: Numerics) -> list[str]:
         return ["nothing to fix: what is lost is what the dtype costs"]
     said = []
     for alarm in alarms[:MENDED]:
+        if not alarm.layer.keep:
+            said.append(f"{alarm.layer.place} is made by a rewrite: to keep it in fp32, look at the export without it")
+            continue
         gain = gain_db(found, alarm.layer)
         worth = f" (predicted: {gain:.1f} dB better outputs)" if gain is not None and gain >= 1 else ""
         said.append(f"keep {alarm.layer.place} in fp32{worth}: {keeping(found, alarm.layer.keep)}")
