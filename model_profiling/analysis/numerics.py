@@ -19,6 +19,8 @@ _CONCERN_ELSE_DB = 12.0
 _GAIN_DB = 6.0
 # More of a layer's values than this may not become 0: then a few large ones set the range, and hide all others.
 _ROUNDED_AWAY = 0.3
+# Where eager PyTorch in the same dtype is better by so much, the dtype is not to blame.
+_NOT_THE_DTYPE_DB = 20.0
 # A share of values beyond what the dtype can hold that is worth a word.
 _SATURATED = 0.01
 
@@ -222,7 +224,8 @@ def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | 
     alone = own.alone.sqnr_db if own.alone is not None else None
     if alone is not None and alone < _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB):
         return "bad"
-    if own.rounded_away is not None and own.rounded_away > _ROUNDED_AWAY:
+    # In floating point only what is next to nothing becomes 0.
+    if layer.quantized and own.rounded_away is not None and own.rounded_away > _ROUNDED_AWAY:
         return "rounded away"
     gain = _gain(layer, noises)
     if alone is not None and alone < _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB) and gain is not None:
@@ -274,4 +277,13 @@ def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
     if kind == "rounded away":
         return f"{own.rounded_away:.0%} of its values become 0{reach}; it {outputs}"
     ends = f", {own.saturated:.1%} of them beyond what fits" if own.saturated is not None and saturates(own) else ""
-    return f"{outputs}{reach}{ends}"
+    return f"{outputs}{reach}{ends}{_whose(numerics, layer)}"
+
+
+def _whose(numerics: Numerics, layer: Layer) -> str:
+    """Say so where the dtype does not explain what is lost."""
+    eager, own = layer.dtype, side(numerics, layer)
+    if own.added.sqnr_db is None or not (eager.exact or (eager.sqnr_db or 0.0) > own.added.sqnr_db + _NOT_THE_DTYPE_DB):
+        return ""
+    there = "is exact" if eager.exact else f"has {eager.sqnr_db:.1f} dB"
+    return f"; eager PyTorch in {numerics.dtype} {there} there: the backend's kernel loses it"

@@ -1,5 +1,6 @@
 """Which layers are named, and in which order; nothing is where nothing is wrong."""
 
+import msgspec
 import pytest
 
 from model_profiling.analysis.numerics import Gap, first_loss, gain_db
@@ -59,6 +60,19 @@ def test_a_range_that_hides_most_values_is_named_although_the_outputs_are_fine()
     assert [(alarm.layer.index, alarm.kind) for alarm in found.alarms] == [(1, "rounded away")]
     assert found.worst[0].index == 1
     assert "90% of its values become 0" in found.alarms[0].sentence
+
+
+def test_what_the_dtype_does_not_explain_is_the_backends() -> None:
+    wrong = layer(1, 5.0, added=Gap(-20.0, 0.1, 9.0))
+    found = numerics([layer(0, 50.0), msgspec.structs.replace(wrong, dtype=Gap(60.0, 1.0, 0.001))], "fp16")
+    assert "the backend's kernel loses it" in found.alarms[0].sentence
+    same = numerics([layer(0, 50.0), msgspec.structs.replace(wrong, dtype=Gap(-19.0, 0.1, 9.0))], "fp16")
+    assert "backend" not in same.alarms[0].sentence
+
+
+def test_tiny_values_that_fp16_cannot_hold_are_no_alarm() -> None:
+    tiny = msgspec.structs.replace(layer(1, 90.0, rounded_away=0.6), quantized=False)
+    assert numerics([layer(0, 80.0), tiny], "fp16").alarms == []
 
 
 def test_exact_layers_are_not_ranked_and_odd_records_can_be_drawn() -> None:

@@ -103,6 +103,9 @@ def what_to_do(found: Numerics) -> list[str]:
         gain = gain_db(found, alarm.layer)
         worth = f" (predicted: {gain:.1f} dB better outputs)" if gain is not None and gain >= 1 else ""
         said.append(f"keep {alarm.layer.place} in fp32{worth}: {keeping(found, alarm.layer.keep)}")
+    everything = list(dict.fromkeys(name for alarm in alarms[:WORST] for name in alarm.layer.keep))
+    if len(alarms) > 1 and everything:
+        said.append(f"keep all of them in fp32: {keeping(found, everything)}")
     if found.dtype == "int8":
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
     if better := _better_side(found):
