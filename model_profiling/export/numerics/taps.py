@@ -176,7 +176,8 @@ def _computes(node: torch.fx.Node) -> bool:
         return False
     # What somebody's own operator returns beside what it writes, such as a cache, means nothing.
     writes = target.namespace != "aten" and target._schema.is_mutable
-    return base(producer).removesuffix("_copy") not in _MOVES and not writes
+    moves = {base(producer), base(producer).removesuffix("_copy")} & _MOVES
+    return not moves and not writes
 
 
 def _producer(node: torch.fx.Node) -> torch.fx.Node:
