@@ -24,6 +24,9 @@ _NOT_THE_DTYPE_DB = 20.0
 # A share of values beyond what the dtype can hold that is worth a word.
 _SATURATED = 0.01
 
+# Under this index is what all layers do to the outputs together.
+_ALL = -1
+
 Kind = Literal["not finite", "bad", "rounded away", "stands out"]
 
 
@@ -113,14 +116,6 @@ class Variant(msgspec.Struct, frozen=True):
     disabled_features: list[str]
     outputs: Gap
     tapped: Gap
-
-
-class Calibration(msgspec.Struct, frozen=True):
-    """What int8's ranges were set by."""
-
-    batches: int
-    # '' for the example inputs with noise.
-    directory: str = ""
 
 
 class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
@@ -242,19 +237,19 @@ def gain_db(numerics: Numerics, layer: Layer) -> float | None:
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
-    """What each layer alone does to the outputs: noise as a part of the signal, by the layer's index."""
+    """What each layer alone does to the outputs: noise as a part of the signal, by the layer's index; and `_ALL`."""
     found = {}
     for layer in numerics.layers:
         alone = side(numerics, layer).alone
         if alone is not None and alone.sqnr_db is not None:
             found[layer.index] = 10 ** (-alone.sqnr_db / 10)
-    return found
+    return {**found, _ALL: sum(found.values())}
 
 
 def _gain(layer: Layer, noises: dict[int, float]) -> float | None:
-    if layer.index not in noises or len(noises) < 2:
+    if layer.index not in noises or len(noises) < 3:
         return None
-    all_of_it = sum(noises.values())
+    all_of_it = noises[_ALL]
     rest = all_of_it - noises[layer.index]
     return 10 * math.log10(all_of_it / rest) if rest > 0 else None
 

@@ -18,7 +18,8 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     """A line for the error against eager fp32, a point for what each layer adds; alarms have their names."""
     kinds = collections.Counter(kind(layer) for layer in found.layers)
     shown = [name for name, _ in kinds.most_common(len(_COLOURS))]
-    points = [_point(found, layer, shown) for layer in found.layers]
+    named = {alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]}
+    points = [_point(found, layer, shown, named) for layer in found.layers]
     wide = width >= WIDE
     x = {"field": "layer", "type": "quantitative", "scale": {"domain": [-0.5, len(points) - 0.5], "nice": False}}
     x["axis"] = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
@@ -60,9 +61,8 @@ def kind(layer: Layer) -> str:
     return layer.operator.removeprefix("aten.").partition(".")[0]
 
 
-def _point(found: Numerics, layer: Layer, shown: list[str]) -> Values:
+def _point(found: Numerics, layer: Layer, shown: list[str], named: set[int]) -> Values:
     own = side(found, layer)
-    named = [alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]]
     added, error = _capped(own.added.sqnr_db), _capped(own.error.sqnr_db)
     return {
         "layer": layer.index,
