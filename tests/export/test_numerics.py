@@ -115,6 +115,24 @@ def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
     assert found.layers[-1].sides[found.main].error.sqnr_db == pytest.approx(found.variants[0].outputs.sqnr_db, abs=3)
 
 
+def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from model_profiling.export.numerics import measuring, taps
+
+    lower, refused = taps.tapped_program, "relu"
+
+    def lower_others(ours: Any, nodes: list[str], lowering: dict[str, Any]) -> bytes:
+        if refused in nodes:
+            raise RuntimeError("not supported in XNNPACK Delegate")
+        return lower(ours, nodes, lowering)
+
+    monkeypatch.setattr(measuring, "tapped_program", lower_others)
+    net, x = network("perceptron", seed=1)
+    found = looked_at(net, x, "fp16", tmp_path)
+    assert found.left_out == {"ExecuTorch cannot lower the program with a tap there": 1}
+    assert len(found.layers) == 8 and refused not in [layer.name for layer in found.layers]
+    assert found.alarms == []
+
+
 def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     done = kit("numerics", "net.py:Net", "--dtype", "fp16", "--json", cwd=tmp_path)
