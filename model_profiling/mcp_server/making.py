@@ -121,6 +121,7 @@ class Making:
         depths: p.Depths = None,
         method: p.Method = None,
         label: p.Label = None,
+        labels: p.Labels = None,
         force: p.Force = False,
         output_root: p.OutputRoot = None,
     ) -> answers.Measured:
@@ -137,7 +138,7 @@ class Making:
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
-        words += switches(force=force)
+        words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         place, what = self._what_to_run(model, config, output_root, platform or local_name())
         if inputs:
             words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
