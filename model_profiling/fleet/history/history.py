@@ -114,6 +114,10 @@ class History:
             self._measured = list(_measurements(connection, set(self._runs)))
             self._series = {row[0]: row[1:] for row in connection.execute(f"SELECT id, {_SERIES} FROM series")}
 
+    def chosen(self) -> list[Indexed]:
+        """The runs that the filters accept, as the index has them."""
+        return list(self._runs.values())
+
     def runs(self) -> list[HistoryRun]:
         """Every run, from new to old, and at the end those that cannot be read."""
         medians: dict[int, dict[str, float]] = {}
