@@ -162,13 +162,13 @@ def _result(
 ) -> Bisection:
     points = [series.points[place] for place in places]
     if pair is None or not made[-1].slower:
-        busy = "" if made[-1].latency.reliable else " (the machine was too busy to tell)"
-        why = (
-            f"the last of {len(points)} kept programs is not slower than the first{busy}: {told(made[0])}"
-            if pair is None
-            else f"the last of {len(points)} kept programs is slower than the first ({told(made[0])}), but no single "
-            f"one made it so{busy}"
-        )
+        first = f"the last of {len(points)} kept programs against the first: {told(made[0])}"
+        if not made[-1].latency.reliable:
+            why = f"the machine was too busy to tell; {first}"
+        elif pair is None:
+            why = f"not slower; {first}"
+        else:
+            why = f"slower, but no single program made it so; {first}"
         return Bisection(series.title, len(points), "", "", "", "", "", "", why, made)
     before, after = points[pair[0]], points[pair[1]]
     commits = before.revision.commit, after.revision.commit

@@ -20,7 +20,7 @@ from model_profiling.report.blocks import (
     Section,
     Table,
 )
-from model_profiling.report.charts.trend import Dot, Edge, trend
+from model_profiling.report.charts.trend import Dot, Edge, linked, trend
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.drawing import PAPER_SCALE, Artist, draw
 from model_profiling.report.numbers import ms as shown_ms
@@ -43,11 +43,15 @@ def write(found: Trend, output: Path) -> list[Path]:
     report = page_report(found, home)
     drawn = found.series[:_MOST_DRAWN]
     with Artist() as artist:
-        wide = {key(n): artist.draw(picture(s, WIDE, LIGHT, "", home)) for n, s in enumerate(drawn)}
-        narrow = {key(n): artist.svg(picture(s, NARROW, LIGHT, "", home)) for n, s in enumerate(drawn)}
+        wide = {key(n): artist.draw(picture(series, WIDE, LIGHT, "")) for n, series in enumerate(drawn)}
+        narrow = {key(n): artist.svg(picture(series, NARROW, LIGHT, "")) for n, series in enumerate(drawn)}
         markdown = output.with_suffix(".md")
         pictures = report_files.write_pictures(wide, markdown, files.write_bytes)
-        figures = {name: (drawing.result().svg, narrow[name].result()) for name, drawing in wide.items()}
+        figures = {}
+        for number, series in enumerate(drawn):
+            places = [_leads_to(point, home) for point in series.points]
+            svgs = wide[key(number)].result().svg, narrow[key(number)].result()
+            figures[key(number)] = (linked(svgs[0], places), linked(svgs[1], places))
     files.write_text(markdown, markdown_report.render(report, pictures))
     files.write_json(output.with_suffix(".json"), found)
     files.write_text(output, html.overview(report, figures, _MADE_FROM))
@@ -62,7 +66,7 @@ def _write_picture(found: Trend, output: Path) -> Path:
             f"Choose with --experiment ({names}), --platform or --dtype, or write a page: FILE.html.",
         )
     series = found.series[0]
-    drawing = draw(picture(series, WIDE, LIGHT, f"{series.title} on {series.device}", None), PAPER_SCALE)
+    drawing = draw(picture(series, WIDE, LIGHT, f"{series.title} on {series.device}"), PAPER_SCALE)
     files.write_bytes(output, drawing.png if output.suffix == ".png" else drawing.svg.encode())
     return output
 
@@ -71,20 +75,13 @@ def key(number: int) -> str:
     return f"series_{number + 1}"
 
 
-def picture(series: Series, width: int, theme: Theme, title: str, home: Path | None) -> Spec:
-    """One series; points lead to reports, as seen from `home`."""
-    dots = [
-        Dot(
-            point.created[:10],
-            point.median_ms,
-            point.spread_ms,
-            _words(point),
-            _leads_to(point, home) if home is not None else "",
-        )
-        for point in series.points
-    ]
+def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
+    """One series over its runs."""
+    dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
     edges = [
-        Edge(step.index, step.before_ms, step.after_ms, step.state == "confirmed", f"{step.percent:+.1f} %")
+        Edge(
+            step.index, step.before_ms, step.after_ms, step.state == "confirmed", f"{step.percent:+.1f} %, {step.state}"
+        )
         for step in series.steps
     ]
     return trend(dots, edges, width, theme, title)

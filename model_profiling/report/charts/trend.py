@@ -1,26 +1,28 @@
 """Latency of one series over its runs: each with its spread, and the steps in it."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from model_profiling.report.blocks import address
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import Theme
 
 _HEIGHT = 190
 _TICKS = 6
+_POINT = re.compile(r'<path [^<>]*aria-roledescription="point"[^<>]*/>')
 # Okabe and Ito's vermillion and bluish green.
 WORSE, BETTER = "#D55E00", "#009E73"
 
 
 class Dot(NamedTuple):
-    """One run; `text` is what it stands for, `href` where it leads, '' for nowhere."""
+    """One run; `text` is what it stands for."""
 
     day: str
     ms: float
     spread_ms: float
     text: str
-    href: str = ""
 
 
 class Edge(NamedTuple):
@@ -58,7 +60,6 @@ def trend(dots: Sequence[Dot], edges: Sequence[Edge], width: int, theme: Theme, 
                 "x": x,
                 "y": {"field": "ms", **y},
                 "description": {"field": "text"},
-                "href": {"field": "href"},
                 "shape": {"condition": {"test": "datum.beyond", "value": "triangle-up"}, "value": "circle"},
             },
         },
@@ -68,11 +69,22 @@ def trend(dots: Sequence[Dot], edges: Sequence[Edge], width: int, theme: Theme, 
     return whole(spec, theme, width, title, "Each point is a run with its spread; dashed: a candidate")
 
 
+def linked(svg: str, hrefs: Sequence[str]) -> str:
+    """A drawn picture whose points lead somewhere, in order; '' for nowhere. Vega-Lite would make them absolute."""
+    places: Iterator[str] = iter(hrefs)
+
+    def around(mark: re.Match[str]) -> str:
+        href = next(places, "")
+        return f'<a href="{address(href)}">{mark[0]}</a>' if href else mark[0]
+
+    return _POINT.sub(around, svg)
+
+
 def _range(dots: Sequence[Dot]) -> tuple[float, float]:
     """The part of the axis that is shown: all medians, unless a few are far above the others."""
     values = sorted(dot.ms for dot in dots)
     quarter = len(values) // 4
-    reach = values[-1 - quarter] + 10 * (values[-1 - quarter] - values[quarter])
+    reach = values[-1 - quarter] + 4 * (values[-1 - quarter] - values[quarter])
     high = min(values[-1], reach) if reach > values[-1 - quarter] else values[-1]
     room = (high - values[0]) * 0.15 or high * 0.02
     return values[0] - room, high + room
@@ -92,8 +104,7 @@ def _days(dots: Sequence[Dot], most: int) -> Spec:
 def _point(place: int, dot: Dot, low: float, high: float) -> Values:
     shown = min(dot.ms, high - (high - low) * 0.02)
     bounds = {"low": max(dot.ms - dot.spread_ms, low), "high": min(dot.ms + dot.spread_ms, high)}
-    found: Values = {"run": place + 1, "ms": shown, "text": dot.text, "beyond": dot.ms > high, **bounds}
-    return {**found, "href": dot.href} if dot.href else found
+    return {"run": place + 1, "ms": shown, "text": dot.text, "beyond": dot.ms > high, **bounds}
 
 
 def _levels(dots: Sequence[Dot], edges: Sequence[Edge]) -> list[Values]:
