@@ -18,6 +18,7 @@ FAILING: dict[str, list[str]] = {
     "export": ["no_such_model"],
     "run": ["none.pte"],
     "runs": ["nowhere"],
+    "history": ["list", "--root", "nowhere"],
     "kernels": ["none.pte"],
     "analyze": ["nowhere"],
     "compare": ["nowhere", "elsewhere"],

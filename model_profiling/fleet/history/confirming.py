@@ -61,13 +61,13 @@ class Measurer:
     def compare(self, series: Series, before: str, after: str) -> ProgramComparison:
         """Two programs of a series, by their hashes."""
         known = self._kept.comparison(series, before, after)
-        if known is not None and not self._again:
+        if known is not None and known.latency.reliable and not self._again:
             return known
         environment = self._refuse_other_device(series)
         models = {"A": self._program(before), "B": self._program(after)}
         programs, phases = programs_of(models, _lengths(series.phase))
         phase = next((each for each in phases if each.label == series.phase), None)
-        if phase is None and (phases or series.phase not in ("", "forward")):
+        if phase is None and (phases or series.phase):
             raise InputError(
                 f"{series.title} ran in another way than its programs can be compared now",
                 f"Compare them yourself: sme2-kit compare {models['A']} {models['B']}",

@@ -296,7 +296,7 @@ def _measurement(
         name,
         record.threads,
         ",".join(sorted(record.disable_features)),
-        record.phase.label if record.phase is not None else record.method,
+        _phase(record),
         record.latency_source,
         latency.median_ms if latency is not None else None,
         latency.mad_ms if latency is not None else None,
@@ -308,6 +308,13 @@ def _measurement(
         coverage.unknown if coverage is not None else "",
         msgspec.json.encode(operators),
     )
+
+
+def _phase(record: _Experiment) -> str:
+    """The phase of a language model, else the method if it is not the usual one."""
+    if record.phase is not None:
+        return record.phase.label
+    return "" if record.method == "forward" else record.method
 
 
 def _percent(coverage: _Coverage | None) -> float | None:

@@ -79,10 +79,8 @@ def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
     """One series over its runs."""
     dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
     edges = [
-        Edge(
-            step.index, step.before_ms, step.after_ms, step.state == "confirmed", f"{step.percent:+.1f} %, {step.state}"
-        )
-        for step in series.steps
+        Edge(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
+        for s in series.steps
     ]
     return trend(dots, edges, width, theme, title)
 
