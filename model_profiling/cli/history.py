@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from model_profiling.fleet.history.records import Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
+_MEASURING = ("runs", "launches", "budget")
 # Which flags, beside those that choose runs, each action takes.
 _ACTIONS = {
     "list": ("most",),
     "trend": ("model", "output", "experiment"),
-    "regressions": ("confirm", "again", "experiment"),
+    "regressions": ("confirm", "again", "experiment", *_MEASURING),
     "top": ("most",),
     "coverage": ("below",),
     "export": ("parquet", "csv"),
-    "bisect": ("model", "start", "end", "again", "experiment"),
+    "bisect": ("model", "start", "end", "again", "experiment", *_MEASURING),
     "prune": ("older_than", "keep_last", "yes"),
 }
 _OWN = {name for names in _ACTIONS.values() for name in names}
@@ -63,11 +64,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-last", type=int, metavar="N", help="prune: keep so many runs of each kind")
     parser.add_argument("--yes", action="store_true", help="prune: remove them (default: only say what would go)")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
-    count_flags.prepare_parser(parser, "of each of two programs")
+    count_flags.prepare_parser(parser, "of each of two programs", threads=False)
     platform_flags.prepare_parser(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    count_flags.counts(args)
     _refuse_foreign_flags(args)
     actions: dict[str, Callable[[argparse.Namespace], None]] = {
         "list": _list,

@@ -12,7 +12,7 @@ from model_profiling.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
 from model_profiling.errors import KitError
 from model_profiling.fleet.history.finding import Found
 from model_profiling.labels import Revision, device_name
-from model_profiling.run_directory import SCHEMA, Phase
+from model_profiling.run_directory import SCHEMA, LatencySource, Phase
 from model_profiling.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
@@ -55,7 +55,7 @@ class _Experiment(_Struct, frozen=True, gc=False):
     mode: str
     threads: _Count
     disable_features: list[str] = []
-    latency_source: str = "untraced executions"
+    latency_source: LatencySource = "untraced executions"
     method: str = ""
     phase: Phase | None = None
     partial: str = ""
