@@ -67,7 +67,7 @@ CONTRACTS = (
     Contract(Target, ()),
     Contract(PairComparison, ()),
     Contract(OperatorGraph, ()),
-    Contract(ProgramComparison, (f"{artifacts.COMPARED}*.json",)),
+    Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),
 )
 # JSON files that are no contract: formats of others (Perfetto, Model Explorer, the user's own category table), a

@@ -17,7 +17,7 @@ from model_profiling.artifacts import REPORT_PAGE
 from model_profiling.errors import InputError
 from model_profiling.fleet.history.finding import Found, Search, real_roots
 from model_profiling.fleet.history.index import opened
-from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, Series, TopOperator
+from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, Point, Series, TopOperator
 from model_profiling.labels import Revision
 from model_profiling.on_progress import OnProgress, no_progress
 
@@ -227,41 +227,42 @@ class History:
             newest[_kind(run)] = run
         return [(run, fitting[run.id]) for run in newest.values()]
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[MeasurementRow]:
         """Every measurement of every run as a flat row, for other programs."""
-        found: list[dict[str, object]] = []
+        found = []
         for entry in self._measured:
-            run, key = self._runs[entry.run], self._series[entry.series]
+            run = self._runs[entry.run]
+            experiment, threads, off, phase, source = self._series[entry.series][5:]
             found.append(
-                {
-                    "created": run.created,
-                    "model": run.model,
-                    "dtype": run.dtype,
-                    "variant": run.variant,
-                    "platform": run.platform,
-                    "device": run.device,
-                    "experiment": key[5],
-                    "threads": key[6],
-                    "features_off": key[7],
-                    "phase": key[8],
-                    "timing": run.timing,
-                    "latency_source": key[9],
-                    "median_ms": entry.median_ms,
-                    "mad_ms": entry.mad_ms,
-                    "executions": entry.executions,
-                    "first_result_ms": entry.first_result_ms,
-                    "peak_bytes": entry.peak_bytes,
-                    "sme2_coverage_percent": entry.coverage_percent,
-                    "commit": run.revision,
-                    "branch": run.branch,
-                    "dirty": run.dirty,
-                    "label": run.label,
-                    "labels": msgspec.json.encode(run.labels).decode(),
-                    "kit_version": run.kit_version,
-                    "status": run.status,
-                    "model_sha256": run.sha256,
-                    "path": run.path,
-                }
+                MeasurementRow(
+                    run.created,
+                    run.model,
+                    run.dtype,
+                    run.variant,
+                    run.platform,
+                    run.device,
+                    experiment,
+                    threads,
+                    off,
+                    phase,
+                    run.timing,
+                    source,
+                    entry.median_ms,
+                    entry.mad_ms,
+                    entry.executions,
+                    entry.first_result_ms,
+                    entry.peak_bytes,
+                    entry.coverage_percent,
+                    run.revision,
+                    run.branch,
+                    run.dirty,
+                    run.label,
+                    msgspec.json.encode(run.labels).decode(),
+                    run.kit_version,
+                    run.status,
+                    run.sha256,
+                    run.path,
+                )
             )
         return found
 

@@ -135,6 +135,38 @@ def _threads(count: int) -> str:
     return "" if count == 1 else f"{count} threads"
 
 
+class MeasurementRow(msgspec.Struct, frozen=True):
+    """One experiment of one run, flat: a row of what `history export` writes. `labels` are JSON; None is not known."""
+
+    created: str
+    model: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    experiment: str
+    threads: int
+    features_off: str
+    phase: str
+    timing: str
+    latency_source: str
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    first_result_ms: float | None
+    peak_bytes: int | None
+    sme2_coverage_percent: float | None
+    commit: str
+    branch: str
+    dirty: bool | None
+    label: str
+    labels: str
+    kit_version: str
+    status: str
+    model_sha256: str
+    path: str
+
+
 class Trend(msgspec.Struct, frozen=True, tag="trend", tag_field="kind"):
     """Series over time, and the steps in them."""
 
