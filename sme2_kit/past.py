@@ -5,15 +5,8 @@ from pathlib import Path
 
 from model_profiling.fleet.history import history, trend_page
 from model_profiling.fleet.history.kept import KeptPrograms
-from model_profiling.fleet.history.records import (
-    HistoryRun,
-    MeasurementRow,
-    ModelCoverage,
-    Regression,
-    Series,
-    TopOperator,
-    Trend,
-)
+from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, TopOperator
+from model_profiling.fleet.history.trends import Regression, Series, Trend
 from sme2_kit.records import Records
 
 

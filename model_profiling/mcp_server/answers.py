@@ -21,7 +21,8 @@ from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.startup import StartupComparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
-from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, Regression, Step, TopOperator
+from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, TopOperator
+from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
 from model_profiling.run_directory import Timing
 from model_profiling.skills.checks import Finding

@@ -2,15 +2,8 @@
 
 from msgspec.structs import replace
 
-from model_profiling.fleet.history.records import (
-    HistoryRun,
-    ModelCoverage,
-    Regression,
-    Series,
-    Step,
-    TopOperator,
-    Trend,
-)
+from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, TopOperator
+from model_profiling.fleet.history.trends import Regression, Series, Step, Trend
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended

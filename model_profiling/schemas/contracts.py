@@ -20,7 +20,7 @@ from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
-from model_profiling.fleet.history.records import ProgramComparison, Trend
+from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.run_directory import Manifest, Samples
