@@ -49,9 +49,11 @@ class ProcessPlatform:
     """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
 
     identity = ""
+    remote = False
 
     def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing) -> None:
-        self.name = name
+        self.name = self.folder = name
+        self.kernels_folder = f"{name}_kernels"
         self.timing = timing
         self._build = build
         self._prefix = prefix

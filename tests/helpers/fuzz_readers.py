@@ -43,8 +43,10 @@ from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
-from model_profiling.platforms.adb import Device, Output
-from model_profiling.platforms.android_probe import affinity_mask, examine
+from model_profiling.platforms import android_probe, ssh_probe
+from model_profiling.platforms.adb import AdbDevice
+from model_profiling.platforms.cpus import Facts, affinity_mask
+from model_profiling.platforms.device import Output
 from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
@@ -349,11 +351,11 @@ def _read_log(data: bytes, folder: Path) -> None:
     read_log(_at(folder, "xnntrace.log", data))
 
 
-class _Answers(Device):
+class _Answers(AdbDevice):
     """A device that says the same text to everything it is asked; the readers look for what they know in it."""
 
     def __init__(self, said: str) -> None:
-        self.serial = "fuzzed"
+        super().__init__("", "fuzzed")
         self._said = said
 
     def shell(self, *words: str, timeout_s: float = 0.0) -> Output:
@@ -361,7 +363,14 @@ class _Answers(Device):
 
 
 def _read_adb(data: bytes, folder: Path) -> None:
-    facts = examine(_Answers(data.decode(errors="replace")))
+    _check(android_probe.examine(_Answers(data.decode(errors="replace"))))
+
+
+def _read_board(data: bytes, folder: Path) -> None:
+    _check(ssh_probe.examine(_Answers(data.decode(errors="replace"))))
+
+
+def _check(facts: Facts) -> None:
     msgspec.json.encode(facts.environment)
     for affinity in ("big", "mid", "little"):
         affinity_mask(affinity, facts.clusters)
