@@ -80,7 +80,7 @@ class Board(Connected):
         own = small_bundle(build)
         why = self._tried(own)
         if not why:
-            self.facts.environment["c_library"] = "the target's own"
+            self.c_library = "the target's own"
             return own
         whole = kit_bundle(build)
         why_not = self._tried(whole)
@@ -89,7 +89,7 @@ class Board(Connected):
                 f"the runner does not start on {self.device.title}: {why_not} (with its own C library: {why})",
                 "Look at the reason; --remote-dir names another folder for the kit's files.",
             )
-        self.facts.environment["c_library"] = f"the kit's ({why})"
+        self.c_library = f"the kit's ({why})"
         return whole
 
     def let_go(self, remove_pushed: bool) -> str:

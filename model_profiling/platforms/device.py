@@ -29,6 +29,7 @@ _SHA256 = 'for f in "$@"; do sha256sum < "$f" 2> /dev/null || echo -; done'
 _SIZE_AND_SHA256 = 'stat -c %s "$1" && sha256sum < "$1"'
 # A slow machine reads so long in a large file.
 _HASHING_S = 120.0 * max(1.0, PATIENCE)
+_REASONS = r"No space left|Disk quota|Permission denied|Read-only"
 # So many paths go into one question.
 _AT_ONCE = 50
 
@@ -110,11 +111,13 @@ class Device(ABC):
 
     def refusal(self, what: str, output: Output) -> KitError:
         """Why the device would not do something."""
-        said = (output.stderr or output.stdout).strip().splitlines()
-        return self.refused(f"{self.title} cannot {what}", said[-1] if said else f"exit code {output.code}")
+        said = (output.stderr or output.stdout).strip()
+        return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
 
     def refused(self, what: str, why: str) -> KitError:
-        """An error that knows the common reasons."""
+        """An error that knows the common reasons, which may stand in any line of what was said; else the last counts."""
+        lines = why.splitlines()
+        why = next((line for line in lines if re.search(_REASONS, line)), lines[-1] if lines else "").strip()
         if "No space left" in why or "Disk quota" in why:
             return RunError(
                 f"{what}: its disk is full ({why})", "Free some space there (17 MB and the model), then run again."

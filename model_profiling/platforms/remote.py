@@ -40,6 +40,7 @@ class Connected(ABC):
     device: Device
     facts: Facts
     heat: HeatLog
+    c_library = ""
 
     def __init__(self) -> None:
         self.transport = TransportLog()
@@ -195,7 +196,7 @@ class RemotePlatform:
         if at.pushed is not None:
             transport |= at.pushed.counts()
         at.transport.clear()
-        return Conditions(at.power(), heat, throttled, at.heat.cooled_down_s(), transport)
+        return Conditions(at.power(), heat, throttled, at.heat.cooled_down_s(), transport, at.c_library)
 
     def close(self) -> None:
         """Give the machine back as it was, or say how the user can."""

@@ -86,7 +86,7 @@ class Store:
         ever meets half a file."""
         start = time.monotonic()
         token = secrets.token_hex(4)
-        parts = {digest: f"{digest}.part-{token}" for digest in sources}
+        parts = {digest: f"{remote.rpartition('/')[2]}.part-{token}" for digest, (_, remote) in sources.items()}
         try:
             self._device.push({parts[digest]: source for digest, (source, _) in sources.items()}, folder)
             there = self._device.sha256([f"{folder}/{part}" for part in parts.values()])

@@ -16,12 +16,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from model_profiling.counting import counted
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.platforms.device import ANSWER_S, PATIENCE, Device, Output
 from model_profiling.platforms.transfer import STALLED_S, Moved, receive, send
 
-# sshd takes ten sessions of one connection unless it was told otherwise; short commands need one of them.
-_SESSIONS_OF_A_CONNECTION = 6
+# sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
+_SESSIONS_OF_A_CONNECTION = 3
 _CONNECT_S = 15.0 * PATIENCE
 # A connection that nobody uses, because the kit was killed, ends by itself.
 _IDLE_S = 120
@@ -117,8 +118,12 @@ class SshDevice(Device):
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
         """All files as one archive."""
-        what = f"{', '.join(path.name for path in sources.values())} could not be pushed to {self.title}"
-        self._judge(what, send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources))
+        names = [path.name for path in sources.values()]
+        what = names[0] if len(names) == 1 else counted(len(names), "file")
+        self._judge(
+            f"{what} could not be pushed to {self.title}",
+            send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources),
+        )
 
     def fetch(self, remote: str, size: int, local: Path) -> None:
         moved = receive(self._quick(["cat", remote]), self.begins, size, local)
@@ -130,7 +135,7 @@ class SshDevice(Device):
         if moved.code == 255 and not self.present():
             raise self.lost(f"is not reachable any more ({_last(moved.stderr) or 'the connection was cut'})")
         if moved.code != 0 or not moved.begun:
-            raise self.refused(what, _last(moved.stderr) or f"exit code {moved.code}")
+            raise self.refused(what, moved.stderr.strip() or f"exit code {moved.code}")
 
     def present(self) -> bool:
         try:
