@@ -115,7 +115,7 @@ class Device(ABC):
         return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
 
     def refused(self, what: str, why: str) -> KitError:
-        """An error that knows the common reasons, which may stand in any line of what was said; else the last counts."""
+        """An error that knows the common reasons, in whichever line they stand; else the last line counts."""
         lines = why.splitlines()
         why = next((line for line in lines if re.search(_REASONS, line)), lines[-1] if lines else "").strip()
         if "No space left" in why or "Disk quota" in why:

@@ -396,6 +396,26 @@ _ADB = _text(
     "1800000 2800000 3300000",
 )
 
+_BOARD = _text(
+    *("--- sme2-kit: uname", "Linux", "aarch64", "6.1.0-rpi7"),
+    *("--- sme2-kit: os", 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"'),
+    *("--- sme2-kit: board", "Raspberry Pi 5 Model B Rev 1.0"),
+    *("--- sme2-kit: machine_id", "0123456789abcdef0123456789abcdef", "--- sme2-kit: name", "board"),
+    *("--- sme2-kit: cpuinfo", "processor\t: 0", "Features\t: fp asimd asimdhp asimddp sme2"),
+    *("CPU implementer\t: 0x41", "CPU part\t: 0xd0b"),
+    *(
+        "--- sme2-kit: clusters",
+        "0 1 2 3|2400000",
+        "--- sme2-kit: governors",
+        "ondemand",
+        "--- sme2-kit: khz",
+        "1500000",
+    ),
+    *("--- sme2-kit: memory", "MemTotal:        8256000 kB", "--- sme2-kit: load", "0.10 0.20 0.30 1/200 4321"),
+    *("--- sme2-kit: libc", "ldd (Debian GLIBC 2.36) 2.36", "--- sme2-kit: randomize", "2"),
+    *("zone|cpu-thermal|51234", "2400000"),
+)
+
 READERS = {
     reader.name: reader
     for reader in (
@@ -432,5 +452,6 @@ READERS = {
             _read_log,
         ),
         Reader("adb", _ADB, mutations.text, _read_adb),
+        Reader("ssh", _BOARD, mutations.text, _read_board),
     )
 }
