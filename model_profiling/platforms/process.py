@@ -147,6 +147,6 @@ def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
 def _refuse_affinity(request: Request) -> None:
     if request.affinity is not None:
         raise InputError(
-            f"`affinity` ('{request.affinity}') is for Android devices",
+            f"`affinity` ('{request.affinity}') is for devices and hosts that are not this machine",
             'Use a launch_prefix here, for example ["taskset", "3"].',
         )

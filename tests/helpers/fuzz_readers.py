@@ -405,7 +405,9 @@ _BOARD = _text(
     *("CPU implementer\t: 0x41", "CPU part\t: 0xd0b"),
     *(
         "--- sme2-kit: clusters",
-        "0 1 2 3|2400000",
+        "0 1|1800000",
+        "2|2000000",
+        "3|2400000",
         "--- sme2-kit: governors",
         "ondemand",
         "--- sme2-kit: khz",
