@@ -26,6 +26,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests.helpers import warm_drawing
+
 ROOT = Path(__file__).resolve().parents[2]
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
@@ -58,7 +60,7 @@ def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str])
     call = {
         "arguments": arguments,
         "cwd": str(cwd or Path.cwd()),
-        "env": env,
+        "env": {warm_drawing.VARIABLE: drawing_address(home), **env},
         "executable": sys.executable,
         "prefix": sys.prefix,
         "path": [*paths, *(entry for entry in sys.path if entry and entry not in paths)],
@@ -118,6 +120,11 @@ def _address(home: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"warm-{os.getuid()}-{home.stat().st_ino}"
 
 
+def drawing_address(home: Path) -> str:
+    """Where one process draws for all commands of a session."""
+    return f"{_address(home)}-drawing"
+
+
 def _connected(home: Path) -> socket.socket:
     """A connection to the one server of `home`, whichever test worker came first."""
     address = _address(home)
@@ -154,15 +161,23 @@ def _serve(address: Path, session: int) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
     listener.listen(64)
+    drawing = warm_drawing.listening(Path(f"{address}-drawing"))
     _export_once()
     # A thread would not be there in a child, which would wait for it.
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
     waiting = selectors.DefaultSelector()
     waiting.register(listener, selectors.EVENT_READ)
+    waiting.register(drawing, selectors.EVENT_READ)
+    artists = []
     while _alive(session):
         for key, _ in waiting.select(timeout=1):
             if key.fileobj is listener:
                 _begin(listener, waiting)
+            elif key.fileobj is drawing:  # the first picture of the session
+                waiting.unregister(drawing)
+                command = [sys.executable, "-m", "tests.helpers.warm_drawing", str(drawing.fileno())]
+                artists.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[drawing.fileno()]))
+                drawing.close()
             else:
                 child, client = key.data
                 waiting.unregister(key.fileobj)
@@ -170,7 +185,10 @@ def _serve(address: Path, session: int) -> None:
                 _, status = os.waitpid(child, 0)
                 with contextlib.suppress(OSError), client:
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    for artist in artists:
+        artist.kill()
     address.unlink()
+    Path(f"{address}-drawing").unlink(missing_ok=True)
 
 
 def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
@@ -233,6 +251,8 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         atexit._clear()
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         sys.executable, sys.prefix = call["executable"], call["prefix"]
+        if shared := os.environ.get(warm_drawing.VARIABLE):
+            sys.meta_path.insert(0, warm_drawing.Elsewhere(shared))
         sys.path[:] = call["path"]
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
