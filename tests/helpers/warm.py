@@ -2,7 +2,7 @@
 
 A process that exports spends three quarters of its time on imports and on what PyTorch does the first time. A child has
 those behind it and runs the program as a fresh Python would: its own arguments, directory, environment, paths and
-streams. Nothing of the kit itself is loaded in it, so that the child takes the kit from where the program finds it.
+streams. The kit itself is imported, too, but has done nothing yet; a program that finds another copy takes that one.
 """
 
 import atexit
@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tests.helpers import warm_drawing
@@ -32,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
 _OURS = ("model_profiling", "sme2_kit", "tests")
+# Modules of ours by name, as they are after their import.
+_kit: dict[str, ModuleType] = {}
 _MODEL = """
 import torch
 
@@ -163,6 +166,7 @@ def _serve(address: Path, session: int) -> None:
     listener.listen(64)
     drawing = warm_drawing.listening(Path(f"{address}-drawing"))
     _export_once()
+    _import_kit()
     # A thread would not be there in a child, which would wait for it.
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
     waiting = selectors.DefaultSelector()
@@ -224,8 +228,24 @@ def _export_once() -> None:
         for dtype in ("fp32", "int8"):
             export(ExportRequest("net", Path(scratch), dtype, target=f"{model}:Net"))
     logging.root.handlers.clear()
-    for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
-        del sys.modules[name]
+    _taken_out()
+
+
+def _import_kit() -> None:
+    """Have ready what commands import: as much work as most commands are."""
+    for package in ("model_profiling", "sme2_kit"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            # A module of the zoo may need what is not installed; a door is run, not imported.
+            if path.relative_to(ROOT).parts[1] not in ("models", "scripts", "tools", "__main__.py", "skills"):
+                words = path.relative_to(ROOT).with_suffix("").parts
+                importlib.import_module(".".join(words).removesuffix(".__init__"))
+    _kit.update(_taken_out())
+
+
+def _taken_out() -> dict[str, ModuleType]:
+    """What is loaded of ours, which now is not loaded any more."""
+    names = [name for name in sys.modules if name.split(".")[0] in _OURS]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _alive(process: int) -> bool:
@@ -251,11 +271,13 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         atexit._clear()
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         sys.executable, sys.prefix = call["executable"], call["prefix"]
-        if shared := os.environ.get(warm_drawing.VARIABLE):
-            sys.meta_path.insert(0, warm_drawing.Elsewhere(shared))
         sys.path[:] = call["path"]
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
+        if call["path"] and call["path"][0] == str(ROOT):
+            sys.modules.update(_kit)
+        if shared := os.environ.get(warm_drawing.VARIABLE):
+            warm_drawing.draw_at(shared)
         _program(call["arguments"])
         code = 0
     except SystemExit as ended:

@@ -11,7 +11,7 @@ import pickle
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -22,8 +22,28 @@ VARIABLE = "TESTS_DRAWING"
 _MODULE = "model_profiling.report.drawing_process"
 
 
-class Elsewhere(importlib.abc.MetaPathFinder):
-    """Lets the kit's drawing module, once it is imported, ask the process at `address` instead of starting one."""
+def draw_at(address: str) -> None:
+    """Let the kit's drawing module, loaded or yet to be, ask the process at `address` instead of starting one."""
+    if _MODULE in sys.modules:
+        _change(sys.modules[_MODULE], address)
+    else:
+        sys.meta_path.insert(0, _Changing(address))
+
+
+def _change(module: Any, address: str) -> None:
+    start = module._started
+
+    def started() -> Any:
+        try:
+            return Connection(address)
+        except OSError:
+            return start()
+
+    module._started = started
+
+
+class _Changing(importlib.abc.MetaPathFinder):
+    """Changes the module when it is imported."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -38,16 +58,10 @@ class Elsewhere(importlib.abc.MetaPathFinder):
 
         def load_and_change(module: ModuleType) -> None:
             load(module)
-            module._started = functools.partial(self._started, module._started)  # type: ignore[attr-defined]
+            _change(module, self._address)
 
         spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
         return spec
-
-    def _started(self, start: Callable[[], Any]) -> Any:
-        try:
-            return Connection(self._address)
-        except OSError:
-            return start()
 
 
 class Connection:
@@ -79,9 +93,9 @@ def _serve(listener: socket.socket) -> None:
             threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
     def answer(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection, connection.makefile("rb") as asked:
-            with connection.makefile("wb") as answers:
-                drawing_process.answer_all(asked, answers)
+        asked, answers = connection.makefile("rb"), connection.makefile("wb")
+        with contextlib.suppress(OSError), connection, asked, answers:
+            drawing_process.answer_all(asked, answers)
 
     threading.Thread(target=accept, daemon=True).start()
     sys.stdin.read()
