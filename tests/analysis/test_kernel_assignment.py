@@ -44,6 +44,11 @@ CASES = {
 }
 
 
+# These are the most expensive, and alike in what they ask of the kit.
+WIDE = ("random", "pieces", "bicubic", "unet")
+NETWORKS = [pytest.param(*case, marks=[pytest.mark.wide] if case[0] in WIDE else []) for case in CASES]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def emulator() -> None:
     needs_emulator()
@@ -83,7 +88,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Tra
 Get = Callable[[str, str], Traced]
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), NETWORKS)
 def test_every_call_belongs_to_the_operator_that_made_it(traced: Get, name: str, dtype: str) -> None:
     run = traced(name, dtype)
     assert not run.evidence.unknown and not run.coverage.unknown
@@ -105,7 +110,7 @@ def test_every_call_belongs_to_the_operator_that_made_it(traced: Get, name: str,
             assert operator.name.startswith(("Convolution", "Deconvolution", "Fully Connected", "Batch Matrix"))
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), NETWORKS)
 def test_every_execution_has_the_same_kernels(traced: Get, name: str, dtype: str) -> None:
     operators = traced(name, dtype).evidence.operators
     each = [[(x.name, x.instruction, x.kernels) for x in operators if x.execution == n] for n in range(EXECUTIONS)]
@@ -113,7 +118,7 @@ def test_every_execution_has_the_same_kernels(traced: Get, name: str, dtype: str
     assert all(execution == each[0] for execution in each)
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), NETWORKS)
 def test_sme2_runs_the_matrix_operators(traced: Get, name: str, dtype: str) -> None:
     coverage = traced(name, dtype).coverage
     assert (coverage.eligible, coverage.on_sme2) == CASES[name, dtype]

@@ -15,6 +15,7 @@ from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config
 from tests.helpers.adb_services import Faults
 
+pytestmark = pytest.mark.wide
 Toy = Callable[[str], Path]
 # The turns of the first experiment: six timed, one traced; faults come in the middle of the second.
 IN_THE_SECOND = 11

@@ -18,6 +18,7 @@ from model_profiling.platforms.local import local_name
 from tests.helpers.doc_blocks import blocks
 from tests.helpers.workspace import shared_workspace, shell
 
+pytestmark = pytest.mark.wide
 ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
 # What is written, and what has to be there or be said afterwards (an empty path: only that it succeeds).
 _RUN = "model_profiling/out_toy_cnn/runs/mac"

@@ -26,6 +26,7 @@ def test_every_truncation_is_refused() -> None:
     assert all(read_hostile(data[4 : 4 + length]) for length in range(0, len(data) - 8, 4))
 
 
+@pytest.mark.wide
 def test_every_word_survives_being_overwritten() -> None:
     data = (DATA / "two_methods.etdump").read_bytes()
     for at in range(0, len(data), 4):
