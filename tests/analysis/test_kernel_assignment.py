@@ -171,7 +171,7 @@ def invocations(trace: Trace) -> list[Trace]:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_executions_that_fill_a_cache_change_nothing(traced: Get, data: st.DataObject) -> None:
     """Whatever ran before the executions of the dump, of this program or another, and however often."""
-    run, other = traced("random", "fp32"), traced("delegates", "fp32")
+    run, other = traced("cats", "fp32"), traced("delegates", "fp32")
     before = [*invocations(run.trace), *invocations(other.trace)]
     chosen = data.draw(st.lists(st.sampled_from(range(len(before))), max_size=12))
     load = run.trace[: run.trace.index(Invocation())]
@@ -182,7 +182,7 @@ def test_executions_that_fill_a_cache_change_nothing(traced: Get, data: st.DataO
 
 
 def test_a_trace_of_another_run_is_unknown(traced: Get) -> None:
-    one, other = traced("cats", "fp32"), traced("pieces", "fp32")
+    one, other = traced("cats", "fp32"), traced("delegates", "fp32")
     assert assign_kernels(one.trace, other.dump).unknown
     assert assign_kernels(other.trace, one.dump).unknown
     # The same network, but the executions before the dump's.
@@ -191,7 +191,7 @@ def test_a_trace_of_another_run_is_unknown(traced: Get) -> None:
 
 
 def test_a_trace_of_an_earlier_version_of_the_kit_is_unknown(traced: Get, tmp_path: Path) -> None:
-    run = traced("bicubic", "fp32")
+    run = traced("cats", "fp32")
     old = tmp_path / "trace.txt"
     old.write_text("kai_run_x 1 5 5\n- 1 100 100\nkai_run_matmul_x_sme2_mopa 9 101 102\n- 1 200 200\nend\n")
     found = assign_kernels(read_trace(old), run.dump)

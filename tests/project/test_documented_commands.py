@@ -173,7 +173,7 @@ def test_the_android_pipeline_is_there_and_without_a_device_says_what_to_do(work
 
 
 def test_the_blocks_of_our_own_documents_run_in_order(workspace: Path) -> None:
-    """`make test` runs the fast blocks, each text once; `make test-docs` runs all, repetitions too."""
+    """`make test-wide` runs the fast blocks, each text once; `make test-docs` runs all, repetitions too."""
     seen: set[str] = set()
     for block in blocks():
         wanted = not block.word or (ALL and block.word == "slow")
