@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
 _OURS = ("model_profiling", "sme2_kit", "tests")
+# What modules of ours look at while they are imported, and not later.
+_READ_BY_IMPORTS = {"SME2_KIT_ADB_PATIENCE"}
 # Modules of ours by name, as they are after their import.
 _kit: dict[str, ModuleType] = {}
 _MODEL = """
@@ -274,7 +276,7 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         sys.path[:] = call["path"]
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
-        if call["path"] and call["path"][0] == str(ROOT):
+        if call["path"] and call["path"][0] == str(ROOT) and not os.environ.keys() & _READ_BY_IMPORTS:
             sys.modules.update(_kit)
         if shared := os.environ.get(warm_drawing.VARIABLE):
             warm_drawing.draw_at(shared)
