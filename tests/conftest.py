@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.helpers import warm
@@ -34,6 +35,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Readline, which pytest loads, tells every process that it starts how wide the terminal is: none, here.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+# On a busy machine any example may take long.
+hypothesis.settings.register_profile(
+    "patient", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has one processor; torch would start threads for all of them.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

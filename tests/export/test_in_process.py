@@ -245,7 +245,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
     kept = threading.Event(), threading.Event()
 
     def other() -> None:
-        kept[0].wait(10)
+        kept[0].wait(120)
         print("other prints")  # noqa: T201
         sys.stderr.write("other errs\n")
         logging.getLogger("other").warning("other logs")
@@ -262,7 +262,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
             print("we print")  # noqa: T201
             made_inside = logging.StreamHandler()
             kept[0].set()
-            assert kept[1].wait(10)
+            assert kept[1].wait(120)
             logging.getLogger("ours").warning("we log")
             with kept_off_terminal(loud=False) as inner:
                 print("within")  # noqa: T201

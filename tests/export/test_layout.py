@@ -70,6 +70,7 @@ def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, .
         torch.testing.assert_close(answer, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
+@pytest.mark.wide
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(NUMBERS, SHAPES)
 def test_random_networks_export_and_move_no_more(numbers: list[int], shape: tuple[int, ...]) -> None:

@@ -153,6 +153,7 @@ def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: P
     assert (run / "numerics.json").is_file()
 
 
+@pytest.mark.wide
 def test_neon_and_sme2_are_compared_under_emulation(tmp_path: Path) -> None:
     needs_emulator()
     net, x = network("perceptron", seed=2)

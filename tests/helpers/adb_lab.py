@@ -76,7 +76,7 @@ class Lab:
         return made
 
     def connect(self, device: TestDevice) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             self.run_adb("connect", device.serial)
             if f"{device.serial}\tdevice" in self.run_adb("devices"):
@@ -94,7 +94,7 @@ class Lab:
         """`sme2-kit run --platform android …` on a device, to its end."""
         chosen = ["--remote-device", device.serial] if device else []
         start = time.monotonic()
-        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_ADB_PATIENCE": self.patience})
+        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_PATIENCE": self.patience})
         return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
     def start_kit(self, device: TestDevice, *arguments: object) -> "subprocess.Popen[str]":

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,9 @@ def tab() -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="module")
-def page(measured_run: Path) -> Path:
-    return Run.open(measured_run).graph()
+def page(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # In a copy: other tests ask which files the shared run has.
+    return Run.open(shutil.copytree(measured_run, tmp_path_factory.mktemp("graph") / "run")).graph()
 
 
 @pytest.fixture
