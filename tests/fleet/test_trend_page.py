@@ -60,9 +60,8 @@ def test_steps_are_marked_and_the_table_sorts_by_a_click(tab: Tab) -> None:
     assert "program not kept" in text
     assert "%" in tab.value("document.querySelector('#series_1 ul').textContent")
     head = '[data-table="runs_1"] th:nth-child(5) button'
-    values = (
-        "[...document.querySelectorAll('[data-table=\"runs_1\"] td:nth-child(5)')].map((c) => Number(c.dataset.value))"
-    )
+    cells = "[...document.querySelectorAll('[data-table=\"runs_1\"] td:nth-child(5)')]"
+    values = f"{cells}.map((cell) => Number(cell.dataset.value))"
     tab.value(f"document.querySelector('{head}').click()")
     assert tab.value(values) == sorted(tab.value(values), reverse=True)
     tab.value(f"document.querySelector('{head}').click()")
