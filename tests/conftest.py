@@ -13,7 +13,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.helpers import warm
+from tests.helpers import warm, warm_drawing
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
@@ -115,6 +115,8 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     # Whoever runs the tests may have measured this machine, and then its reports say more.
     os.environ["SME2_KIT_ROOFS"] = str(base / "no_roofs")
     _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    if _warm == ["all"] and warm.available():
+        warm_drawing.draw_at(warm.drawing_address(shared_home()))
 
 
 def shared_home() -> Path:
