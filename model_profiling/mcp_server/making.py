@@ -14,8 +14,16 @@ from model_profiling.errors import InputError
 from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.child import Steps
-from model_profiling.mcp_server.commands import Commands, flags, repeated, settings_words, steps_of, switches
-from model_profiling.platforms.local import local_name
+from model_profiling.mcp_server.commands import (
+    Commands,
+    flags,
+    machine_words,
+    repeated,
+    settings_words,
+    steps_of,
+    switches,
+)
+from model_profiling.platforms.choosing import Choice, folder_of, named
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.tune.tuning import TuneResult
 
@@ -88,7 +96,7 @@ class Making:
             Field(description="Input files, .npy or raw .bin, one per input (default: the samples of the export)."),
         ] = None,
         platform: Annotated[
-            Literal["linux", "mac", "emulator", "android"] | None,
+            Literal["linux", "mac", "emulator", "android", "ssh"] | None,
             Field(
                 description="Where to run (default: this machine). The emulator has SME2, but its times mean nothing."
             ),
@@ -99,13 +107,16 @@ class Making:
         remote_device: Annotated[
             str | None, Field(description="HOST:PORT of an Android device to connect to over the network.")
         ] = None,
+        host: Annotated[
+            str | None, Field(description="With platform ssh: the host, by its name in the user's ssh_config.")
+        ] = None,
         power_mode: Annotated[
             Literal["boost", "app", "keep"] | None,
             Field(description="Settings of the Android device while it is measured; they are put back afterwards."),
         ] = None,
         cool_down: Annotated[
             float | None,
-            Field(description="Let the Android device cool to this many degrees Celsius before each turn."),
+            Field(description="Let the device or host cool to this many degrees Celsius before each turn."),
         ] = None,
         experiments: Annotated[
             list[str] | None, Field(description="Only these experiments (default: all, which comparisons need).")
@@ -126,10 +137,10 @@ class Making:
     ) -> answers.Measured:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
-        Android, files are pushed to the device. Answers with latencies, start-up, memory, the comparison with its 95 %
-        interval, and whether the outputs agree. A language model is run by phase, prefill and decode: `phase` of each
-        experiment has time to the first token and tokens per second."""
-        words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
+        Android and over ssh, files are pushed to the device. Answers with latencies, start-up, memory, the comparison
+        with its 95 % interval, and whether the outputs agree. A language model is run by phase, prefill and decode:
+        `phase` of each experiment has time to the first token and tokens per second."""
+        words = flags(device=device, remote_device=remote_device, host=host, power_mode=power_mode, cool_down=cool_down)
         words += repeated("only", experiments)
         words += flags(
             platform=platform, runs=runs, launches=launches, budget=budget_s, threads=_threads(threads), label=label
@@ -138,7 +149,7 @@ class Making:
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
         words += switches(force=force)
-        place, what = self._what_to_run(model, config, output_root, platform or local_name())
+        place, what = self._what_to_run(model, config, output_root, folder_of(Choice(platform, host=host)))
         if inputs:
             words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
         run, _ = await self._run(steps_of(context), [*what, *words], place)
@@ -180,7 +191,7 @@ class Making:
             home = f"{self._home(model, settings)}/artifacts"
             made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
             pte = made.pte
-        place, what = self._what_to_run(pte, None, None, local_name())
+        place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
         run, summary = await self._run(
             steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
         )
@@ -191,12 +202,15 @@ class Making:
         )
         return answers.Profiled(made, run, analysis, files)
 
-    async def kernels(self, context: Context, model: p.Pte, output_root: p.OutputRoot = None) -> answers.KernelUse:
-        """Which SME2 kernels a .pte uses, operator by operator, under emulation, without times. Where
-        `unknown` has a reason, only the kernels are known, not which operators use them."""
+    async def kernels(
+        self, context: Context, model: p.Pte, output_root: p.OutputRoot = None, machine: p.Machine = None
+    ) -> answers.KernelUse:
+        """Which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without times.
+        Where `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
-        place = self._commands.output(path, output_root, "emulator")
-        words = [str(path), "--output-root", str(place), "--json"]
+        folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
+        place = self._commands.output(path, output_root, folder)
+        words = [str(path), "--output-root", str(place), "--json", *machine_words(machine)]
         # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
@@ -254,6 +268,7 @@ class Making:
         outdir: Annotated[
             str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
         ] = None,
+        machine: p.Machine = None,
     ) -> answers.Tuned:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
@@ -261,6 +276,7 @@ class Making:
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *self._precision(None, calibration)]
+        words += machine_words(machine)
         place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
