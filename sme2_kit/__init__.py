@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from model_profiling.tune.tuning import TuneResult
     from sme2_kit.comparing import Compared, Comparisons
     from sme2_kit.opened import Run
+    from sme2_kit.past import History
     from sme2_kit.records import Records
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Comparisons",
     "ExportResult",
     "GateError",
+    "History",
     "InputError",
     "InterruptionError",
     "KitError",
@@ -59,6 +61,7 @@ __all__ = [
     "compare",
     "export",
     "forecast",
+    "history",
     "kernels",
     "numerics",
     "open_run",
@@ -73,6 +76,7 @@ _LATER = {
     "Compared": "sme2_kit.comparing",
     "Comparisons": "sme2_kit.comparing",
     "ExportResult": "model_profiling.export.request",
+    "History": "sme2_kit.past",
     "Records": "sme2_kit.records",
     "Run": "sme2_kit.opened",
 }
@@ -111,6 +115,7 @@ def profile(
     calibration: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
+    labels: Mapping[str, str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Run:
@@ -121,7 +126,7 @@ def profile(
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
     "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
-    `label` and `force` as of `run`.
+    `label`, `labels` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
@@ -157,6 +162,7 @@ def profile(
             program,
             inputs=inputs,
             label=label,
+            labels=labels,
             force=force,
             threads=threads,
             runs=runs,
@@ -262,6 +268,8 @@ def run(
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     label: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    keep_program: bool = True,
     only: Sequence[str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
@@ -271,7 +279,8 @@ def run(
     `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
     `platform` is None for this machine, "emulator", "android", "android:SERIAL" or "ssh:HOST". Several `threads` are
     measured side by side, within one budget, and `run.scaling` compares them. What is in `out` already is not measured
-    again unless `force`; `run.notes` says so.
+    again unless `force`; `run.notes` says so. `label` is what the run is called; by `labels` (key and value) `history`
+    finds it again, which can also compare its program with later ones unless `keep_program` is False.
 
     A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
     leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
@@ -302,6 +311,8 @@ def run(
         counts=counts,
         threads=threads,
         label=label,
+        labels=labels or {},
+        keep_program=keep_program,
         only=None if only is None else list(only),
         force=force,
     )
@@ -369,6 +380,31 @@ def compare(
             return comparing.compare(sides[0], sides[1], categories, counts, threads)
         with opened_platform(platform, lambda _: None) as opened:
             return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
+
+
+def history(
+    *folders: str | Path,
+    model: str | None = None,
+    platform: str | None = None,
+    dtype: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    since: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> History:
+    """Every run below some folders (this one unless said otherwise): `runs`, `series` with their steps, `top` operators
+    and SME2 `coverage` of all models.
+
+    `model` may have * in it, `labels` are of the runs (also "commit" and "branch"), `since` is a date or "90d". Nothing
+    is measured, and only an index in the cache is written.
+    """
+    from model_profiling.fleet.history import history as questions
+    from sme2_kit.notebook import shown_progress
+    from sme2_kit.past import History
+
+    first = None if since is None else questions.since(since)
+    filters = questions.Filters(model, platform, dtype, dict(labels or {}), first)
+    with shown_progress(on_progress) as report:
+        return History(questions.History(folders or (".",), filters, report))
 
 
 def forecast(

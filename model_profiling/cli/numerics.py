@@ -83,14 +83,14 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
 
 
 def as_text(found: "Numerics") -> str:
-    from model_profiling.report.blocks import Name, Number
+    from model_profiling.report.blocks import Number
     from model_profiling.report.content import numerics as content
     from model_profiling.report.terminal_table import table
 
     lines = [f"{found.model} ({found.dtype}) on {found.platform}, {len(found.layers)} layers", ""]
     lines += [f"  {sentence}" for sentence in content.sentences(found)]
     rows = [
-        tuple(cell.shown if isinstance(cell, Number) else cell.text if isinstance(cell, Name) else cell for cell in row)
+        tuple(cell.shown if isinstance(cell, Number) else cell if isinstance(cell, str) else cell.text for cell in row)
         for row in content.rows(found, content.WORST)
     ]
     if rows:

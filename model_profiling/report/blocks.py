@@ -12,6 +12,8 @@ class Number(msgspec.Struct, frozen=True):
 
     shown: str
     value: float | None
+    # Where it leads, as of `Link`; '' for nowhere.
+    href: str = ""
 
 
 class Name(msgspec.Struct, frozen=True):
@@ -20,7 +22,21 @@ class Name(msgspec.Struct, frozen=True):
     text: str
 
 
-Cell = str | Number | Name
+class Link(msgspec.Struct, frozen=True):
+    """A cell that leads to a file: its path relative to where the page will lie."""
+
+    text: str
+    href: str
+
+
+def address(href: str) -> str:
+    """A relative path as an address; quoted, it can be neither a script nor the end of an attribute or of a link."""
+    from urllib.parse import quote
+
+    return quote(href, safe="/.~")
+
+
+Cell = str | Number | Name | Link
 Row = tuple[Cell, ...]
 
 
@@ -53,7 +69,8 @@ class Advice(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """`key` names it for whoever looks for it; `short` is how many rows fit a page that cannot scroll or filter.
 
-    Rows may unfold: `under` has, by its place, the rows that a row stands for.
+    Rows may unfold: `under` has, by its place, the rows that a row stands for. The page can sort and filter the
+    rows of a `sortable` one.
     """
 
     key: str
@@ -61,6 +78,7 @@ class Table(msgspec.Struct, frozen=True):
     rows: list[Row]
     short: int | None = None
     under: dict[int, list[Row]] = {}
+    sortable: bool = False
 
     def is_number(self, column: int) -> bool:
         return bool(self.rows) and all(isinstance(row[column], Number) for row in self.rows)

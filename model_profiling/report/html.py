@@ -21,7 +21,7 @@ from model_profiling.analysis.profile import RUNTIME
 from model_profiling.analysis.run_view import RunView, Timeline
 from model_profiling.errors import InputError
 from model_profiling.report import graph_page
-from model_profiling.report.blocks import Name, Number, Report
+from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
@@ -52,6 +52,28 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             script_hash=_hash(script),
             note=NOTE,
             playable=run.measured and bool(run.shown),
+        )
+    )
+
+
+def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: str) -> str:
+    """A page about many runs: a report's blocks in the same frame, with nothing of one run.
+
+    Figures are as of `page`; what a point of one stands for (its `description` in Vega-Lite) is shown where the mouse
+    is. `made_from` ends the footer: what the page can be made again from.
+    """
+    script = _script("common.js", "table.js", "hover.js", "theme.js")
+    return (
+        _environment()
+        .get_template("overview.html")
+        .render(
+            report=report,
+            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
+            version=__version__,
+            made_from=made_from,
+            style=Markup((_FILES / "page.css").read_text()),
+            script=Markup(script),
+            script_hash=_hash(script),
         )
     )
 
@@ -91,6 +113,7 @@ def _environment() -> jinja2.Environment:
     environment.tests["number"] = lambda cell: isinstance(cell, Number)
     environment.filters["plain"] = lambda cell: cell.text if isinstance(cell, Name) else cell
     environment.filters["inline"] = _inline
+    environment.filters["address"] = address
     environment.filters["colour"] = lambda category: CATEGORY_COLOURS.get(category, "#999999")
     return environment
 

@@ -9,6 +9,7 @@ from model_profiling.report.blocks import (
     Cell,
     Code,
     Figure,
+    Link,
     Name,
     Number,
     Paragraph,
@@ -16,6 +17,7 @@ from model_profiling.report.blocks import (
     Report,
     Table,
     Tree,
+    address,
 )
 from model_profiling.report.content.findings import NOTE
 from model_profiling.report.content.modules import flat
@@ -123,8 +125,10 @@ def _row(cells: list[str]) -> str:
 
 def _cell(cell: Cell) -> str:
     match cell:
-        case Number(shown, _):
-            return text(shown)
+        case Number(shown, _, href):
+            return f"[{text(shown)}]({address(href)})" if href else text(shown)
+        case Link(words, href):
+            return f"[{text(words)}]({address(href)})"
         case Name(name):
             return code(name)
         case str(words):

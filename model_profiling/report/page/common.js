@@ -1,5 +1,5 @@
 // What all scripts of a page share.
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
 const element = (tag, properties = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);

@@ -1,4 +1,4 @@
-// Sorting and filtering of the operator tables. The rows are in the page already; they are only moved and hidden.
+// Sorting and filtering of tables that can be long. The rows are in the page already; they are only moved and hidden.
 const sortValue = (cell) => {
   if (!cell.classList.contains("number")) return cell.textContent.toLowerCase();
   // What is not known comes last when the largest comes first.
@@ -30,7 +30,7 @@ const operatorRows = (block) => [...block.querySelectorAll("tbody tr:not(.group)
 
 const filterRows = (block) => {
   const words = block.querySelector(".filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const category = block.querySelector(".category").value;
+  const category = block.querySelector(".category")?.value ?? "";
   const column = categoryColumn(block);
   const rows = operatorRows(block);
   for (const row of rows) {
@@ -44,12 +44,15 @@ const filterRows = (block) => {
   block.querySelector(".count").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length}`;
 };
 
-for (const block of document.querySelectorAll('[data-table="operators"]')) {
-  const column = categoryColumn(block);
-  const categories = new Set(operatorRows(block).map((row) => row.cells[column].textContent));
-  block.querySelector(".category").append(...[...categories].sort().map((name) => element("option", { textContent: name })));
+for (const block of document.querySelectorAll(".table-block:has(.filter)")) {
+  const choice = block.querySelector(".category");
+  if (choice) {
+    const column = categoryColumn(block);
+    const categories = new Set(operatorRows(block).map((row) => row.cells[column].textContent));
+    choice.append(...[...categories].sort().map((name) => element("option", { textContent: name })));
+    choice.addEventListener("change", () => filterRows(block));
+  }
   block.querySelectorAll("th button").forEach((button, column) => button.addEventListener("click", () => sortBy(block, column)));
   block.querySelector(".filter").addEventListener("input", () => filterRows(block));
-  block.querySelector(".category").addEventListener("change", () => filterRows(block));
   filterRows(block);
 }

@@ -1,0 +1,1 @@
+"""Many runs: of many models, on many machines, over time."""

@@ -1,0 +1,104 @@
+"""What history answers with, of single runs and of all models; needs nothing heavy."""
+
+from typing import Literal
+
+import msgspec
+
+from model_profiling.labels import Revision
+
+
+class HistoryRun(msgspec.Struct, frozen=True):
+    """One run. `problem` says why it cannot be read; then the rest is empty. `median_ms` is by experiment, without
+    those that have no latency."""
+
+    path: str
+    kind: Literal["latest", "earlier"]
+    created: str
+    label: str
+    model: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    timing: str
+    status: str
+    revision: Revision
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    median_ms: dict[str, float]
+    problem: str = ""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One run in a series. `report` is the page of the run, '' if there is none; `spread_ms` is the median absolute
+    deviation of its executions."""
+
+    created: str
+    median_ms: float
+    spread_ms: float
+    executions: int
+    label: str
+    revision: Revision
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    path: str
+    report: str = ""
+
+
+class MeasurementRow(msgspec.Struct, frozen=True):
+    """One experiment of one run, flat: a row of what `history export` writes. `labels` are JSON; None is not known."""
+
+    created: str
+    model: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    experiment: str
+    threads: int
+    features_off: str
+    phase: str
+    timing: str
+    latency_source: str
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    first_result_ms: float | None
+    peak_bytes: int | None
+    sme2_coverage_percent: float | None
+    commit: str
+    branch: str
+    dirty: bool | None
+    label: str
+    labels: str
+    kit_version: str
+    status: str
+    model_sha256: str
+    path: str
+
+
+class TopOperator(msgspec.Struct, frozen=True):
+    """An operator over the latest run of every model: its time in all of them, and in which it takes most."""
+
+    operator: str
+    category: str
+    ms: float
+    share: float
+    models: int
+    most_in: str
+    most_ms: float
+
+
+class ModelCoverage(msgspec.Struct, frozen=True):
+    """How much of a model's CONV and GEMM work runs on SME2 in the latest run that tells; `percent` is None where none
+    does, and `unknown` says why."""
+
+    model: str
+    dtype: str
+    variant: str
+    percent: float | None
+    experiment: str
+    unknown: str
+    path: str
