@@ -12,6 +12,9 @@ TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.to
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
 
+# The files that have such tests: to collect all takes ten seconds.
+MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
+
 .PHONY: help setup setup-models demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
@@ -49,11 +52,11 @@ demo: $(VENV)/.setup
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest -m "not models and not wide and not measures" $(PARALLEL) --warm=all
-	$(BIN)/python -m pytest -m measures --warm=none
+	$(BIN)/python -m pytest -m measures --warm=none $(call MARKED,measures)
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m wide $(PARALLEL) --warm=all
+	$(BIN)/python -m pytest -m wide $(PARALLEL) --warm=all $(call MARKED,wide)
 
 # Tests that neither export nor measure: what to run before every commit.
 FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \

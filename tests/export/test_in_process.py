@@ -5,6 +5,7 @@ import ast
 import contextlib
 import copy
 import gc
+import inspect
 import io
 import logging
 import os
@@ -300,11 +301,13 @@ def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Pat
     assert (done.stdout, done.returncode) == ("True <svg\n", 0), done.stderr
 
 
-def test_a_picture_that_ends_its_process_costs_no_other() -> None:
+def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from model_profiling.errors import RunError
-    from model_profiling.report.drawing_process import Hand
+    from model_profiling.report import drawing_process
 
-    hand = Hand()
+    # A process of its own, also where tests share one.
+    monkeypatch.setattr(drawing_process, "_started", inspect.unwrap(drawing_process._started))
+    hand = drawing_process.Hand()
     try:
         hand._process.kill()
         with pytest.raises(RunError, match="could not be drawn"):

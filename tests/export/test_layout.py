@@ -213,7 +213,12 @@ class Side(nn.Module):  # type: ignore[misc]
         return tuple(network(x) for network, x in zip(self.networks, images, strict=True))
 
 
-@pytest.mark.parametrize("start", range(0, len(IDIOMS), 6))
+def _starts() -> list[Any]:
+    """Six idioms at a time; `make test` has the first six."""
+    return [pytest.param(start, marks=[pytest.mark.wide] if start else []) for start in range(0, len(IDIOMS), 6)]
+
+
+@pytest.mark.parametrize("start", _starts())
 def test_idioms_move_only_what_has_to_move(start: int) -> None:
     names = list(IDIOMS)[start : start + 6]
     torch.manual_seed(0)

@@ -33,6 +33,7 @@ def draw_at(address: str) -> None:
 def _change(module: Any, address: str) -> None:
     start = module._started
 
+    @functools.wraps(start)
     def started() -> Any:
         try:
             return Connection(address)

@@ -96,7 +96,9 @@ def test_a_click_shows_time_shapes_source_line_and_what_feeds_it(opened: Tab, me
     assert facts["reads"] == node.reads[0] and facts["writes"] == node.writes[0]
     assert node.source is not None and facts["source"].endswith(f"model.py:{node.source.line}")
     assert facts["code"] == node.source.code
-    assert facts["SME2"].startswith("no") and "% of Method::execute" in facts["time"] and "x" in facts["compared"]
+    assert facts["SME2"].startswith("no") and "% of Method::execute" in facts["time"]
+    # A ratio, or on a busy machine that there is none; both times in any case.
+    assert facts["compared"].count(" ms with ") == 2
     # What feeds it, and from there back.
     opened.value("document.querySelector('.graph-detail ul .jump').click()")
     assert opened.value("document.querySelector('.graph-detail h3').textContent").startswith("Convolution")
