@@ -19,8 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
 LONGEST_FIRST = (
-    *("test_documented_commands", "test_android_faults", "test_emulator", "test_site", "test_cross_compiling"),
-    *("test_other_viewers", "test_layout", "test_android", "test_islands", "test_numerics", "test_conversation"),
+    *("test_documented_commands", "test_ssh", "test_android_faults", "test_emulator", "test_site"),
+    *(
+        "test_cross_compiling",
+        "test_other_viewers",
+        "test_layout",
+        "test_android",
+        "test_islands",
+        "test_numerics",
+        "test_conversation",
+    ),
     *("test_workflow_steps", "test_wheel", "test_pipeline", "test_kernel_assignment", "test_rewrites", "test_derived"),
     *("test_onboarding", "test_in_process", "test_browser", "test_report", "test_tune", "test_llm", "test_runs"),
     *("test_check", "test_advice", "test_analysis", "test_io_layout", "test_api", "test_reproduce", "test_startup"),

@@ -94,8 +94,12 @@ class Lab:
         """`sme2-kit run --platform android …` on a device, to its end."""
         chosen = ["--remote-device", device.serial] if device else []
         start = time.monotonic()
-        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_PATIENCE": self.patience})
+        done = kit("run", "--platform", "android", *chosen, *arguments, env=self._patiently())
         return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+
+    def _patiently(self) -> dict[str, str]:
+        # Commands with this variable import the kit anew (see `warm`).
+        return {} if self.patience == "1" else {"SME2_KIT_PATIENCE": self.patience}
 
     def start_kit(self, device: TestDevice, *arguments: object) -> "subprocess.Popen[str]":
         """The same, left running."""

@@ -113,8 +113,12 @@ class SshLab:
     def kit(self, host: str, command: str, *arguments: object) -> Finished:
         """`sme2-kit COMMAND --platform ssh …` on a host, to its end."""
         start = time.monotonic()
-        done = kit(*self.words(host, command), *arguments, env={"SME2_KIT_PATIENCE": self.patience})
+        done = kit(*self.words(host, command), *arguments, env=self._patiently())
         return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+
+    def _patiently(self) -> dict[str, str]:
+        # Commands with this variable import the kit anew (see `warm`).
+        return {} if self.patience == "1" else {"SME2_KIT_PATIENCE": self.patience}
 
     def start_kit(self, host: str, command: str, *arguments: object) -> "subprocess.Popen[str]":
         """The same, left running."""

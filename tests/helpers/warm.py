@@ -34,7 +34,7 @@ _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
 _OURS = ("model_profiling", "sme2_kit", "tests")
 # What modules of ours look at while they are imported, and not later.
-_READ_BY_IMPORTS = {"SME2_KIT_ADB_PATIENCE"}
+_READ_BY_IMPORTS = {"SME2_KIT_PATIENCE"}
 # Modules of ours by name, as they are after their import.
 _kit: dict[str, ModuleType] = {}
 _MODEL = """
