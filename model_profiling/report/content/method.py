@@ -75,6 +75,7 @@ def environment(run: RunView) -> Section:
         rows += [("calibrated on", _calibrated(model.export))] if model.export.dtype == "int8" else []
         kept = model.export.keep_fp32
         rows += [("kept in fp32", ", ".join(kept))] if kept else []
+    rows += _known_by(run)
     blocks: list[Block] = [Table("environment", ("what", "value"), rows), _experiments(run)]
     blocks += [Paragraph(_schedule(schedule)) for schedule in run.manifest.schedules.values()]
     if run.measured:
@@ -83,6 +84,19 @@ def environment(run: RunView) -> Section:
         )
         blocks.append(Paragraph(text))
     return Section("environment", "Environment and method", blocks)
+
+
+def _known_by(run: RunView) -> list[tuple[Cell, ...]]:
+    """The commit that the run is of, and its labels, if it has any."""
+    revision, labels = run.manifest.revision, run.manifest.labels
+    rows: list[tuple[Cell, ...]] = []
+    if revision is not None and revision.commit:
+        branch = f" on {revision.branch}" if revision.branch else ""
+        changed = ", with changed files" if revision.dirty else ""
+        rows.append(("commit", f"{revision.commit}{branch}{changed}"))
+    if labels:
+        rows.append(("labels", ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))))
+    return rows
 
 
 def _experiments(run: RunView) -> Table:
