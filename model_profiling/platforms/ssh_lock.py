@@ -21,14 +21,15 @@ from model_profiling.platforms.device import ANSWER_S, Device
 from model_profiling.platforms.environment import boot_id
 
 _NAME = "sme2-kit-lock"
-# One file for all users of the machine; flock(2) asks no more of them than to read it.
-_FILE = "/tmp/sme2_kit.lock"
+# One file for all users of the machine, which may have another one; flock(2) asks no more of them than to read it.
+_FILE = "${SME2_KIT_LOCK:-/tmp/sme2_kit.lock}"
 _HELD, _TAKEN = "held", "taken"
 # Where there is no `flock`, the list of processes has to do.
 _HOLD = f"""umask 0
-[ -e {_FILE} ] || : > {_FILE} 2> /dev/null
-if [ -f {_FILE} ] && [ ! -L {_FILE} ] && command -v flock > /dev/null; then
-  exec 9< {_FILE}
+file="{_FILE}"
+[ -e "$file" ] || ( : > "$file" ) 2> /dev/null
+if [ -f "$file" ] && [ ! -L "$file" ] && command -v flock > /dev/null; then
+  exec 9< "$file"
   flock -n 9 || {{ echo {_TAKEN}; exit 0; }}
 else
   for p in /proc/[0-9]*; do
@@ -38,9 +39,12 @@ else
 fi
 echo {_HELD}
 cat > /dev/null"""
-_HOLDERS = f"""for p in /proc/[0-9]*; do
+_HOLDERS = f"""file="{_FILE}"
+for p in /proc/[0-9]*; do
   said=$(tr '\\0' '\\n' < "$p/cmdline" 2> /dev/null | sed -n '/^{_NAME}$/,$p' | tr '\\n' ' ')
-  [ -n "$said" ] && [ "${{p##*/}}" != $$ ] && echo "${{p##*/}} $said"
+  [ -n "$said" ] && [ "${{p##*/}}" != $$ ] || continue
+  open=$(readlink "$p/fd/9" 2> /dev/null)
+  [ -n "$open" ] && [ "$open" != "$file" ] || echo "${{p##*/}} $said"
 done
 true"""
 

@@ -72,7 +72,8 @@ class SshLab:
         """A new host of this name; `does` is a script that gets the command in $SSH_ORIGINAL_COMMAND; `options` are
         what the user's configuration says of it."""
         script = self.home / f"{name}.sh"
-        script.write_text(f"#!/bin/sh\n{does}\n")
+        # Two labs at once do not keep each other waiting.
+        script.write_text(f"#!/bin/sh\nexport SME2_KIT_LOCK={self.home}/lock\n{does}\n")
         script.chmod(0o755)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -198,7 +199,7 @@ def foreign_system(folder: Path) -> Iterator[str]:
             done = subprocess.run(["mount", "--rbind", f"/{name}", str(folder / name)], check=False)
             needs_hardware(done.returncode == 0, "the right to mount file systems")
         inside = f'exec chroot {shlex.quote(str(folder))} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
-        yield f"export HOME=/root PATH=/bin:/usr/bin:/sbin:/usr/sbin; {inside}"
+        yield f"export SME2_KIT_LOCK=/tmp/lock HOME=/root PATH=/bin:/usr/bin:/sbin:/usr/sbin; {inside}"
     finally:
         for name in shared:
             subprocess.run(["umount", "-l", "-R", str(folder / name)], stderr=subprocess.DEVNULL, check=False)
