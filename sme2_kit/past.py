@@ -3,7 +3,7 @@
 import functools
 from pathlib import Path
 
-from model_profiling.fleet.history import history, trend_page
+from model_profiling.fleet.history import history
 from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, TopOperator
 from model_profiling.fleet.history.trends import Regression, Series, Trend
@@ -55,6 +55,8 @@ class History:
 
     def report(self, output: str | Path) -> list[Path]:
         """Write the trend page (.html, with Markdown and JSON beside it), or a picture of one series (.svg, .png)."""
+        from model_profiling.fleet.history import trend_page
+
         return trend_page.write(Trend(list(self.series)), Path(output))
 
     def __repr__(self) -> str:

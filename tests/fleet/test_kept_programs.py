@@ -18,6 +18,7 @@ from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.kept_programs import kept
 from model_profiling.labels import checked_labels, device_name, revision, split_labels
+from model_profiling.pipeline.config import parse_config
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.runs import resolve
 from tests.conftest import QUICK
@@ -254,3 +255,15 @@ def test_programs_are_compared_only_on_the_device_of_their_series(tmp_path: Path
     measurer = Measurer(KeptPrograms(history.search.keeping), LocalPlatform(), lambda *_: None)
     with pytest.raises(InputError, match="is of Another CPU"):
         measurer.compare(history.series()[0], "a" * 64, "b" * 64)
+
+
+def test_a_config_may_have_labels_and_keep_no_program(toy: Callable[[str], Path], tmp_path: Path) -> None:
+    raw: dict[str, Any] = {"model": str(toy("fp16")), "output_root": str(tmp_path / "run"), "labels": {"a b": "x"}}
+    raw["experiments"] = [{"name": "only", "num_runs": 4, "launches": 1, "startup_launches": 0}]
+    with pytest.raises(InputError, match="cannot be the key of a label"):
+        parse_config(raw, "here")
+    raw |= {"labels": {"team": "vision"}, "keep_program": False}
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    assert main(["run", "--config", str(tmp_path / "config.json"), "--label", "day=1", "--quiet"]) == 0
+    assert manifest(tmp_path / "run")["labels"] == {"team": "vision", "day": "1"}
+    assert not (tmp_path / "run" / "programs").exists()

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from model_profiling.artifacts import ANALYSIS_SUMMARY, EARLIER, MANIFEST, METRICS, PROGRAMS, REPORT_PAGE
 from model_profiling.errors import InputError
+from model_profiling.on_progress import OnProgress, no_progress
 
 # What a run's row is made from; each changes by being replaced.
 _FILES = (MANIFEST, METRICS, ANALYSIS_SUMMARY)
+# After so many folders it is said how many there were.
+_BETWEEN_WORDS = 20_000
 # Folders that hold thousands of files of others.
 _NOT_OURS = ("node_modules", "site-packages", "__pycache__", PROGRAMS)
 
@@ -53,14 +56,17 @@ def _is_in(place: str, other: str) -> bool:
     return place != other and place.startswith(other.rstrip("/") + "/")
 
 
-def search(roots: Sequence[str]) -> Search:
+def search(roots: Sequence[str], on_progress: OnProgress = no_progress) -> Search:
     """Look at every folder once. Links are not followed, so that nothing outside is found and nothing twice."""
-    found = Search([], [])
+    found, looked = Search([], []), 0
     for root in roots:
         # The folder, and the run directory that it is an earlier run of, if it is.
         waiting: list[tuple[str, str]] = [(root, "")]
         while waiting:
             folder, owner = waiting.pop()
+            looked += 1
+            if looked % _BETWEEN_WORDS == 0:
+                on_progress(f"looking for runs: {looked} folders", 0, 0)
             with contextlib.suppress(OSError):  # gone, or not ours to read
                 waiting += _look(folder, owner, found)
     return found

@@ -45,7 +45,7 @@ _TOGETHER = 500
 @contextlib.contextmanager
 def opened(roots: Sequence[str], on_progress: OnProgress) -> Iterator[tuple[sqlite3.Connection, Search]]:
     """The index of these folders, up to date, and what was found in them."""
-    found = search(roots)
+    found = search(roots, on_progress)
     with contextlib.closing(_current(roots, found, on_progress)) as connection:
         yield connection, found
 
