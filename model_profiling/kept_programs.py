@@ -10,7 +10,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.artifacts import PROGRAMS, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.remembered import program_sha256
+from model_profiling.remembered import program_sha256, same_content
 
 # Set to "off", runs keep no programs.
 VARIABLE = "SME2_KIT_HISTORY"
@@ -46,7 +46,8 @@ def keep(root: Path, paths: ExportPaths, sha256: str, export: ExportRecord | Non
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     copy = ExportPaths(staged / paths.pte.name)
-    files.copy_file(paths.pte, copy.pte, link=export is not None)
+    with same_content(paths.pte):
+        files.copy_file(paths.pte, copy.pte, link=export is not None)
     if export is not None:
         for name in _needed(export):
             target = files.inside(staged, staged / name)

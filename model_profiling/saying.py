@@ -98,7 +98,9 @@ def say_json(value: Any) -> None:
     global _documents
     _documents += 1
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    sys.stdout.write("".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text) + "\n")
+    if not text.replace("\n", "").isprintable():
+        text = "".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text)
+    sys.stdout.write(text + "\n")
 
 
 def _escaped(character: str) -> str:

@@ -473,13 +473,9 @@ READERS = {
         Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
         *(
             Reader(
-                f"history_{name.partition('.')[0]}",
-                _files(RUN / name),
-                mutations.json_values,
-                _read_history(name),
-                _copy_run,
+                f"history_{name}", _files(RUN / f"{name}.json"), mutations.json_values, _read_history(name), _copy_run
             )
-            for name in ("manifest.json", "metrics.json", "analysis_summary.json")
+            for name in ("manifest", "metrics", "analysis_summary")
         ),
         Reader("compared_programs", _compared_seeds, mutations.json_values, _read_compared),
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),

@@ -45,6 +45,14 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         assert slower["gate"] == "failed"
         assert "its own baseline" in await refused("compare", before="run", after="run", fail_if_slower=5)
         assert "no run directory" in await refused("analyze", run_dir="nowhere")
+        listed = await call("history", question="list", model="toy_cnn")
+        assert [entry["path"] for entry in listed["runs"]] == ["run"] and listed["total"] == 1
+        trend = await call("history", question="trend", model="toy_cnn")
+        assert all(each["runs"] == 1 and each["last"][0]["path"] == "run" for each in trend["series"])
+        assert (await call("history", question="top", most=2))["operators"][0]["category"] == "CONV"
+        assert (await call("history", question="coverage", below=50))["coverage"][0]["percent"] is None
+        assert (await call("history", question="regressions", labels={"branch": "main"}))["steps"] == []
+        assert "no run of" in await refused("history", question="trend", model="other")
         assert (await call("validate", run_dir="run"))["valid"]
         assert (await call("validate_skill", name="05_analyze_results", run_dir="run"))["ok"]
         missing = await call("validate_skill", name="03", model="nothing", out=".")

@@ -181,7 +181,7 @@ def _result(
 def told(record: ProgramComparison) -> str:
     """`+5.1 % (95 % interval +4.6 to +5.5 %)`; how much longer the later program takes."""
     latency = record.latency
-    if latency.high is None or not latency.low:
+    if latency.high is None:
         return f"{record.percent:+.1f} %"
     low, high = ((1 / value - 1) * 100 for value in (latency.high, latency.low))
     return f"{record.percent:+.1f} % ({latency.confidence:.0%} interval {low:+.1f} to {high:+.1f} %)"

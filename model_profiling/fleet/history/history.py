@@ -107,6 +107,7 @@ class History:
         with opened(roots, on_progress) as (connection, found):
             self._found: dict[str, Found] = {run.path: run for run in found.runs}
             self.search: Search = found
+            self._here = places.working_directory()
             every = list(_rows(connection))
             self.unreadable = [run for run in every if run.problem]
             readable = [run for run in every if not run.problem]
@@ -132,7 +133,7 @@ class History:
 
     def _listed(self, run: Indexed, medians: dict[str, float]) -> HistoryRun:
         return HistoryRun(
-            seen_from_here(run.path),
+            seen_from(self._here, run.path),
             "earlier" if self._found[run.path].earlier else "latest",
             run.created,
             run.label,
@@ -214,7 +215,7 @@ class History:
             if kind in known:
                 run, entries = known[kind]
                 best = max(entries, key=lambda entry: entry.coverage_percent or 0.0)
-                name, place = self._series[best.series][5], seen_from_here(run.path)
+                name, place = self._series[best.series][5], seen_from(self._here, run.path)
                 found.append(ModelCoverage(*kind, best.coverage_percent, name, "", place))
             else:
                 why = untold[kind][0].coverage_unknown if kind in untold else _NO_TRACE
@@ -320,8 +321,8 @@ def _refuse_unknown(model: str, runs: Sequence[Indexed]) -> None:
         raise InputError(f"there is no run of {model!r}", hint)
 
 
-def seen_from_here(path: str) -> str:
-    """A path relative to the working directory where it lies in it."""
-    here = places.working_directory()
-    inside = here and (path == here or path.startswith(here.rstrip("/") + "/"))
-    return os.path.relpath(path, here) if inside else path
+def seen_from(here: str, path: str) -> str:
+    """A real path relative to the folder `here` where it lies in it."""
+    if path == here:
+        return "."
+    return path.removeprefix(f"{here.rstrip('/')}/") if here else path

@@ -9,6 +9,9 @@ from model_profiling.artifacts import COMPARED, PROGRAMS
 from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 
+# No program is so many times slower than another.
+_SLOWEST = 1e-9
+
 
 class KeptPrograms:
     """What the run directories of a history keep."""
@@ -60,6 +63,8 @@ def _records(home: Path) -> list[ProgramComparison]:
 
 def read_comparison(path: Path) -> ProgramComparison:
     record = files.read_json(path, ProgramComparison, "comparison of two programs")
-    if not record.latency.ratio > 0:
+    latency = record.latency
+    bounds = () if latency.high is None else (latency.low, latency.high)
+    if not all(_SLOWEST < value < 1 / _SLOWEST for value in (latency.ratio, *bounds)):
         raise InputError(f"{path} has a ratio that no comparison can have", "Remove it, and compare again.")
     return record

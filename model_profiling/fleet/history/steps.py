@@ -37,7 +37,7 @@ def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
     before, after = series.points[last], series.points[first]
     comparison = kept.comparison(series, before.sha256, after.sha256)
     state = _state(before, after, comparison, change.percent, kept)
-    differences = _differences(before, after) if state == "same program" else []
+    differences = _differences(before, after) if state in ("same program", "refuted") else []
     return Step(
         change.index,
         series.points[change.index].created,
@@ -86,7 +86,8 @@ def _sentence(
             assert comparison is not None
             return f"{kind}: {what}; side by side the programs differ by {comparison.percent:+.1f} %"
         case "refuted":
-            return f"{what}, but not the program: side by side the two programs show no such difference"
+            also = f"; between the runs, {'; '.join(differences)}" if differences else ""
+            return f"{what}, but not the program: side by side the two programs show no such difference{also}"
         case "same program":
             why = f": {'; '.join(differences)}" if differences else ", and nothing that was recorded changed"
             return f"{what} with the same program: the machine or its environment changed{why}"

@@ -87,7 +87,8 @@ class Series(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """`toy_cnn fp16, linux_fp16arith_on` and what else is not usual."""
-        parts = [f"{self.model} {self.dtype}", self.variant, self.experiment, self.phase]
+        dtype = "" if self.dtype == "unknown" else f" {self.dtype}"
+        parts = [f"{self.model}{dtype}", self.variant, self.experiment, self.phase]
         return ", ".join(part for part in (*parts, _threads(self.threads)) if part)
 
 

@@ -87,7 +87,8 @@ def _range(dots: Sequence[Dot]) -> tuple[float, float]:
     reach = values[-1 - quarter] + 4 * (values[-1 - quarter] - values[quarter])
     high = min(values[-1], reach) if reach > values[-1 - quarter] else values[-1]
     room = (high - values[0]) * 0.15 or high * 0.02
-    return values[0] - room, high + room
+    # Above, the steps are named.
+    return values[0] - room, high + 2 * room
 
 
 def _days(dots: Sequence[Dot], most: int) -> Spec:
