@@ -29,6 +29,7 @@ COMMANDS = (
     "forecast",
     "roofs",
     "tune",
+    "sweep",
     "numerics",
     "report",
     "graph",

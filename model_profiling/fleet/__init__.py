@@ -1,0 +1,1 @@
+"""Many models on many machines."""

@@ -1,0 +1,236 @@
+"""The portfolio page: models by targets, every number with its interval, every cell leading to its report."""
+
+from collections import Counter
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.counting import counted
+from model_profiling.fleet.sweep.result import Against, CellRecord, CellResult, Speedup, SweepResult
+from model_profiling.fleet.sweep.sweep_file import NO_REWRITE
+from model_profiling.report import html, markdown_report, numbers
+from model_profiling.report.blocks import (
+    Bullets,
+    Cell,
+    Figure,
+    Link,
+    Name,
+    Number,
+    Paragraph,
+    Report,
+    Row,
+    Section,
+    Table,
+)
+
+PAGE, TEXT = "portfolio.html", "portfolio.md"
+_UNKNOWN = "unknown"
+_COLUMNS = (
+    *("model", "dtype", "rewrites", "threads", "target", "latency", "spread", "speedup (95 % interval)"),
+    *("SME2 coverage", "data movement", "start-up", "peak memory", "against the last sweep"),
+)
+# Which field of a result a column of the table is about, for the reasons why it is not known.
+_ABOUT = {
+    "median_ms": "Latency",
+    "speedup": "Speedup",
+    "sme2_coverage_percent": "SME2 coverage",
+    "data_movement_percent": "Data movement",
+    "startup_ms": "Start-up",
+    "peak_bytes": "Peak memory",
+}
+_LEGEND = (
+    "Latency is the median of untraced executions with the accelerator on; speedup is against the same program with it "
+    "off, ~ where no difference was seen. Data movement is its share of the traced time. Against the last sweep: "
+    "better or worse if the whole 95 % interval is; the two runs were measured at different times."
+)
+
+
+def write(result: SweepResult, home: Path) -> None:
+    """The page and the same as Markdown, beside sweep.json."""
+    made = report(result)
+    files.write_text(home / PAGE, html.overview(made, {}, "everything here can be made again from sweep.json."))
+    files.write_text(home / TEXT, markdown_report.render(made, {}))
+
+
+def report(result: SweepResult) -> Report:
+    sections = [_matrix(result), _table(result), _failures(result), _reasons(result), _about(result)]
+    models = counted(len({cell.model for cell in result.cells}), "model")
+    cells = counted(len(result.cells), "cell")
+    return Report(
+        title=f"Portfolio: {result.name}",
+        subtitle=f"{models} · {cells} · {', '.join(result.targets)} · {result.updated}",
+        headline=[],
+        sections=[section for section in sections if section is not None],
+        alerts=_alerts(result),
+        figures=_figures(result),
+        legend=_LEGEND,
+    )
+
+
+def _alerts(result: SweepResult) -> list[str]:
+    found = []
+    failed = [job for job in result.jobs if job.state == "failed"]
+    if failed:
+        found.append(f"{len(failed)} of {counted(len(result.jobs), 'job')} failed: see below.")
+    if result.status == "partial":
+        left = [job for job in result.jobs if job.state in ("waiting", "running", "not asked for")]
+        found.append(f"This sweep is not complete: {counted(len(left), 'job')} to do.")
+    worse = [cell.name for cell in result.cells for each in cell.results if _verdict(each) == "worse"]
+    if worse:
+        found.append(f"Slower than in the last sweep: {', '.join(dict.fromkeys(worse))}.")
+    return found
+
+
+def _verdict(found: CellResult) -> str:
+    return found.against.verdict if found.against is not None else ""
+
+
+def _figures(result: SweepResult) -> list[Figure]:
+    done = sum(cell.state == "finished" for cell in result.cells)
+    figures = [Figure("cells", f"{done} of {len(result.cells)}", "measured or emulated")]
+    found = [(each.speedup, cell) for cell in result.cells for each in cell.results if each.speedup is not None]
+    sure = [(speedup, cell) for speedup, cell in found if speedup.verdict == "faster" and not speedup.contended]
+    if sure:
+        best, cell = max(sure, key=lambda pair: pair[0].ratio)
+        figures.append(Figure("largest speedup", numbers.speedup(best.ratio, best.low, best.high), cell.name))
+    verdicts = Counter(_verdict(each) for cell in result.cells for each in cell.results)
+    verdicts.pop("", None)
+    if verdicts:
+        words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        figures.append(Figure("against the last sweep", f"{verdicts['worse']} worse", words))
+    return figures
+
+
+def _matrix(result: SweepResult) -> Section:
+    """A row for each program and number of threads, a column for each target."""
+    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    phased = any(len(cell.results) > 1 for cell in result.cells)
+    for cell in result.cells:
+        for phase, shown in _in_matrix(cell).items():
+            # Emulated runs are of one thread, whatever the others have.
+            key = (cell.model, cell.dtype, _rewrites(cell), str(cell.threads), *([phase] if phased else []))
+            rows.setdefault(key, {})[cell.target] = shown
+    columns = ("model", "dtype", "rewrites", "threads", *(["phase"] if phased else []), *result.targets)
+    table: list[Row] = [
+        (Name(key[0]), *key[1:], *(shown.get(target, Number("", None)) for target in result.targets))
+        for key, shown in rows.items()
+    ]
+    note = (
+        "Latency, or of an emulated target the part of CONV and GEMM operators on SME2. Each leads to its report; a "
+        "column can be sorted."
+    )
+    return Section("matrix", "Models by targets", [Table("matrix", columns, table, sortable=True), Paragraph(note)])
+
+
+def _in_matrix(cell: CellRecord) -> dict[str, Number]:
+    """What a cell shows, by phase."""
+    if not cell.results:
+        return {"": Number("failed" if cell.state == "failed" else cell.state, None)}
+    href = cell.report or cell.run
+    found = {}
+    for each in cell.results:
+        if cell.timing == "emulated":
+            value = each.sme2_coverage_percent
+            shown = _UNKNOWN if value is None else f"{value:.0f} % on SME2"
+        else:
+            value = each.median_ms
+            shown = _UNKNOWN if value is None else numbers.ms(value)
+        found[each.phase] = Number(shown, value, href)
+    return found
+
+
+def _table(result: SweepResult) -> Section:
+    rows: list[Row] = []
+    for cell in result.cells:
+        for each in cell.results:
+            rows.append(_row(cell, each))
+        if not cell.results:
+            rows.append((*_named(cell, ""), *(Number(cell.state, None) for _ in _COLUMNS[5:-1]), "-"))
+    return Section("cells", "All numbers", [Table("cells", _COLUMNS, rows, sortable=True)])
+
+
+def _named(cell: CellRecord, phase: str) -> tuple[Cell, ...]:
+    label = f"{cell.model} {phase}".strip()
+    href = cell.report or cell.run
+    model: Cell = Link(label, href) if href else Name(label)
+    return model, cell.dtype, _rewrites(cell), Number(str(cell.threads), cell.threads), cell.target
+
+
+def _rewrites(cell: CellRecord) -> str:
+    return "+".join(cell.rewrites) or NO_REWRITE
+
+
+def _row(cell: CellRecord, found: CellResult) -> Row:
+    start = found.startup_ms
+    return (
+        *_named(cell, found.phase),
+        _number(found.median_ms, numbers.ms(found.median_ms or 0.0)),
+        _number(found.mad_percent, numbers.spread(found.mad_percent)),
+        _speedup(found.speedup),
+        _number(found.sme2_coverage_percent, f"{found.sme2_coverage_percent or 0.0:.0f} %"),
+        _number(found.data_movement_percent, f"{found.data_movement_percent or 0.0:.1f} %"),
+        _number(start, numbers.bounded_ms(start or 0.0, found.startup_low_ms, found.startup_high_ms)),
+        _number(found.peak_bytes, numbers.mebibytes(found.peak_bytes or 0)),
+        _against(found.against, cell),
+    )
+
+
+def _number(value: float | None, shown: str) -> Number:
+    return Number(_UNKNOWN if value is None else shown, value)
+
+
+def _speedup(found: Speedup | None) -> Number:
+    if found is None:
+        return Number(_UNKNOWN, None)
+    words = f"{numbers.speedup(found.ratio, found.low, found.high)} ({numbers.interval(found.low, found.high)})"
+    return Number(f"{words} (busy machine)" if found.contended else words, found.ratio)
+
+
+def _against(found: Against | None, cell: CellRecord) -> Cell:
+    if found is None:
+        return "emulated" if cell.timing == "emulated" else "first result"
+    words: str = found.verdict
+    if found.low is not None and found.high is not None and found.verdict != "unknown":
+        words += f": {numbers.ratio(found.ratio)} ({numbers.interval(found.low, found.high)})"
+    return Link(words, found.run) if found.run else words
+
+
+def _failures(result: SweepResult) -> Section | None:
+    rows: list[Row] = [
+        (Name(job.name), job.failure, job.hint, Link("log", job.log) if job.log else "")
+        for job in result.jobs
+        if job.state == "failed"
+    ]
+    if not rows:
+        return None
+    return Section("failures", "What failed", [Table("failures", ("job", "what happened", "what to do", ""), rows)])
+
+
+def _reasons(result: SweepResult) -> Section | None:
+    """Why something is unknown, each reason once with the cells that it is true of."""
+    found: dict[str, list[str]] = {}
+    for cell in result.cells:
+        for each in cell.results:
+            for field, why in each.unknown.items():
+                found.setdefault(f"{_ABOUT.get(field, field)}: {why}", []).append(cell.name)
+            if each.against is not None and each.against.reason:
+                found.setdefault(f"Against the last sweep: {each.against.reason}", []).append(cell.name)
+            for warning in each.warnings:
+                found.setdefault(f"Warning: {warning}", []).append(cell.name)
+    if not found:
+        return None
+    return Section(
+        "unknown", "What is not known, and why", [Bullets([_of(why, cells) for why, cells in found.items()])]
+    )
+
+
+def _of(why: str, cells: list[str]) -> str:
+    names = list(dict.fromkeys(cells))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{why} ({', '.join(names[:3])}{more})."
+
+
+def _about(result: SweepResult) -> Section:
+    rows: list[Row] = [(Name(key), value) for key, value in result.labels.items()]
+    said = [f"Round {result.round}; begun {result.created}, last changed {result.updated}, kit {result.kit_version}."]
+    table = [Table("labels", ("label", "value"), rows)] if rows else []
+    return Section("about", "About this sweep", [*table, Paragraph(" ".join(said))])

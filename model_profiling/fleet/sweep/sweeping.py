@@ -1,0 +1,361 @@
+"""Carries a sweep out: what is finished is skipped, what can run is started, and every end is written down at once."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import __version__, files, publication
+from model_profiling.errors import InputError, InterruptionError, KitError
+from model_profiling.fleet.sweep import portfolio
+from model_profiling.fleet.sweep.executor import Ended, Executor, Outcome
+from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
+from model_profiling.fleet.sweep.journal import Journal
+from model_profiling.fleet.sweep.result import (
+    RESULT,
+    CellRecord,
+    JobRecord,
+    JobState,
+    SweepResult,
+    SweepStatus,
+    cell_record,
+    relative,
+)
+from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
+from model_profiling.on_progress import OnNote, OnProgress, no_notes, no_progress
+from model_profiling.pipeline.records import now
+from model_profiling.runs import label_of
+
+# How often a job whose machine was lost is begun again.
+MOST_ATTEMPTS = 3
+_LOOK_S, _LOOK_WAITING_S = 2.0, 0.2
+# Results are written after every job, unless writing takes more than this part of the time.
+_WRITING_SHARE = 0.1
+MakeExecutor = Callable[[Folder, list[Job], OnNote], Executor]
+
+
+class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the sweep began, and the oldest round of which results count."""
+
+    created: str
+    round: int = 1
+
+
+class Sweep:
+    """One sweep file and the folder of its results."""
+
+    def __init__(self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = ()) -> None:
+        self._asked = asked
+        self._name = name
+        self.folder = Folder(home)
+        self.jobs = Jobs(asked, cells(asked, where), self.folder)
+        self.wanted = self._chosen(only)
+
+    def _chosen(self, only: Sequence[str]) -> list[Job]:
+        """The jobs of the cells that `only` names, and what these need."""
+        for pattern in only:
+            if not any(_is_named(cell, pattern) for cell in self.jobs.cells):
+                some = ", ".join(cell.name for cell in self.jobs.cells[:5])
+                raise InputError(f"--only {pattern!r} matches no cell", f"Cells are, for example: {some}.")
+        chosen = [cell for cell in self.jobs.cells if not only or any(_is_named(cell, each) for each in only)]
+        names = {cell.name for cell in chosen} | {cell.variant.name for cell in chosen}
+        return [job for job in self.jobs.all if job.subject in names]
+
+    def plan(self, fresh: bool = False) -> list[tuple[Job, bool]]:
+        """The jobs, each with whether it is finished; nothing is started or written."""
+        names = {job.name for job in self.wanted}
+        return [pair for pair in self.jobs.finished(self._read_state().round + fresh) if pair[0].name in names]
+
+    def _read_state(self) -> _State:
+        try:
+            return files.read_json(self.folder.state / "state.json", _State, "state of a sweep")
+        except InputError:
+            return _State(now(), 1)
+
+    def run(
+        self,
+        make: MakeExecutor,
+        fresh: bool = False,
+        on_progress: OnProgress = no_progress,
+        on_note: OnNote = no_notes,
+    ) -> SweepResult:
+        """Do what is not finished. A failed job never stops the others; what failed is in the result."""
+        with files.locked(self.folder.state, "sweep"):
+            state = self._read_state()
+            if fresh:
+                state = _State(state.created, state.round + 1)
+            files.write_json(self.folder.state / "state.json", state)
+            return _Round(self, state, on_progress, on_note).run(make)
+
+    @property
+    def asked(self) -> SweepFile:
+        return self._asked
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+def _is_named(cell: Cell, pattern: str) -> bool:
+    return fnmatchcase(cell.name, pattern if any(c in pattern for c in "*?[") else f"*{pattern}*")
+
+
+class _Round:
+    """One call of `run`: the state of every job from here on."""
+
+    def __init__(self, sweep: Sweep, state: _State, on_progress: OnProgress, on_note: OnNote) -> None:
+        self._sweep, self._state = sweep, state
+        self._jobs, self._folder = sweep.jobs, sweep.folder
+        self._report, self._note = on_progress, on_note
+        self._journal = Journal(self._folder.journal)
+        # How long jobs took when they were last carried out.
+        self._seconds = {e.job: round(e.seconds, 3) for e in self._journal.entries if e.event == "finished"}
+        self._records: dict[str, JobRecord] = {}
+        self._cells: dict[str, CellRecord] = {}
+        self._attempts: dict[str, int] = {}
+        self._began: dict[str, float] = {}
+        self._noted: set[str] = set()
+        self._written_at, self._writing_s = 0.0, 0.0
+
+    def run(self, make: MakeExecutor) -> SweepResult:
+        for cell in self._jobs.cells:
+            _recover(self._folder.run(cell))
+        wanted = {job.name for job in self._sweep.wanted}
+        for job, done in self._jobs.finished(self._state.round):
+            self._set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
+        for cell in self._jobs.cells:
+            self._look_at(cell)
+        todo = [job for job in self._sweep.wanted if self._records[job.name].state == "waiting"]
+        if todo:
+            executor = make(self._folder, todo, self._note)
+            try:
+                self._carry_out(executor, todo)
+            except KeyboardInterrupt:
+                executor.close()
+                self._write()
+                raise InterruptionError(
+                    f"interrupted: {self._counted('finished')} of {len(self._records)} jobs are finished",
+                    "Run the same command to continue.",
+                ) from None
+            finally:
+                executor.close()
+        return self._write()
+
+    def _carry_out(self, executor: Executor, todo: list[Job]) -> None:
+        waiting, running = list(todo), dict[str, Job]()
+        while waiting or running:
+            blocked = self._start_what_can(executor, waiting, running)
+            if running or blocked:
+                self._tell(running, executor)
+            for ended in executor.ended(_LOOK_WAITING_S if blocked else _LOOK_S):
+                del running[ended.job.name]
+                again = self._take(ended)
+                if again:
+                    waiting.insert(0, ended.job)
+            self._write_now_and_then()
+
+    def _start_what_can(self, executor: Executor, waiting: list[Job], running: dict[str, Job]) -> bool:
+        """Start jobs in their order; whether one waits for something that this sweep does not know the end of."""
+        blocked = False
+        for job in list(waiting):
+            if job.after and self._records[job.after].state == "failed":
+                waiting.remove(job)
+                self._fail(job, f"{job.after} failed", "Correct that first.")
+                continue
+            if job.after and self._records[job.after].state != "finished":
+                continue
+            # A measurement on this machine stops all else, so all else comes first.
+            if job.measures is not None and job.measures.is_host and self._work_is_left(waiting, running):
+                continue
+            if self._start(executor, job, running):
+                waiting.remove(job)
+            else:
+                blocked = True
+        return blocked
+
+    def _work_is_left(self, waiting: list[Job], running: dict[str, Job]) -> bool:
+        ready = [j for j in waiting if not j.after or self._records[j.after].state == "finished"]
+        return any(job.measures is None for job in (*running.values(), *ready))
+
+    def _start(self, executor: Executor, job: Job, running: dict[str, Job]) -> bool:
+        words, there = self._words(job)
+        reason = executor.start(job, words)
+        if reason:
+            if reason not in self._noted and "of this sweep" not in reason and reason != "a free CPU":
+                self._noted.add(reason)
+                self._note(f"{job.name} waits: {reason}")
+            return False
+        self._journal.add("started", job.name, self._state.round, replaces=there)
+        self._attempts[job.name] = self._attempts.get(job.name, 0) + 1
+        running[job.name] = job
+        self._began[job.name] = time.monotonic()
+        self._set(job, "running")
+        return True
+
+    def _words(self, job: Job) -> tuple[tuple[str, ...], str]:
+        """The command, and the label of the run that it will replace. A new round measures anew what is there.
+
+        A run that ended just before its sweep was killed is there, too: it is of this round if it is not the one that
+        was there when its job was started, and is not measured again.
+        """
+        if job.kind != "run" or job.cell is None:
+            return job.words, ""
+        manifest = finished_run(self._folder.run(job.cell))
+        there = label_of(manifest) if manifest is not None else ""
+        mine = [e for e in self._journal.entries if e.job == job.name and e.round == self._state.round]
+        first = mine[0].replaces if mine else there
+        anew = self._state.round > 1 and bool(there) and there == first
+        return (*job.words, *(["--force"] if anew else [])), first
+
+    def _take(self, ended: Ended) -> bool:
+        """Write down how a job ended; whether it is to be begun again."""
+        job, outcome = ended.job, ended.outcome
+        if outcome.lost:
+            self._journal.add("lost", job.name, self._state.round, seconds=outcome.seconds, failure=outcome.failure)
+            if self._attempts[job.name] < MOST_ATTEMPTS:
+                self._note(f"{job.name} is begun again: {outcome.failure}")
+                self._set(job, "waiting")
+                return True
+        if not outcome.failure:
+            outcome = self._confirmed(job, outcome)
+        if outcome.failure:
+            self._fail(job, outcome.failure, outcome.hint, outcome)
+            return False
+        self._journal.add("finished", job.name, self._state.round, seconds=outcome.seconds, node=outcome.node)
+        self._seconds[job.name] = round(outcome.seconds, 3)
+        self._set(job, "finished", outcome)
+        if job.cell is not None:
+            self._look_at(job.cell)
+        return False
+
+    def _confirmed(self, job: Job, outcome: Outcome) -> Outcome:
+        """A command that says it did well has to have left what it should."""
+        try:
+            if job.kind == "run" and job.cell is not None:
+                manifest = finished_run(self._folder.run(job.cell))
+                if manifest is not None:
+                    self._jobs.note(job.cell, manifest, self._state.round)
+            if self._jobs.is_finished(job, self._state.round, {job.after: True}):
+                return outcome
+        except (KitError, OSError) as error:
+            return Outcome(outcome.seconds, str(error), "Run the sweep again.")
+        return Outcome(outcome.seconds, "it left no complete result", "See its log, and run the sweep again.")
+
+    def _fail(self, job: Job, failure: str, hint: str, outcome: Outcome | None = None) -> None:
+        seconds = outcome.seconds if outcome is not None else 0.0
+        self._journal.add("failed", job.name, self._state.round, seconds=seconds, failure=failure, hint=hint)
+        log = self._folder.log(job)
+        self._records[job.name] = JobRecord(
+            job.name,
+            job.kind,
+            "failed",
+            seconds if outcome is not None else None,
+            failure,
+            hint,
+            relative(log, self._folder.home) if outcome is not None and log.is_file() else "",
+            outcome.node if outcome is not None else "",
+        )
+        self._note(f"{job.name} failed: {failure}")
+        if job.cell is not None:
+            self._look_at(job.cell)
+
+    def _set(self, job: Job, state: JobState, outcome: Outcome | None = None) -> None:
+        seconds = round(outcome.seconds, 3) if outcome is not None else self._seconds.get(job.name)
+        node = outcome.node if outcome is not None else ""
+        self._records[job.name] = JobRecord(job.name, job.kind, state, seconds, node=node)
+
+    def _look_at(self, cell: Cell) -> None:
+        """Read the numbers of a cell anew."""
+        run = self._records[f"run {cell.name}"]
+        failure = run.failure
+        self._cells[cell.name] = cell_record(cell, self._folder.home, self._folder.run(cell), run.state, failure)
+
+    # What people see while it goes on.
+
+    def _tell(self, running: dict[str, Job], executor: Executor) -> None:
+        done, failed = self._counted("finished"), self._counted("failed")
+        parts = [_said(job, executor.doing(job)) for job in running.values()]
+        words = f"{len(running)} running" if running else "waiting"
+        words += f", {failed} failed" if failed else ""
+        words += f", about {_duration(left)} left" if (left := self._left(running)) else ""
+        self._report(f"{words}: {'; '.join(parts)}" if parts else words, done + failed, len(self._records))
+
+    def _left(self, running: dict[str, Job]) -> float:
+        """How long the rest will take, from the jobs of each kind that have ended: work side by side, each target one
+        after another. 0 while nobody knows."""
+        by_kind: dict[str, list[float]] = {}
+        for job in self._jobs.all:
+            if job.name in self._seconds:
+                by_kind.setdefault(job.kind, []).append(self._seconds[job.name])
+        lanes: dict[str, float] = {}
+        for job in self._jobs.all:
+            if self._records[job.name].state not in ("waiting", "running"):
+                continue
+            known = by_kind.get(job.kind)
+            if not known:
+                return 0.0
+            passed = time.monotonic() - self._began[job.name] if job.name in running else 0.0
+            lane = job.measures.label if job.measures is not None else "work"
+            share = 1 if job.measures is not None else max(1, os.cpu_count() or 1)
+            lanes[lane] = lanes.get(lane, 0.0) + max(0.0, sum(known) / len(known) - passed) / share
+        return max(lanes.values(), default=0.0)
+
+    def _counted(self, state: JobState) -> int:
+        return sum(record.state == state for record in self._records.values())
+
+    # What is left behind.
+
+    def _write_now_and_then(self) -> None:
+        if self._writing_s <= (time.monotonic() - self._written_at) * _WRITING_SHARE:
+            self._write()
+
+    def _write(self) -> SweepResult:
+        began = time.monotonic()
+        result = self._result()
+        files.write_json(self._folder.home / RESULT, result)
+        portfolio.write(result, self._folder.home)
+        self._written_at = time.monotonic()
+        self._writing_s = self._written_at - began
+        return result
+
+    def _result(self) -> SweepResult:
+        states = {record.state for record in self._records.values()}
+        open_ = states & {"waiting", "running", "not asked for"}
+        status: SweepStatus = "partial" if open_ else "failed" if "failed" in states else "complete"
+        return SweepResult(
+            name=self._sweep.name,
+            kit_version=__version__,
+            created=self._state.created,
+            updated=now(),
+            status=status,
+            targets=list(dict.fromkeys(cell.target.label for cell in self._jobs.cells)),
+            jobs=list(self._records.values()),
+            cells=list(self._cells.values()),
+            labels=dict(self._sweep.asked.labels),
+            round=self._state.round,
+        )
+
+
+def _recover(directory: Path) -> None:
+    """Put in place what a killed run had decided to."""
+    with contextlib.suppress(KitError):
+        if publication.pending(directory):
+            with files.locked(directory, "pipeline"):
+                publication.recover(directory)
+
+
+def _said(job: Job, doing: str) -> str:
+    """The job, and what it says of its progress; what else it prints is for its log."""
+    kind, _, words = doing.partition(": ")
+    return f"{job.name} ({words})" if kind == job.kind and words else job.name
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"
