@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.fleet.sweep.executor import Ended, Outcome, failure_of, last_line
+from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
+from model_profiling.fleet.sweep.sweep_file import Target
 
 # How long a job that is ended may take to end its runners and to put a device's settings back.
 _GRACE_S = 10
@@ -42,11 +43,8 @@ class Children:
         self._slots = max(1, cpus - 1 if remote else cpus)
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
-        working = sum(running.job.measures is None for running in self._running.values())
-        if job.measures is None and working >= self._slots:
-            return "a free CPU"
-        if job.measures is not None and job.measures.is_host and self._running:
-            return "the other jobs of this sweep: a measurement has this machine alone"
+        if not self._has_room(job.measures):
+            return OWN
         own = job_lock(self._folder.lock(job))
         if own is None:
             return "a process that an earlier sweep started for it, which is still ending"
@@ -61,6 +59,13 @@ class Children:
             # From now on the child alone holds them.
             claim.close()
         return ""
+
+    def _has_room(self, target: Target | None) -> bool:
+        """Whether the jobs that run here leave room for one more, as far as this sweep knows."""
+        busy = [running.job.measures for running in self._running.values()]
+        if target is None:
+            return busy.count(None) < self._slots
+        return not busy if target.is_host else target not in busy
 
     def _child(self, job: Job, words: tuple[str, ...], locks: list[int]) -> _Running:
         log = self._folder.log(job)

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from model_profiling.fleet.sweep.jobs import Job
 
+# What a job waits for that needs no words: other jobs of its own sweep.
+OWN = "other jobs of this sweep"
+
 
 @dataclass(frozen=True)
 class Outcome:

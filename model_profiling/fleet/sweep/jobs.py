@@ -167,11 +167,12 @@ class Jobs:
             digest.update(part.encode() + b"\0")
         return digest.hexdigest()[:32]
 
-    def finished(self, round_: int) -> Iterator[tuple[Job, bool]]:
-        """Every job with whether it is finished; each is looked at once."""
+    def finished(self, rounds: Mapping[str, int]) -> Iterator[tuple[Job, bool]]:
+        """Every job with whether it is finished; each is looked at once. `rounds` has for cells that were begun anew
+        the oldest round of which results count."""
         known: dict[str, bool] = {}
         for job in self.all:
-            known[job.name] = self.is_finished(job, round_, known)
+            known[job.name] = self.is_finished(job, rounds.get(job.subject, 1), known)
             yield job, known[job.name]
 
     def is_finished(self, job: Job, round_: int, known: Mapping[str, bool]) -> bool:

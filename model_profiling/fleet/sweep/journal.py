@@ -32,13 +32,20 @@ class Journal:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.entries = read(path)
-        if self.entries or path.is_file():
+        self._by_job: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            self._by_job.setdefault(entry.job, []).append(entry)
+        if path.is_file():
             self._end_torn_line()
 
     def add(self, event: Event, job: str, round_: int, **more: str | float) -> None:
         entry = msgspec.convert({"at": now(), "event": event, "job": job, "round": round_, **more}, Entry)
         files.append_line(self._path, msgspec.json.encode(entry))
         self.entries.append(entry)
+        self._by_job.setdefault(job, []).append(entry)
+
+    def of(self, job: str) -> list[Entry]:
+        return self._by_job.get(job, [])
 
     def _end_torn_line(self) -> None:
         """A line that a kill or a full disk tore is ended, so that the next one is not a part of it."""

@@ -24,9 +24,9 @@ from model_profiling.report.blocks import (
 
 PAGE, TEXT = "portfolio.html", "portfolio.md"
 _UNKNOWN = "unknown"
-_COLUMNS = (
-    *("model", "dtype", "rewrites", "threads", "target", "latency", "spread", "speedup (95 % interval)"),
-    *("SME2 coverage", "data movement", "start-up", "peak memory", "against the last sweep"),
+_NUMBERS = (
+    *("latency", "spread", "speedup (95 % interval)", "SME2 coverage", "data movement", "start-up", "peak memory"),
+    "against the last sweep",
 )
 # Which field of a result a column of the table is about, for the reasons why it is not known.
 _ABOUT = {
@@ -102,17 +102,16 @@ def _figures(result: SweepResult) -> list[Figure]:
 
 def _matrix(result: SweepResult) -> Section:
     """A row for each program and number of threads, a column for each target."""
-    rows: dict[tuple[str, ...], dict[str, Cell]] = {}
+    rows: dict[tuple[str, ...], tuple[Row, dict[str, Cell]]] = {}
     phased = any(len(cell.results) > 1 for cell in result.cells)
     for cell in result.cells:
         for phase, shown in _in_matrix(cell).items():
-            # Emulated runs are of one thread, whatever the others have.
-            key = (cell.model, cell.dtype, _rewrites(cell), str(cell.threads), *([phase] if phased else []))
-            rows.setdefault(key, {})[cell.target] = shown
-    columns = ("model", "dtype", "rewrites", "threads", *(["phase"] if phased else []), *result.targets)
+            key = (cell.model, cell.dtype, _rewrites(cell), str(cell.threads), phase)
+            named = (Name(cell.model), *_variant(result, cell), *([phase] if phased else []))
+            rows.setdefault(key, (named, {}))[1][cell.target] = shown
+    columns = ("model", *_variant_columns(result), *(["phase"] if phased else []), *result.targets)
     table: list[Row] = [
-        (Name(key[0]), *key[1:], *(shown.get(target, Number("", None)) for target in result.targets))
-        for key, shown in rows.items()
+        (*named, *(shown.get(target, Number("", None)) for target in result.targets)) for named, shown in rows.values()
     ]
     note = (
         "Latency, or of an emulated target the part of CONV and GEMM operators on SME2. Each leads to its report; a "
@@ -124,7 +123,7 @@ def _matrix(result: SweepResult) -> Section:
 def _in_matrix(cell: CellRecord) -> dict[str, Number]:
     """What a cell shows, by phase."""
     if not cell.results:
-        return {"": Number("failed" if cell.state == "failed" else cell.state, None)}
+        return {"": Number(cell.state, None)}
     href = cell.report or cell.run
     found = {}
     for each in cell.results:
@@ -141,28 +140,41 @@ def _in_matrix(cell: CellRecord) -> dict[str, Number]:
 def _table(result: SweepResult) -> Section:
     rows: list[Row] = []
     for cell in result.cells:
+        named = (*_variant(result, cell), cell.target)
         for each in cell.results:
-            rows.append(_row(cell, each))
+            rows.append((_leading(cell, each.phase), *named, *_numbers(cell, each)))
         if not cell.results:
-            rows.append((*_named(cell, ""), *(Number(cell.state, None) for _ in _COLUMNS[5:-1]), "-"))
-    return Section("cells", "All numbers", [Table("cells", _COLUMNS, rows, sortable=True)])
+            rest = [Number("", None) for _ in _NUMBERS[1:-1]]
+            rows.append((_leading(cell, ""), *named, Number(cell.state, None), *rest, ""))
+    columns = ("model", *_variant_columns(result), "target", *_NUMBERS)
+    return Section("cells", "All numbers", [Table("cells", columns, rows, sortable=True)])
 
 
-def _named(cell: CellRecord, phase: str) -> tuple[Cell, ...]:
+def _leading(cell: CellRecord, phase: str) -> Cell:
+    """The name of the model, which leads to the report."""
     label = f"{cell.model} {phase}".strip()
     href = cell.report or cell.run
-    model: Cell = Link(label, href) if href else Name(label)
-    return model, cell.dtype, _rewrites(cell), Number(str(cell.threads), cell.threads), cell.target
+    return Link(label, href) if href else Name(label)
+
+
+def _variant_columns(result: SweepResult) -> list[str]:
+    """What tells programs of one model apart; without a column that says the same of all."""
+    rewritten = any(cell.rewrites for cell in result.cells)
+    return ["dtype", *(["rewrites"] if rewritten else []), "threads"]
+
+
+def _variant(result: SweepResult, cell: CellRecord) -> list[Cell]:
+    rewrites = [_rewrites(cell)] if "rewrites" in _variant_columns(result) else []
+    return [cell.dtype, *rewrites, Number(str(cell.threads), cell.threads)]
 
 
 def _rewrites(cell: CellRecord) -> str:
     return "+".join(cell.rewrites) or NO_REWRITE
 
 
-def _row(cell: CellRecord, found: CellResult) -> Row:
+def _numbers(cell: CellRecord, found: CellResult) -> Row:
     start = found.startup_ms
     return (
-        *_named(cell, found.phase),
         _number(found.median_ms, numbers.ms(found.median_ms or 0.0)),
         _number(found.mad_percent, numbers.spread(found.mad_percent)),
         _speedup(found.speedup),

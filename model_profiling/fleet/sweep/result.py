@@ -19,7 +19,8 @@ from model_profiling.run_directory import RunDirectory, Timing
 from model_profiling.runs import earlier_labels
 
 RESULT = "sweep.json"
-JobState = Literal["finished", "failed", "running", "waiting", "not asked for"]
+# Skipped is what needs a job that failed.
+JobState = Literal["finished", "failed", "skipped", "running", "waiting", "not asked for"]
 SweepStatus = Literal["complete", "partial", "failed"]
 Judgement = Literal["better", "worse", "no difference", "unknown"]
 _JUDGED: dict[Verdict, Judgement] = {"faster": "better", "slower": "worse", "no difference seen": "no difference"}
@@ -113,7 +114,7 @@ class CellRecord(msgspec.Struct, frozen=True):
 
 class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
     """`status` is complete when all jobs are finished, failed when one failed and no other is left to do. `round` says
-    how often all was measured anew, this time included."""
+    how often the sweep was begun anew (--fresh), the first time included."""
 
     name: str
     kit_version: str

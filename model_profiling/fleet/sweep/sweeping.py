@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import msgspec
 from model_profiling import __version__, files, publication
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.fleet.sweep import portfolio
-from model_profiling.fleet.sweep.executor import Ended, Executor, Outcome
+from model_profiling.fleet.sweep.executor import OWN, Ended, Executor, Outcome
 from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
 from model_profiling.fleet.sweep.journal import Journal
 from model_profiling.fleet.sweep.result import (
@@ -39,10 +39,14 @@ MakeExecutor = Callable[[Folder, list[Job], OnNote], Executor]
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When the sweep began, and the oldest round of which results count."""
+    """When the sweep began, how often it was begun anew, and for each cell the oldest round of which results count."""
 
     created: str
     round: int = 1
+    since: dict[str, int] = {}
+
+    def anew(self, cells: Iterable[str]) -> "_State":
+        return _State(self.created, self.round + 1, self.since | dict.fromkeys(cells, self.round + 1))
 
 
 class Sweep:
@@ -68,7 +72,12 @@ class Sweep:
     def plan(self, fresh: bool = False) -> list[tuple[Job, bool]]:
         """The jobs, each with whether it is finished; nothing is started or written."""
         names = {job.name for job in self.wanted}
-        return [pair for pair in self.jobs.finished(self._read_state().round + fresh) if pair[0].name in names]
+        state = self._read_state()
+        state = state.anew(self._wanted_cells()) if fresh else state
+        return [pair for pair in self.jobs.finished(state.since) if pair[0].name in names]
+
+    def _wanted_cells(self) -> list[str]:
+        return [job.subject for job in self.wanted if job.kind == "run"]
 
     def _read_state(self) -> _State:
         try:
@@ -87,7 +96,7 @@ class Sweep:
         with files.locked(self.folder.state, "sweep"):
             state = self._read_state()
             if fresh:
-                state = _State(state.created, state.round + 1)
+                state = state.anew(self._wanted_cells())
             files.write_json(self.folder.state / "state.json", state)
             return _Round(self, state, on_progress, on_note).run(make)
 
@@ -119,13 +128,15 @@ class _Round:
         self._attempts: dict[str, int] = {}
         self._began: dict[str, float] = {}
         self._noted: set[str] = set()
+        # The commands of jobs that wait to be started.
+        self._prepared: dict[str, tuple[tuple[str, ...], str]] = {}
         self._written_at, self._writing_s = 0.0, 0.0
 
     def run(self, make: MakeExecutor) -> SweepResult:
         for cell in self._jobs.cells:
             _recover(self._folder.run(cell))
         wanted = {job.name for job in self._sweep.wanted}
-        for job, done in self._jobs.finished(self._state.round):
+        for job, done in self._jobs.finished(self._state.since):
             self._set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
         for cell in self._jobs.cells:
             self._look_at(cell)
@@ -162,9 +173,9 @@ class _Round:
         """Start jobs in their order; whether one waits for something that this sweep does not know the end of."""
         blocked = False
         for job in list(waiting):
-            if job.after and self._records[job.after].state == "failed":
+            if job.after and self._records[job.after].state in ("failed", "skipped"):
                 waiting.remove(job)
-                self._fail(job, f"{job.after} failed", "Correct that first.")
+                self._skip(job)
                 continue
             if job.after and self._records[job.after].state != "finished":
                 continue
@@ -182,13 +193,16 @@ class _Round:
         return any(job.measures is None for job in (*running.values(), *ready))
 
     def _start(self, executor: Executor, job: Job, running: dict[str, Job]) -> bool:
-        words, there = self._words(job)
+        if job.name not in self._prepared:
+            self._prepared[job.name] = self._words(job)
+        words, there = self._prepared[job.name]
         reason = executor.start(job, words)
         if reason:
-            if reason not in self._noted and "of this sweep" not in reason and reason != "a free CPU":
+            if reason not in self._noted and reason != OWN:
                 self._noted.add(reason)
                 self._note(f"{job.name} waits: {reason}")
             return False
+        del self._prepared[job.name]
         self._journal.add("started", job.name, self._state.round, replaces=there)
         self._attempts[job.name] = self._attempts.get(job.name, 0) + 1
         running[job.name] = job
@@ -206,9 +220,10 @@ class _Round:
             return job.words, ""
         manifest = finished_run(self._folder.run(job.cell))
         there = label_of(manifest) if manifest is not None else ""
-        mine = [e for e in self._journal.entries if e.job == job.name and e.round == self._state.round]
+        since = self._state.since.get(job.subject, 1)
+        mine = [entry for entry in self._journal.of(job.name) if entry.round >= since]
         first = mine[0].replaces if mine else there
-        anew = self._state.round > 1 and bool(there) and there == first
+        anew = since > 1 and bool(there) and there == first
         return (*job.words, *(["--force"] if anew else [])), first
 
     def _take(self, ended: Ended) -> bool:
@@ -239,7 +254,7 @@ class _Round:
                 manifest = finished_run(self._folder.run(job.cell))
                 if manifest is not None:
                     self._jobs.note(job.cell, manifest, self._state.round)
-            if self._jobs.is_finished(job, self._state.round, {job.after: True}):
+            if self._jobs.is_finished(job, self._state.since.get(job.subject, 1), {job.after: True}):
                 return outcome
         except (KitError, OSError) as error:
             return Outcome(outcome.seconds, str(error), "Run the sweep again.")
@@ -263,6 +278,13 @@ class _Round:
         if job.cell is not None:
             self._look_at(job.cell)
 
+    def _skip(self, job: Job) -> None:
+        failed = self._records[job.after]
+        reason = failed.failure if failed.state == "skipped" else f"{job.after} failed: {failed.failure}"
+        self._records[job.name] = JobRecord(job.name, job.kind, "skipped", failure=reason)
+        if job.cell is not None:
+            self._look_at(job.cell)
+
     def _set(self, job: Job, state: JobState, outcome: Outcome | None = None) -> None:
         seconds = round(outcome.seconds, 3) if outcome is not None else self._seconds.get(job.name)
         node = outcome.node if outcome is not None else ""
@@ -277,12 +299,12 @@ class _Round:
     # What people see while it goes on.
 
     def _tell(self, running: dict[str, Job], executor: Executor) -> None:
-        done, failed = self._counted("finished"), self._counted("failed")
+        done, failed, skipped = self._counted("finished"), self._counted("failed"), self._counted("skipped")
         parts = [_said(job, executor.doing(job)) for job in running.values()]
         words = f"{len(running)} running" if running else "waiting"
         words += f", {failed} failed" if failed else ""
         words += f", about {_duration(left)} left" if (left := self._left(running)) else ""
-        self._report(f"{words}: {'; '.join(parts)}" if parts else words, done + failed, len(self._records))
+        self._report(f"{words}: {'; '.join(parts)}" if parts else words, done + failed + skipped, len(self._records))
 
     def _left(self, running: dict[str, Job]) -> float:
         """How long the rest will take, from the jobs of each kind that have ended: work side by side, each target one
