@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.fleet.sweep.executor import Executor
-from model_profiling.fleet.sweep.jobs import Folder, Job
+from model_profiling.fleet.sweep.jobs import Job, Jobs
 from model_profiling.fleet.sweep.sweep_file import load, parse
 from model_profiling.fleet.sweep.sweeping import MakeExecutor, Sweep
 from model_profiling.on_progress import OnNote
@@ -25,13 +25,13 @@ def opened(asked: str | Path | Mapping[str, Any], out: str | Path | None = None,
 def executor(ray: str | None = None) -> MakeExecutor:
     """Child processes of this machine, or the jobs of a Ray cluster at an address."""
 
-    def make(folder: Folder, jobs: list[Job], on_note: OnNote) -> Executor:
+    def make(jobs: Jobs, todo: list[Job], on_note: OnNote) -> Executor:
         if ray is None:
             from model_profiling.fleet.sweep.children import Children
 
-            return Children(folder, jobs)
+            return Children(jobs.folder, todo)
         from model_profiling.fleet.sweep.cluster import Cluster
 
-        return Cluster(ray, folder, jobs, on_note)
+        return Cluster(ray, jobs, todo)
 
     return make

@@ -1,9 +1,9 @@
-"""Sweeps: what is finished is kept, whatever kills them; a measurement has its target alone; one failure stops nobody."""
+"""Sweeps: what is finished is kept, whatever kills them; a measurement has its target alone; a failure stops nobody."""
 
+import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from model_profiling.fleet.sweep import journal, locks
-from model_profiling.fleet.sweep.result import SweepResult
 from model_profiling.fleet.sweep.sweep_file import Target
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit
-from tests.helpers.contract_check import check_files, check_printed
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 LOCAL, PHONE = Target("local"), Target("android", device="one")
@@ -54,10 +50,10 @@ def children(of: int) -> list[int]:
     return found
 
 
-def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
+def until(holds: Callable[..., Any], *arguments: Any) -> Any:
+    end = time.monotonic() + 20
     while time.monotonic() < end:
-        if found := holds():
+        if found := holds(*arguments):
             return found
         time.sleep(0.02)
     raise AssertionError("did not happen in time")
@@ -101,16 +97,17 @@ def test_jobs_end_with_their_sweep_however_it_ends(toy: Callable[[str], Path], t
     file = write(tmp_path, models=[str(toy("fp16"))], runs=100000, reports=False)
     for ending in (signal.SIGKILL, signal.SIGINT):
         sweep = started(tmp_path, file)
-        job = until(lambda sweep=sweep: children(sweep.pid))[0]
-        runners = until(lambda job=job: children(job))
+        job = until(children, sweep.pid)[0]
+        runners = until(children, job)
         sweep.send_signal(ending)
         sweep.wait()
-        until(lambda job=job, runners=runners: not [p for p in (job, *runners) if _alive(p)])
+        until(all_ended, [job, *runners])
         assert sweep.returncode == (-ending if ending == signal.SIGKILL else 130)
 
 
-def _alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def all_ended(processes: list[int]) -> bool:
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                return False
+    return True

@@ -111,12 +111,15 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def start_tied(words: tuple[str, ...], log: Path, locks: list[int]) -> "subprocess.Popen[bytes]":
+def start_tied(
+    words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
+) -> "subprocess.Popen[bytes]":
     """Start a command that ends with this process, in a group of its own; it holds the locks while it lives."""
     command = [sys.executable, str(Path(__file__).with_name("tied.py")), str(os.getpid()), *words]
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
+            cwd=home,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -18,8 +18,9 @@ class Outcome:
     failure: str = ""
     hint: str = ""
     lost: bool = False
-    # Where it ran, if that is not this machine.
+    # Where it ran, if that is not this machine, and where its result has come to; it is still to be put in place.
     node: str = ""
+    incoming: Path | None = None
 
 
 @dataclass(frozen=True)

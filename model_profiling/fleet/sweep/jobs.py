@@ -97,29 +97,20 @@ class Jobs:
         exports: dict[str, Job] = {}
         runs, reports = [], []
         for cell in self.cells:
-            variant = cell.variant
+            variant, place = cell.variant, self.folder.run(cell)
             if not variant.is_program and variant.name not in exports:
-                exports[variant.name] = Job("export", variant.name, self._export_words(variant), variant)
+                words = export_words(variant, self.folder.artifacts(variant))
+                exports[variant.name] = Job("export", variant.name, words, variant)
             after = "" if variant.is_program else exports[variant.name].name
-            run = Job("run", cell.name, self._run_words(cell), variant, cell, after)
+            run = Job("run", cell.name, self.run_words(cell, self.program(variant), place), variant, cell, after)
             runs.append(run)
             if self._asked.reports:
-                words = ("report", str(self.folder.run(cell)), "--html")
+                words = ("report", str(place), "--html")
                 reports.append(Job("report", cell.name, words, variant, cell, run.name))
         return [*exports.values(), *runs, *reports]
 
-    def _export_words(self, variant: Variant) -> tuple[str, ...]:
-        asked = variant.asked
-        # With an equals sign: a value that begins with a dash is no flag.
-        words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}"]
-        words += [f"--outdir={self.folder.artifacts(variant)}"]
-        words += [f"--rewrite={name}" for name in variant.rewrites]
-        words += [f"--input={spec}" for spec in asked.input]
-        words += [f"--set={pair}" for pair in asked.set]
-        return (*words, *([f"--checkpoint={asked.checkpoint}"] if asked.checkpoint else []))
-
-    def _run_words(self, cell: Cell) -> tuple[str, ...]:
-        return ("run", str(self.program(cell.variant)), f"--output-root={self.folder.run(cell)}", *self._settings(cell))
+    def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
+        return ("run", str(program), f"--output-root={place}", *self._settings(cell))
 
     def _settings(self, cell: Cell) -> list[str]:
         """All that decides what a run measures, beside its program."""
@@ -196,6 +187,16 @@ class Jobs:
     def note(self, cell: Cell, manifest: Manifest, round_: int) -> None:
         """Say that a run has ended; from here on it is finished as long as nothing it depends on changes."""
         files.write_json(self.folder.note(cell), Note(self.key(cell), round_, fingerprints(manifest)))
+
+
+def export_words(variant: Variant, place: Path) -> tuple[str, ...]:
+    asked = variant.asked
+    # With an equals sign: a value that begins with a dash is no flag.
+    words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}", f"--outdir={place}"]
+    words += [f"--rewrite={name}" for name in variant.rewrites]
+    words += [f"--input={spec}" for spec in asked.input]
+    words += [f"--set={pair}" for pair in asked.set]
+    return (*words, *([f"--checkpoint={asked.checkpoint}"] if asked.checkpoint else []))
 
 
 def finished_run(directory: Path) -> Manifest | None:

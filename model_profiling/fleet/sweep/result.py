@@ -11,6 +11,7 @@ from model_profiling import artifacts, files
 from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.latency import Comparison, Verdict, compare, latency_turns
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.derived import current_fingerprint, read_index
 from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.sweep.jobs import Kind
 from model_profiling.fleet.sweep.sweep_file import Cell
@@ -161,16 +162,32 @@ def relative(path: Path, home: Path) -> str:
 
 def read_results(directory: Path, home: Path) -> list[CellResult]:
     """The numbers of a finished run, from the files that it wrote."""
-    path = directory / artifacts.ANALYSIS_SUMMARY
-    summary = files.read_json(path, AnalysisSummary, "analysis summary")
+    summary = _summary(directory)
     if summary.metrics is None:
-        raise InputError(f"{path} has no metrics", "Make it again: sme2-kit analyze")
+        raise InputError(f"{directory} has no metrics", "Make them again: sme2-kit analyze")
     metrics, judged = summary.metrics, _Earlier(directory, home)
     if summary.timing == "emulated":
         return [_emulated(summary, metrics, names) for names in _by_phase(metrics)]
     compared = {comparison.after: comparison for comparison in metrics.comparisons}
     names = list(compared) or list(metrics.experiments)
     return [_measured(name, summary, metrics, compared.get(name), judged) for name in names]
+
+
+def _summary(directory: Path) -> AnalysisSummary:
+    """The analysis of a run; made now where there is none of this state of it, as of a run that came from elsewhere."""
+    path, run = directory / artifacts.ANALYSIS_SUMMARY, RunDirectory(directory)
+    try:
+        found = files.read_json(path, AnalysisSummary, "analysis summary")
+        if found.sources == current_fingerprint(run, read_index(run)):
+            return found
+    except InputError:
+        pass
+    from model_profiling.analysis.run_view import RunView
+    from model_profiling.report import artifact_files
+
+    opened = RunView.open(directory)
+    artifact_files.save(opened)
+    return opened.summary
 
 
 def _by_phase(metrics: Metrics) -> list[list[str]]:

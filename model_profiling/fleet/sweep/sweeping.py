@@ -12,6 +12,7 @@ import msgspec
 from model_profiling import __version__, files, publication
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.fleet.sweep import portfolio
+from model_profiling.fleet.sweep.adopting import adopt_run
 from model_profiling.fleet.sweep.executor import OWN, Ended, Executor, Outcome
 from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
 from model_profiling.fleet.sweep.journal import Journal
@@ -28,6 +29,7 @@ from model_profiling.fleet.sweep.result import (
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
 from model_profiling.on_progress import OnNote, OnProgress, no_notes, no_progress
 from model_profiling.pipeline.records import now
+from model_profiling.run_directory import Manifest
 from model_profiling.runs import label_of
 
 # How often a job whose machine was lost is begun again.
@@ -35,7 +37,7 @@ MOST_ATTEMPTS = 3
 _LOOK_S, _LOOK_WAITING_S = 2.0, 0.2
 # Results are written after every job, unless writing takes more than this part of the time.
 _WRITING_SHARE = 0.1
-MakeExecutor = Callable[[Folder, list[Job], OnNote], Executor]
+MakeExecutor = Callable[[Jobs, list[Job], OnNote], Executor]
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,7 +144,7 @@ class _Round:
             self._look_at(cell)
         todo = [job for job in self._sweep.wanted if self._records[job.name].state == "waiting"]
         if todo:
-            executor = make(self._folder, todo, self._note)
+            executor = make(self._jobs, todo, self._note)
             try:
                 self._carry_out(executor, todo)
             except KeyboardInterrupt:
@@ -216,9 +218,9 @@ class _Round:
         A run that ended just before its sweep was killed is there, too: it is of this round if it is not the one that
         was there when its job was started, and is not measured again.
         """
-        if job.kind != "run" or job.cell is None:
+        if job.kind != "run":
             return job.words, ""
-        manifest = finished_run(self._folder.run(job.cell))
+        manifest = self._finished_run(job)
         there = label_of(manifest) if manifest is not None else ""
         since = self._state.since.get(job.subject, 1)
         mine = [entry for entry in self._journal.of(job.name) if entry.round >= since]
@@ -248,17 +250,36 @@ class _Round:
         return False
 
     def _confirmed(self, job: Job, outcome: Outcome) -> Outcome:
-        """A command that says it did well has to have left what it should."""
+        """A command that says it did well has to have left what it should, here or on the machine that it ran on."""
         try:
-            if job.kind == "run" and job.cell is not None:
-                manifest = finished_run(self._folder.run(job.cell))
-                if manifest is not None:
-                    self._jobs.note(job.cell, manifest, self._state.round)
+            if outcome.incoming is not None:
+                self._adopt(job, outcome.incoming)
+            elif job.kind == "run" and (manifest := self._finished_run(job)) is not None:
+                self._note_run(job, manifest)
             if self._jobs.is_finished(job, self._state.since.get(job.subject, 1), {job.after: True}):
                 return outcome
-        except (KitError, OSError) as error:
-            return Outcome(outcome.seconds, str(error), "Run the sweep again.")
-        return Outcome(outcome.seconds, "it left no complete result", "See its log, and run the sweep again.")
+            failure, hint = "it left no complete result", "See its log, and run the sweep again."
+            if outcome.incoming is not None:
+                hint += " All machines of a cluster need the same kit, Python and packages."
+        except KitError as error:
+            failure, hint = error.message, error.hint
+        except OSError as error:
+            failure, hint = f"{error.strerror or error}: {error.filename or ''}", "Check space and permissions there."
+        return Outcome(outcome.seconds, failure, hint, node=outcome.node)
+
+    def _adopt(self, job: Job, incoming: Path) -> None:
+        if job.cell is None:
+            files.replace_directory(incoming, self._folder.artifacts(job.variant))
+            return
+        program = self._jobs.program(job.variant)
+        adopt_run(job, incoming, self._folder.run(job.cell), program, lambda manifest: self._note_run(job, manifest))
+
+    def _finished_run(self, job: Job) -> Manifest | None:
+        return finished_run(self._folder.run(job.cell)) if job.cell is not None else None
+
+    def _note_run(self, job: Job, manifest: Manifest) -> None:
+        assert job.cell is not None
+        self._jobs.note(job.cell, manifest, self._state.round)
 
     def _fail(self, job: Job, failure: str, hint: str, outcome: Outcome | None = None) -> None:
         seconds = outcome.seconds if outcome is not None else 0.0
