@@ -1,22 +1,40 @@
 """Sweeps: what is finished is kept, whatever kills them; a measurement has its target alone; a failure stops nobody."""
 
 import contextlib
+import io
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import msgspec
+import pytest
+
+from model_profiling import files
+from model_profiling.analysis.validation import problems
+from model_profiling.cli.main import main
+from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.fleet.sweep import journal, locks
-from model_profiling.fleet.sweep.sweep_file import Target
+from model_profiling.fleet.sweep.executor import failure_of
+from model_profiling.fleet.sweep.jobs import Folder, Jobs
+from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
+from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.portfolio import report
+from model_profiling.fleet.sweep.result import SweepResult
+from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit
+from tests.helpers.contract_check import check_files, check_printed
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 LOCAL, PHONE = Target("local"), Target("android", device="one")
@@ -51,7 +69,7 @@ def children(of: int) -> list[int]:
 
 
 def until(holds: Callable[..., Any], *arguments: Any) -> Any:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         if found := holds(*arguments):
             return found
@@ -111,3 +129,266 @@ def all_ended(processes: list[int]) -> bool:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 return False
     return True
+
+
+# The file
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"models": []}, "length >= 1"),
+        ({"models": ["toy_cnn"], "dtype": ["fp16"]}, "Did you mean `dtypes`"),
+        ({"models": ["toy_cnn"], "dtypes": ["fp17"]}, "`dtypes` names 'fp17'"),
+        ({"models": ["toy_cnn"], "dtypes": ["fp16", "fp16"]}, "`dtypes` names fp16 twice"),
+        ({"models": ["toy_cnn"], "rewrites": [["layout"], "layout"]}, "`rewrites` names ['layout'] twice"),
+        ({"models": ["toy_cnn"], "rewrites": ["lay"]}, "`rewrites` names 'lay'"),
+        ({"models": ["toy_cnn", "toy_cnn"]}, '"toy_cnn" twice'),
+        ({"models": ["toy_cnn"], "threads": [0]}, "threads[0]"),
+        ({"models": ["toy_cnn"], "threads": "all"}, "threads"),
+        ({"models": ["toy_cnm"]}, "Did you mean toy_cnn"),
+        ({"models": ["nowhere.pte"]}, "there is no nowhere.pte"),
+        ({"models": ["nowhere.py:Net"]}, "nowhere.py"),
+        ({"models": [{"model": "toy_cnn", "nmae": "x"}]}, "Did you mean `name`"),
+        ({"models": [{"model": "toy_cnn", "name": "../x"}]}, "name"),
+        ({"models": ["toy_cnn", {"model": "toy_cnn", "set": ["x"]}]}, "--set x is not KEY=VALUE"),
+        ({"models": ["toy_cnn", {"model": "ds_cnn", "name": "toy_cnn"}]}, "two cells are called toy_cnn-fp16-t1-local"),
+        ({"models": ["toy_cnn"], "targets": ["phone"]}, "there is no target 'phone'"),
+        ({"models": ["toy_cnn"], "targets": ["local", {"platform": "local"}]}, "two targets are called 'local'"),
+        ({"models": ["toy_cnn"], "targets": [{"platform": "local", "device": "x"}]}, "settings of an Android device"),
+        ({"models": ["toy_cnn"], "targets": [{"platform": "ssh"}]}, "`host` and the platform ssh"),
+        ({"models": ["toy_cnn"], "exclude": [{"dtype": "int8"}]}, "matches no cell"),
+        ({"models": ["toy_cnn"], "exclude": [{"dtype": "fp16"}]}, "all cells are excluded"),
+        ({"models": ["toy_cnn"], "exclude": [{}]}, "an exclusion without a key"),
+        ({"models": ["toy_cnn"], "labels": {"a b": "c"}}, "`labels` cannot hold"),
+        ({"models": ["\ud800"]}, "lone surrogate"),
+    ],
+)
+def test_every_mistake_in_a_sweep_file_has_a_name_and_a_fix(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        cells(parse(keys, "here"), "here")
+    assert said in f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.message.startswith("sweep file here") and caught.value.hint
+
+
+def test_cells_are_the_product_without_what_is_excluded() -> None:
+    keys = {
+        "models": ["toy_cnn", "ds_cnn"],
+        "dtypes": ["fp32", "int8"],
+        "rewrites": ["none", ["norm", "layout"]],
+        "threads": [1, 4],
+        "targets": ["local", "emulator", {"platform": "android", "device": "10.0.0.1:5555", "power_mode": "boost"}],
+        "exclude": [{"model": "ds_cnn", "dtype": "int8"}, {"target": "emulator", "rewrite": "layout+norm"}],
+    }
+    found = [cell.name for cell in cells(parse(keys, "here"), "here")]
+    # Of each program four measured cells and, without rewrites, one emulated: threads mean nothing there.
+    assert len(found) == len(set(found)) == 3 * (2 * 4 + 1)
+    assert {"toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555", "ds_cnn-fp32-t1-emulator"} <= set(found)
+    jobs = Jobs(parse(keys, "here"), cells(parse(keys, "here"), "here"), Folder(Path("out")))
+    words = jobs.by_name["run toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555"].words
+    assert {"--platform=android", "--device=10.0.0.1:5555", "--power-mode=boost", "--threads=4"} <= set(words)
+    assert "--rewrite=norm" in jobs.by_name["export toy_cnn-int8-layout+norm"].words
+
+
+def test_the_schema_for_editors_is_the_one_that_ships_and_accepts_what_the_kit_does() -> None:
+    shipped = json.loads((ROOT / "model_profiling" / "configs" / "sweep.schema.json").read_text())
+    assert shipped == json.loads(json.dumps(json_schema())), "run `make schema`"
+    good = {"models": ["toy_cnn"], "rewrites": [[], "layout", ["norm"]], "targets": ["local", {"platform": "android"}]}
+    jsonschema.validate(good, shipped)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"models": ["toy_cnn"], "dtype": "fp16"}, shipped)
+
+
+# What may run at the same time
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks of this test only."""
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "locks"))
+
+
+def claimed(claims: Claims, target: Target | None) -> Claim:
+    found = claims.try_claim(target)
+    assert isinstance(found, Claim), found
+    return found
+
+
+def refused(claims: Claims, target: Target | None) -> str:
+    found = claims.try_claim(target)
+    assert isinstance(found, Busy)
+    return found.reason
+
+
+def test_work_shares_a_machine_and_a_measurement_has_it_alone(alone: None) -> None:
+    mine, other = Claims("mine"), Claims("other")
+    work = [claimed(mine, None), claimed(other, None), claimed(other, PHONE)]
+    assert "android-one is being measured on (other)" in refused(mine, PHONE)
+    # Who waits to measure on the machine keeps new work out, so that its turn comes.
+    assert refused(mine, LOCAL)
+    assert refused(other, None) and refused(other, LOCAL)
+    for claim in work:
+        claim.close()
+    measurement = claimed(mine, LOCAL)
+    assert "(mine)" in refused(other, None) and refused(other, PHONE) and refused(mine, LOCAL)
+    measurement.close()
+    mine.step_back()
+    claimed(other, PHONE).close()
+    claimed(other, LOCAL).close()
+
+
+def test_a_lock_is_free_when_its_holder_is_killed(alone: None, tmp_path: Path) -> None:
+    claim = claimed(Claims("mine"), LOCAL)
+    holder = subprocess.Popen(["sleep", "600"], pass_fds=claim.handles)
+    claim.close()
+    assert refused(Claims("other"), None)
+    holder.kill()
+    holder.wait()
+    claimed(Claims("other"), LOCAL).close()
+
+
+def test_a_link_or_a_pipe_in_the_place_of_a_lock_is_refused(alone: None, tmp_path: Path) -> None:
+    place = locks.directory()
+    (place / "gate.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(KitError, match="cannot be used as a lock"):
+        Claims("mine").try_claim(None)
+    (place / "gate.lock").unlink()
+    os.mkfifo(place / "gate.lock")
+    with pytest.raises(KitError, match="cannot be used as a lock"):
+        Claims("mine").try_claim(None)
+    assert not (tmp_path / "victim").exists()
+
+
+# What comes of it
+
+
+@pytest.fixture(scope="module")
+def portfolio(exported: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of two exports that are there already, a program that cannot run, and a hostile label; then once more."""
+    home = tmp_path_factory.mktemp("portfolio")
+    for dtype in ("fp16", "fp32"):
+        shutil.copytree(exported[dtype].paths.directory, home / "out_all" / "artifacts" / f"toy_cnn-{dtype}")
+    broken = home / "broken.pte"
+    broken.write_bytes(b"\0\0\0\0ET12" + bytes(64))
+    file = write(
+        home,
+        "all",
+        models=["toy_cnn", str(broken)],
+        dtypes=["fp16", "fp32"],
+        runs=40,
+        launches=4,
+        startup_launches=2,
+        labels={"team": "</td><script>alert(1)</script>"},
+    )
+    planned = json.loads(swept(home, file, "--dry-run", "--json").stdout)
+    assert [job["job"] for job in planned if job["finished"]] == ["export toy_cnn-fp16", "export toy_cnn-fp32"]
+    first = swept(home, file)
+    assert first.returncode == 4 and "1 of 8 jobs failed; first run broken-unknown-t1-local" in first.stderr
+    assert "broken-unknown-t1-local" in first.stdout and "out_all/portfolio.html" in first.stdout
+    again = swept(home, file, "--fresh", "--only", "fp16", "--json")
+    assert again.returncode == 0, again.stderr
+    check_printed("sweep", json.loads(again.stdout))
+    return home / "out_all"
+
+
+def read(home: Path) -> SweepResult:
+    return msgspec.json.decode((home / "sweep.json").read_bytes(), type=SweepResult)
+
+
+def test_a_portfolio_has_every_cell_and_one_failure_stops_no_other(portfolio: Path) -> None:
+    result = read(portfolio)
+    found = {cell.name: cell for cell in result.cells}
+    assert {name: cell.state for name, cell in found.items()} == {
+        "toy_cnn-fp16-t1-local": "finished",
+        "toy_cnn-fp32-t1-local": "finished",
+        "broken-unknown-t1-local": "not asked for",
+    }
+    for name in ("toy_cnn-fp16-t1-local", "toy_cnn-fp32-t1-local"):
+        (numbers,) = found[name].results
+        assert numbers.median_ms and numbers.startup_ms and numbers.peak_bytes and numbers.data_movement_percent
+        assert numbers.sme2_coverage_percent is None and "not traced" in numbers.unknown["sme2_coverage_percent"]
+        assert (portfolio / found[name].report).is_file() and not problems(RunDirectory(portfolio / found[name].run))
+    check_files(portfolio)
+
+
+def test_a_new_result_is_held_against_the_one_before(portfolio: Path) -> None:
+    found = {cell.name: cell.results for cell in read(portfolio).cells if cell.results}
+    (against,) = [result.against for result in found["toy_cnn-fp16-t1-local"]]
+    assert against is not None and against.run.startswith("runs/toy_cnn-fp16-t1-local/earlier/")
+    assert (portfolio / against.run / "manifest.json").is_file()
+    if against.verdict == "unknown":
+        assert against.reason
+    else:
+        assert against.low and against.high and against.ratio and against.low <= against.ratio <= against.high
+    assert [result.against for result in found["toy_cnn-fp32-t1-local"]] == [None]
+
+
+def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None:
+    page, text = (portfolio / "portfolio.html").read_text(), (portfolio / "portfolio.md").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "<script>" not in text
+    assert 'href="runs/toy_cnn-fp16-t1-local/report.html"' in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    shown = report(read(portfolio))
+    assert "unknown" in text and any("kernels were not traced" in item for item in _bullets(shown))
+
+
+def _bullets(shown: Any) -> list[str]:
+    section = shown.section("unknown")
+    return [item for block in section.blocks for item in block.items] if section is not None else []
+
+
+def test_only_that_matches_nothing_and_a_second_sweep_at_once_are_refused(portfolio: Path) -> None:
+    home = portfolio.parent
+    done = swept(home, home / "all.json", "--only", "int8")
+    assert done.returncode == 2 and "matches no cell" in done.stderr and "toy_cnn-fp16-t1-local" in done.stderr
+    with files.locked(portfolio / ".sweep", "sweep"):
+        done = swept(home, home / "all.json")
+    assert done.returncode == 3 and "another sweep is writing" in done.stderr
+
+
+# Between machines
+
+
+def test_an_export_that_was_sent_is_a_finished_export(exported: dict[str, Any], tmp_path: Path) -> None:
+    asked = parse({"models": ["toy_cnn"]}, "here")
+    jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path))
+    (export,) = [job for job in jobs.all if job.kind == "export"]
+    assert not jobs.is_finished(export, 1, {})
+    unpacked(packed(exported["fp16"].paths.directory), jobs.folder.artifacts(export.variant))
+    assert jobs.is_finished(export, 1, {})
+
+
+@pytest.mark.parametrize("kind", ["absolute", "above", "link", "hard link", "device", "torn"])
+def test_a_parcel_that_would_write_elsewhere_is_refused(kind: str, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo({"absolute": str(tmp_path / "victim"), "above": "a/../../victim"}.get(kind, "victim"))
+        member.type = {"link": tarfile.SYMTYPE, "hard link": tarfile.LNKTYPE, "device": tarfile.FIFOTYPE}.get(
+            kind, tarfile.REGTYPE
+        )
+        member.linkname = "/etc/passwd"
+        member.size = 4 if member.isreg() else 0
+        archive.addfile(member, io.BytesIO(b"evil") if member.isreg() else None)
+    data = buffer.getvalue()
+    with pytest.raises(RunError):
+        unpacked(data[:40] if kind == "torn" else data, tmp_path / "home")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_what_failed_is_said_as_the_command_said_it() -> None:
+    assert failure_of("run: x\nerror: no device\n  fix: plug it in\n", 3) == ("no device", "plug it in")
+    assert failure_of("Segmentation fault", -11)[0].startswith("the command was killed by signal 11; it said last")
+
+
+def test_a_journal_whose_last_line_is_torn_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal.Journal(path).add("started", "run a", 1)
+    with path.open("ab") as file:
+        file.write(b'{"at": "2026')
+    journal.Journal(path).add("finished", "run a", 1, seconds=1.5)
+    assert [(entry.event, entry.seconds) for entry in journal.read(path)] == [("started", 0.0), ("finished", 1.5)]
+
+
+def test_a_sweep_file_that_is_not_there_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "nowhere.json"]) == 2
+    assert "sweep file nowhere.json does not exist" in capsys.readouterr().err

@@ -237,7 +237,7 @@ def _refuse_silence(address: str) -> None:
 
 def _keep_quiet(log: Path) -> None:
     """A thread of Ray prints to standard output that a worker died, whatever one asks of it: that goes into a file."""
-    inner = importlib.import_module("ray._private.worker")
+    inner: Any = importlib.import_module("ray._private.worker")
 
     def say(data: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(KitError):
