@@ -228,6 +228,8 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     throttled: str = ""
     cooled_down_s: float = 0.0
     transport: dict[str, float] = {}
+    # Which C library the runner used there, if it could be the machine's own or the kit's.
+    c_library: str = ""
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

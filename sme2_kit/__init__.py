@@ -164,7 +164,7 @@ def profile(
             budget_s=budget_s,
             startup_launches=startup_launches,
             page_cache=page_cache,
-            out=home / "runs" / _platform_name(platform),
+            out=home / "runs" / _runs_folder(platform),
             platform=platform,
             on_progress=report,
         )
@@ -269,9 +269,9 @@ def run(
     """Measure a .pte with acceleration on and off, in turns, and write all that derives from it into `out`.
 
     `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
-    `platform` is None for this machine, "emulator" or "android". Several `threads` are measured side by side, within
-    one budget, and `run.scaling` compares them. What is in `out` already is not measured again unless `force`;
-    `run.notes` says so.
+    `platform` is None for this machine, "emulator", "android", "android:SERIAL" or "ssh:HOST". Several `threads` are
+    measured side by side, within one budget, and `run.scaling` compares them. What is in `out` already is not measured
+    again unless `force`; `run.notes` says so.
 
     A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
     leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
@@ -313,24 +313,25 @@ def kernels(
     model: str | Path | ExportResult,
     *,
     levels: Sequence[str] | None = None,
+    platform: str | Platform = "emulator",
     out: str | Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> Run:
     """Run a .pte once under an emulated SME2 CPU and see which kernels it uses: `run.kernels`, operator by operator.
+    Or on another `platform`: a CPU that has SME2.
 
     `levels` are the CPUs to emulate, of "neon", "sme1" and "sme2"; all of them unless said otherwise, so that their
     outputs can be compared. Times of such a run mean nothing and are never shown.
     """
-    from sme2_kit.measuring import Asked
+    from sme2_kit.measuring import kernels_asked, opened_platform
     from sme2_kit.notebook import shown_progress
 
     for level in levels or ():
         if level not in ("neon", "sme1", "sme2"):
             raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
-    only = [f"emulator_{level}" for level in levels] if levels else None
-    asked = Asked(model=_pte(model), out=_place(out, "kernels"), ladder=True, only=only)
-    with shown_progress(on_progress) as report:
-        return _measured(asked, "emulator", report)
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+        asked = kernels_asked(_pte(model), opened, levels, _place(out, "kernels"))
+        return _measured(asked, opened, report)
 
 
 def compare(
@@ -344,23 +345,30 @@ def compare(
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
     categories: str | Path | None = None,
+    platform: str | Platform | None = None,
     on_progress: OnProgress | None = None,
 ) -> Comparisons:
     """Hold `after` against `before`: latency with its interval and verdict, and every category and operator; `startup`
     and `memory` where both sides have them.
 
     Each is a run, or its directory (`DIR`, `DIR@LABEL`, either with `:EXPERIMENT`), or an ETDump. Two .pte are measured
-    now, side by side, which is the most exact comparison; threads and counts are for those, and start-up is measured
-    only if `startup_launches` says how often.
+    now, side by side, which is the most exact comparison; threads, counts and `platform` are for those, and start-up is
+    measured only if `startup_launches` says how often.
     """
     from model_profiling.runs import resolve
     from sme2_kit import comparing
+    from sme2_kit.measuring import opened_platform
     from sme2_kit.notebook import shown_progress
 
     sides = [str(resolve(_path(side))) for side in (before, after)]
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     with shown_progress(on_progress) as report:
-        return comparing.compare(sides[0], sides[1], categories, counts, threads, report)
+        if not all(side.endswith(".pte") for side in sides):
+            if platform is not None:
+                raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
+            return comparing.compare(sides[0], sides[1], categories, counts, threads)
+        with opened_platform(platform, lambda _: None) as opened:
+            return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
 
 
 def forecast(
@@ -403,6 +411,7 @@ def tune(
     tokens: str | Path | None = None,
     worst_layers: int = 0,
     calibration: str | Path | None = None,
+    platform: str | Platform | None = None,
     on_progress: OnProgress | None = None,
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
@@ -414,10 +423,10 @@ def tune(
     """
     from model_profiling.export.publish import refuse_unwritable
     from model_profiling.export.request import ExportRequest
-    from model_profiling.platforms.local import LocalPlatform
     from model_profiling.tune.tuning import Tuner, TuneRequest
     from sme2_kit import exporting
     from sme2_kit.layer_errors import numerics_of
+    from sme2_kit.measuring import opened_platform
     from sme2_kit.notebook import shown_progress
 
     options = exporting.load_options(input_shapes, settings, checkpoint)
@@ -437,21 +446,22 @@ def tune(
     if worst_layers < 0 or (worst_layers and dtype == "fp32"):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
-    with shown_progress(on_progress) as report:
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+        if opened.timing != "measured":
+            raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
         make = (
             exporting.from_target(report, force)
             if target
             else exporting.from_memory(model, example_inputs, None, report)
         )
         spelled = exporting.typed_command if target else exporting.python_call
-        platform = LocalPlatform()
         tuner = Tuner(
             TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
-            platform,
+            opened,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
             spelled,
-            lambda request, made: numerics_of(request, made, platform, report, None if target else given),
+            lambda request, made: numerics_of(request, made, opened, report, None if target else given),
         )
         return tuner.run()
 
@@ -535,10 +545,10 @@ def roofs(
         return measure_roofs(asked, opened, report)
 
 
-def _platform_name(platform: str | Platform | None) -> str:
-    from model_profiling.platforms.local import local_name
+def _runs_folder(platform: str | Platform | None) -> str:
+    from model_profiling.platforms.choosing import folder_of, named
 
-    return platform if isinstance(platform, str) else local_name() if platform is None else platform.name
+    return folder_of(named(platform)) if platform is None or isinstance(platform, str) else platform.folder
 
 
 def _place(out: str | Path | None, what: str) -> Path:

@@ -20,6 +20,7 @@ from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Outcome
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
+from model_profiling.platforms.base import Platform
 from model_profiling.run_directory import Phase
 from sme2_kit.records import Records
 
@@ -68,21 +69,32 @@ def compare(
     categories: str | Path | None,
     counts: Counts,
     threads: int | None,
-    on_progress: OnProgress,
 ) -> Comparisons:
     """Compare what two resolved paths name; experiments of equal name, if both are whole runs."""
+    if counts != CHOSEN or threads is not None:
+        raise InputError(
+            "runs, launches, budget, threads and startup launches are for two .pte",
+            "A run directory is measured already: leave them out.",
+        )
+    return Comparisons([_compared(one, other) for one, other in _pairs(before, after, categories)])
+
+
+def measured(
+    before: str,
+    after: str,
+    categories: str | Path | None,
+    counts: Counts,
+    threads: int | None,
+    on_progress: OnProgress,
+    platform: Platform,
+) -> Comparisons:
+    """Measure two programs side by side and compare them."""
+    if platform.timing != "measured":
+        raise InputError("programs cannot be compared under an emulator: its times mean nothing", "Choose a machine.")
     # The dumps of programs that are measured now are read before the directory goes.
     with tempfile.TemporaryDirectory() as scratch:
-        if before.endswith(".pte") and after.endswith(".pte"):
-            table = load_table(Path(categories) if categories else None)
-            pairs = _in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table)
-        else:
-            if counts != CHOSEN or threads is not None:
-                raise InputError(
-                    "runs, launches, budget, threads and startup launches are for two .pte",
-                    "A run directory is measured already: leave them out.",
-                )
-            pairs = _pairs(before, after, categories)
+        table = load_table(Path(categories) if categories else None)
+        pairs = _in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table, platform)
         return Comparisons([_compared(one, other) for one, other in pairs])
 
 
@@ -137,15 +149,13 @@ def _in_turns(
     threads: int,
     on_progress: OnProgress,
     table: CategoryTable,
+    platform: Platform,
 ) -> list[tuple[Chosen, Chosen]]:
-    """Measure two programs side by side on this machine: shared machine noise cancels. Language models, by phase."""
-    from model_profiling.platforms.local import LocalPlatform
-
+    """Measure two programs side by side on one machine: shared machine noise cancels. Language models, by phase."""
     for text in (before, after):
         if not Path(text).is_file():
             raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
     programs, phases = programs_of({"A": Path(before), "B": Path(after)})
-    platform = LocalPlatform()
     caveats = tuple(layout_caveats(platform.probe().environment))
     pairs = []
     chosen: list[Phase | None] = [*phases] or [None]

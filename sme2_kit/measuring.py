@@ -11,11 +11,13 @@ from model_profiling.derived import notes as outdated_notes
 from model_profiling.errors import InputError, KitError
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
-from model_profiling.pipeline.defaults import default_config
+from model_profiling.pipeline.defaults import default_config, output_root_of
 from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
+from model_profiling.platforms.choosing import chosen as open_chosen
+from model_profiling.platforms.choosing import named
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runs import checked_label
 from sme2_kit.opened import Run
@@ -58,30 +60,24 @@ class Measured:
     reused: str
 
 
+def kernels_asked(
+    model: Path, platform: Platform, levels: Sequence[str] | None, out: Path | None = None, command: str = ""
+) -> Asked:
+    """One traced execution at each level that the platform's CPU has, in a place where no timed run lies."""
+    only = [f"{platform.name}_{level}" for level in levels] if levels else None
+    place = out or output_root_of(model, platform.kernels_folder)
+    return Asked(model=model, out=place, ladder=True, only=only, command=command)
+
+
 @contextlib.contextmanager
 def opened_platform(chosen: str | Platform | None, on_note: OnNote) -> Iterator[Platform]:
-    """A platform by its name, None for this machine; closed at the end unless it is the caller's own."""
+    """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
+    the caller's own."""
     if chosen is not None and not isinstance(chosen, str):
         yield chosen
         return
-    with contextlib.closing(_platform(chosen, on_note)) as platform:
+    with contextlib.closing(open_chosen(named(chosen), on_note=on_note)) as platform:
         yield platform
-
-
-def _platform(name: str | None, on_note: OnNote) -> Platform:
-    if name == "emulator":
-        from model_profiling.platforms.emulator import EmulatorPlatform
-
-        return EmulatorPlatform()
-    if name == "android":
-        from model_profiling.platforms.android import AndroidOptions, AndroidPlatform
-
-        return AndroidPlatform(AndroidOptions(), on_note=on_note)
-    if name not in (None, "linux", "mac"):
-        raise InputError(f"there is no platform {name!r}", "Use linux, mac, emulator or android; None is this machine.")
-    from model_profiling.platforms.local import LocalPlatform
-
-    return LocalPlatform(name)
 
 
 def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Measured:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.cli.resolved import resolved
@@ -47,6 +48,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     count_flags.prepare_parser(parser, "of each of two .pte")
     count_flags.prepare_startup(parser, "none, or 10 with --fail-if-startup-slower")
+    platform_flags.prepare_parser(parser)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
@@ -72,8 +74,12 @@ def run(args: argparse.Namespace) -> int:
     counts = count_flags.counts(args)
     if limits.startup_slower is not None and counts.startup_launches is None and before.endswith(".pte"):
         counts = dataclasses.replace(counts, startup_launches=STARTUP_LAUNCHES)
-    with progress() as report:
-        found = comparing.compare(before, after, args.categories, counts, args.threads, report)
+    if before.endswith(".pte") and after.endswith(".pte"):
+        with platform_flags.chosen_platform(args) as platform, progress() as report:
+            found = comparing.measured(before, after, args.categories, counts, args.threads, report, platform)
+    else:
+        platform_flags.refuse(args, "two .pte")
+        found = comparing.compare(before, after, args.categories, counts, args.threads)
     if args.json:
         say_json(list(found))
     else:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
@@ -12,29 +13,31 @@ HELP = "show which SME2 kernels a model uses, operator by operator, without SME2
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.pte", help="the model")
-    parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator")
+    parser.add_argument(
+        "--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator, or <platform>_kernels"
+    )
     parser.add_argument(
         "--level",
         action="append",
         choices=("neon", "sme1", "sme2"),
-        help="emulate only a CPU of this level; may be repeated (default: all, to compare their outputs)",
+        help="only a CPU of this level; may be repeated (default: all, to compare their outputs)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print kernels.json: features, coverage and the kernels of each operator"
     )
+    platform_flags.prepare_parser(parser)
+    parser.set_defaults(platform="emulator")
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.platforms.emulator import EmulatorPlatform
     from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
     from model_profiling.saying import say_json
-    from sme2_kit.measuring import Asked, measure
+    from sme2_kit.measuring import kernels_asked, measure
 
-    only = [f"emulator_{level}" for level in args.level] if args.level else None
-    asked = Asked(model=args.model, out=args.output_root, ladder=True, only=only, command=typed(args))
-    with progress() as report:
-        measured = measure(asked, EmulatorPlatform(), report, note)
+    with platform_flags.chosen_platform(args) as platform, progress() as report:
+        asked = kernels_asked(args.model, platform, args.level, args.output_root, typed(args))
+        measured = measure(asked, platform, report, note)
     found = measured.run
     tell_outdated(found.save())
     found.check_outputs()

@@ -33,7 +33,6 @@ def run(args: argparse.Namespace) -> int:
     from sme2_kit.exporting import from_target
     from sme2_kit.layer_errors import numerics_of
 
-    args.config = None  # what a platform asks for: there is none here
     of_program = str(args.target or args.model or "").endswith(".pte")
     request = _of_program(args) if of_program else export_command.requested(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:

@@ -47,11 +47,10 @@ def run(args: argparse.Namespace) -> int:
     from sme2_kit.measuring import measure
 
     target = _checked(args)
-    args.config = None  # what a platform asks for: there is none here
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         exported = None if target.endswith(".pte") else _export(args, report)
         pte = Path(target) if exported is None else exported.paths.pte
-        measured = measure(_asked(args, pte, platform.name), platform, report, note)
+        measured = measure(_asked(args, pte, platform.folder), platform, report, note)
     found = measured.run
     for remark in filter(None, (measured.remark, measured.reused)):
         note(remark)

@@ -65,7 +65,6 @@ def _measured(args: argparse.Namespace) -> "Roofs":
         checked_counts(args.runs, args.launches, None, number, lambda name: f"--{name}")
     counts = Counts(args.runs or COUNTS.runs, args.launches or COUNTS.launches)
     asked = Probing(tuple(dict.fromkeys(args.dtype or _DTYPES)), threads, counts, args.output)
-    args.config = None  # what a platform asks for: there is none here
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         return measure_roofs(asked, platform, report, note)
 

@@ -115,12 +115,12 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
     """Where the run lies that the flags mean, and what its config calls it."""
     from model_profiling.pipeline.config import load_config
     from model_profiling.pipeline.defaults import output_root_of
-    from model_profiling.platforms.local import local_name
+    from model_profiling.platforms.choosing import folder_of
 
     if args.config is not None:
         config = load_config(args.config)
         return Path(config.output_root), config.label
-    return args.output_root or output_root_of(args.model, args.platform or local_name()), None
+    return args.output_root or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
 
 
 def _asked(args: argparse.Namespace) -> "Asked":

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.export import add_model, chosen_model, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
@@ -37,6 +38,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--calibration", type=Path, metavar="DIR", help="samples that set the ranges of int8, as of export"
     )
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
+    platform_flags.prepare_parser(parser)
     parser.add_argument(
         "--json", action="store_true", help="print tune.json: every variant, its latency and agreement, and the winner"
     )
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     options = load_options(args)
     count_flags.counts(args)  # says which flag is wrong
     home = args.outdir or Path(f"out_{name}") / "tune"
-    with progress() as report:
+    with platform_flags.chosen_platform(args) as platform, progress() as report:
         result = sme2_kit.tune(
             target,
             dtype=args.dtype,
@@ -66,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
             tokens=args.tokens,
             worst_layers=args.worst_layers,
             calibration=args.calibration,
+            platform=platform,
             on_progress=report,
         )
     if args.json:

@@ -15,7 +15,7 @@ from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.child import Steps
 from model_profiling.mcp_server.commands import Commands, flags, repeated, settings_words, steps_of, switches
-from model_profiling.platforms.local import local_name
+from model_profiling.platforms.choosing import Choice, folder_of
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.tune.tuning import TuneResult
 
@@ -88,7 +88,7 @@ class Making:
             Field(description="Input files, .npy or raw .bin, one per input (default: the samples of the export)."),
         ] = None,
         platform: Annotated[
-            Literal["linux", "mac", "emulator", "android"] | None,
+            Literal["linux", "mac", "emulator", "android", "ssh"] | None,
             Field(
                 description="Where to run (default: this machine). The emulator has SME2, but its times mean nothing."
             ),
@@ -99,13 +99,16 @@ class Making:
         remote_device: Annotated[
             str | None, Field(description="HOST:PORT of an Android device to connect to over the network.")
         ] = None,
+        host: Annotated[
+            str | None, Field(description="With platform ssh: the host, by its name in the user's ssh_config.")
+        ] = None,
         power_mode: Annotated[
             Literal["boost", "app", "keep"] | None,
             Field(description="Settings of the Android device while it is measured; they are put back afterwards."),
         ] = None,
         cool_down: Annotated[
             float | None,
-            Field(description="Let the Android device cool to this many degrees Celsius before each turn."),
+            Field(description="Let the device or host cool to this many degrees Celsius before each turn."),
         ] = None,
         experiments: Annotated[
             list[str] | None, Field(description="Only these experiments (default: all, which comparisons need).")
@@ -126,10 +129,10 @@ class Making:
     ) -> answers.Measured:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
-        Android, files are pushed to the device. Answers with latencies, start-up, memory, the comparison with its 95 %
-        interval, and whether the outputs agree. A language model is run by phase, prefill and decode: `phase` of each
-        experiment has time to the first token and tokens per second."""
-        words = flags(device=device, remote_device=remote_device, power_mode=power_mode, cool_down=cool_down)
+        Android and over ssh, files are pushed to the device. Answers with latencies, start-up, memory, the comparison
+        with its 95 % interval, and whether the outputs agree. A language model is run by phase, prefill and decode:
+        `phase` of each experiment has time to the first token and tokens per second."""
+        words = flags(device=device, remote_device=remote_device, host=host, power_mode=power_mode, cool_down=cool_down)
         words += repeated("only", experiments)
         words += flags(
             platform=platform, runs=runs, launches=launches, budget=budget_s, threads=_threads(threads), label=label
@@ -138,7 +141,7 @@ class Making:
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
         words += switches(force=force)
-        place, what = self._what_to_run(model, config, output_root, platform or local_name())
+        place, what = self._what_to_run(model, config, output_root, folder_of(Choice(platform, host=host)))
         if inputs:
             words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
         run, _ = await self._run(steps_of(context), [*what, *words], place)
@@ -180,7 +183,7 @@ class Making:
             home = f"{self._home(model, settings)}/artifacts"
             made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
             pte = made.pte
-        place, what = self._what_to_run(pte, None, None, local_name())
+        place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
         run, summary = await self._run(
             steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
         )

@@ -56,7 +56,7 @@ def default_config(
         )
     raw: dict[str, object] = {
         "model": str(model),
-        "output_root": str(output_root or default_output_root(paths, platform.name, dtype)),
+        "output_root": str(output_root or default_output_root(paths, platform.folder, dtype)),
         "inputs": [str(path) for path in inputs],
         "budget_s": counts.budget_s,
         "token_file": str(token_file) if token_file is not None else None,
@@ -114,11 +114,11 @@ def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[C
     raw["analysis"] = {"compare_pairs": [[names[0], name] for name in names[1:]]}
     raw["timeout_s"] = _EMULATION_TIMEOUT_S
     missing = [name for name, _ in rungs if name not in {rung[0] for rung in shown}]
-    remark = (
-        f"the emulator does not support {' and '.join(missing)}: {how_to_install()} installs one that does"
-        if missing
-        else ""
-    )
+    remark = ""
+    if missing and on.timing == "emulated":
+        remark = f"the emulator does not support {' and '.join(missing)}: {how_to_install()} installs one that does"
+    elif missing:
+        remark = f"this CPU does not have {' and '.join(missing)}: sme2-kit kernels without --platform emulates them"
     return parse_config(raw, "(made for the emulator)"), remark
 
 

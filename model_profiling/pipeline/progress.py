@@ -148,4 +148,5 @@ def combined(conditions: list[Conditions]) -> Conditions:
         "; ".join(throttled),
         round(sum(each.cooled_down_s for each in conditions), 3),
         last.transport,
+        last.c_library,
     )

@@ -9,24 +9,13 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.platforms.device import ANSWER_S, Device, DeviceLostError, Output
 
-
-def _patience() -> float:
-    """How much longer to wait for devices than usual (SME2_KIT_ADB_PATIENCE), for slow ones or to give up sooner."""
-    try:
-        return min(100.0, max(0.05, float(os.environ.get("SME2_KIT_ADB_PATIENCE", "1"))))
-    except ValueError:
-        return 1.0
-
-
-PATIENCE = _patience()
-# A device that says nothing for this long to a question that needs no work is not going to answer.
-ANSWER_S = 20.0 * PATIENCE
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
 _INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."
@@ -47,19 +36,6 @@ _GONE = re.compile(
     r"failed to (copy|read|stat).*(read|device|EOF|closed|reset))",
     re.MULTILINE,
 )
-
-
-class DeviceLostError(RunError):
-    """The way to the device is gone: cable, reboot, adb's server."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a command on the device said, and its exit code there."""
-
-    code: int
-    stdout: str
-    stderr: str
 
 
 @dataclass(frozen=True)
@@ -132,74 +108,38 @@ def choose_device(adb: str, device: str | None, remote: str | None) -> str:
     return chosen.serial
 
 
-class Device:
-    """One device behind adb. Once it is lost, every further call fails at once until `reconnect`."""
+class AdbDevice(Device):
+    """One device behind adb."""
+
+    link = "try another cable"
+    cut = "adb's server was restarted, or the cable moved"
+    writable = "The kit works in /data/local/tmp, which adb's user must be able to write."
 
     def __init__(self, adb: str, serial: str, remote: bool = False) -> None:
-        self.serial = serial
+        self.serial = self.key = serial
+        self.title = f"the device {serial}"
         self._adb = adb
         self._remote = remote
-        self._lost: DeviceLostError | None = None
 
     def command(self, *words: str) -> list[str]:
         """The adb call whose words are run on the device, each taken as it is."""
         return [self._adb, "-s", self.serial, "shell", "-T", shlex.join(words)]
 
     def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
-        """Run one command on the device to its end; its exit code is the caller's to judge."""
         done = self._run(["shell", "-T", "-n", shlex.join(words)], timeout_s)
         return Output(done.returncode, done.stdout, done.stderr)
 
-    def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> Output:
-        """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""
-        return self.shell("sh", "-c", text, "sh", *parameters, timeout_s=timeout_s)
+    def push(self, sources: Mapping[str, Path], folder: str) -> None:
+        for name, local in sources.items():
+            allowed_s = ANSWER_S + local.stat().st_size / _SLOWEST_BYTES_PER_S
+            done = self._run(["push", str(local.resolve()), f"{folder}/{name}"], allowed_s)
+            if done.returncode != 0:
+                raise self.refused(f"{local.name} could not be pushed to {self.title}", _last(done))
 
-    def must(self, what: str, *words: str, timeout_s: float = ANSWER_S) -> str:
-        """`shell` where the command has to succeed; returns what it said."""
-        output = self.shell(*words, timeout_s=timeout_s)
-        if output.code != 0:
-            raise self.refusal(what, output)
-        return output.stdout
-
-    def refusal(self, what: str, output: Output) -> KitError:
-        """Why the device would not do something."""
-        said = (output.stderr or output.stdout).strip().splitlines()
-        return _refusal(f"the device {self.serial} cannot {what}", said[-1] if said else f"exit code {output.code}")
-
-    def push(self, local: Path, remote: str) -> None:
-        """Copy a file to the device; the caller verifies what arrived with `sha256`."""
-        size = local.stat().st_size
-        done = self._run(["push", str(local.resolve()), remote], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
-        if done.returncode != 0:
-            raise _refusal(f"{local.name} could not be pushed to the device {self.serial}", _last(done))
-
-    def pull(self, remote: str, local: Path) -> None:
-        """Copy a file from the device and make sure that it arrived whole."""
-        digest = self.sha256([remote]).get(remote)
-        if digest is None:
-            raise RunError(f"the device {self.serial} has no {remote}", "Look into the runner's log.")
-        said = self.must("report the size of a file", "stat", "-c", "%s", remote).strip()
-        if not re.fullmatch(r"[0-9]{1,18}", said):
-            raise RunError(f"the device {self.serial} did not report the size of {remote}: {said[:80]!r}", "Run again.")
-        size = int(said)
+    def fetch(self, remote: str, size: int, local: Path) -> None:
         done = self._run(["pull", remote, str(local.absolute())], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
         if done.returncode != 0:
-            raise _refusal(f"{local.name} could not be pulled from the device {self.serial}", _last(done))
-        if files.sha256(local) != digest:
-            raise RunError(f"{local.name} was damaged on its way from the device", "Run again; try another cable.")
-
-    def sha256(self, remotes: list[str]) -> dict[str, str]:
-        """The hash of each of these files that is there."""
-        found: dict[str, str] = {}
-        script = 'for f in "$@"; do sha256sum < "$f" 2> /dev/null || echo -; done'
-        for start in range(0, len(remotes), 50):
-            part = remotes[start : start + 50]
-            lines = self.script(script, *part, timeout_s=120).stdout.splitlines()
-            found |= {path: line.split()[0] for path, line in zip(part, lines, strict=False) if len(line) >= 64}
-        return found
-
-    def boot_id(self) -> str:
-        return self.shell("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+            raise self.refused(f"{local.name} could not be pulled from {self.title}", _last(done))
 
     def require_exit_codes(self) -> None:
         """Older devices do not tell how a command ended, nor keep its two outputs apart."""
@@ -210,7 +150,6 @@ class Device:
             )
 
     def present(self) -> bool:
-        """Whether adb's server has a working connection to the device, as far as it knows."""
         try:
             said = _call([self._adb, "-s", self.serial, "get-state"], ANSWER_S, "adb")
         except KitError:
@@ -218,19 +157,9 @@ class Device:
         return said.returncode == 0 and said.stdout.strip() == "device"
 
     def answers(self, within_s: float) -> bool:
-        """Whether the device's shell still does something."""
         return _attempt([self._adb, "-s", self.serial, "shell", "-n", "true"], within_s)
 
-    def lost(self, why: str) -> DeviceLostError:
-        """Remember that the device is gone, and say so."""
-        self._lost = DeviceLostError(
-            f"the device {self.serial} {why}",
-            "Connect it again and run the same command: what was finished is kept.",
-        )
-        return self._lost
-
     def reconnect(self, wait_s: float) -> bool:
-        """Whether the device answers, or does again within `wait_s`."""
         self._lost = None
         if self._remote:
             _attempt([self._adb, "connect", self.serial], min(ANSWER_S, wait_s))
@@ -238,11 +167,14 @@ class Device:
             return False
         return self.answers(min(ANSWER_S, wait_s))
 
+    def complains(self, line: str) -> bool:
+        return _GONE.search(line) is not None
+
     def _run(self, arguments: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
         if self._lost is not None:
             raise self._lost
         try:
-            done = _call([self._adb, "-s", self.serial, *arguments], timeout_s, f"the device {self.serial}")
+            done = _call([self._adb, "-s", self.serial, *arguments], timeout_s, self.title)
         except DeviceLostError as error:
             self._lost = error
             raise
@@ -281,23 +213,8 @@ def _attempt(command: list[str], timeout_s: float) -> bool:
         return False
 
 
-def from_adb(line: str) -> bool:
-    """Whether adb itself says here that the way to the device is gone."""
-    return _GONE.search(line) is not None
-
-
 def _last(done: "subprocess.CompletedProcess[str]") -> str:
     """adb's own complaint, which push and pull bury among their progress on standard output; else the last word."""
     lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
     complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
     return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"
-
-
-def _refusal(what: str, why: str) -> KitError:
-    if "No space left" in why or "Disk quota" in why:
-        return RunError(
-            f"{what}: its disk is full ({why})", "Free some space there (17 MB and the model), then run again."
-        )
-    if "Permission denied" in why or "Read-only" in why:
-        return SetupError(f"{what}: {why}", "The kit works in /data/local/tmp, which adb's user must be able to write.")
-    return RunError(f"{what}: {why}", "Look at the device, then run again: what was finished is kept.")

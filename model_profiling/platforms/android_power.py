@@ -14,7 +14,8 @@ import msgspec
 from model_profiling import files
 from model_profiling.errors import KitError, SetupError
 from model_profiling.places import cache_directory
-from model_profiling.platforms.adb import PATIENCE, Device
+from model_profiling.platforms.adb import AdbDevice
+from model_profiling.platforms.device import PATIENCE
 
 # The learning path's two modes; `stayon` is its `svc power stayon true`. `keep` changes nothing.
 _ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
@@ -39,7 +40,7 @@ class Journal(msgspec.Struct, frozen=True):
 class PowerSettings:
     """Holds the device in a power mode from `apply` to `restore`."""
 
-    def __init__(self, device: Device, mode: str) -> None:
+    def __init__(self, device: AdbDevice, mode: str) -> None:
         self._device = device
         self._mode = mode
         self._journal = journal_path(device.serial)

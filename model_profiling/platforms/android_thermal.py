@@ -1,16 +1,10 @@
-"""Heat: what the device's thermal service and clock limits say between turns, and waiting until it has cooled."""
+"""What Android's thermal service, the battery and the clock limits say of the device's heat."""
 
 import re
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import get_args
 
-from model_profiling.errors import RunError
-from model_profiling.platforms.adb import Device
-from model_profiling.run_directory import HeatSample, ThermalStatus
+from model_profiling.platforms.device import Device
+from model_profiling.platforms.heat import SEVERITIES, Heat
 
-SEVERITIES: tuple[ThermalStatus, ...] = get_args(ThermalStatus)
 # What throttling listens to comes first: android.hardware.thermal's TemperatureType, skin, CPU, battery.
 _SENSORS = (("3", "skin"), ("0", "CPU"), ("2", "battery"))
 _SCRIPT = """dumpsys thermalservice 2> /dev/null
@@ -19,19 +13,6 @@ dumpsys battery 2> /dev/null
 echo '--- limits'
 cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
 true"""
-_BETWEEN_SAMPLES_S = 1.0
-_BETWEEN_LOOKS_S = 2.0
-LONGEST_COOL_DOWN_S = 900.0
-
-
-@dataclass(frozen=True)
-class Heat:
-    """One look at the device. `celsius` is None where no sensor may be read."""
-
-    celsius: float | None
-    sensor: str
-    status: int
-    limits_khz: tuple[int, ...]
 
 
 def look(device: Device) -> Heat:
@@ -55,73 +36,3 @@ def _temperature(service: str, battery: str) -> tuple[float | None, str]:
             return max(values), name
     tenths = re.search(r"^\s*temperature: (-?[0-9]{1,9})(?!\d)", battery, re.MULTILINE)
     return (int(tenths[1]) / 10, "battery") if tenths else (None, "")
-
-
-@dataclass
-class HeatLog:
-    """Samples the device between turns, not more often than once a second, and cools it down where that is asked."""
-
-    device: Device
-    cool_down: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    samples: list[HeatSample] = field(default_factory=list)
-    waited_s: float = 0.0
-    _start: float | None = None
-    _last: float = 0.0
-    _free_khz: tuple[int, ...] = ()
-
-    def before_turn(self) -> None:
-        """Look, unless we just did, and wait if the device is hotter than asked."""
-        if self.samples and self.clock() - self._last < _BETWEEN_SAMPLES_S:
-            return
-        heat = self._look()
-        if self.cool_down is None:
-            return
-        if heat.celsius is None:
-            raise RunError(f"the device {self.device.serial} does not report a temperature", "Run without --cool-down.")
-        begin = self.clock()
-        while heat.celsius is not None and heat.celsius > self.cool_down:
-            if self.clock() - begin > LONGEST_COOL_DOWN_S:
-                raise RunError(
-                    f"the device is still at {heat.celsius:g} °C ({heat.sensor}) after {LONGEST_COOL_DOWN_S:g} s; "
-                    f"--cool-down asks for {self.cool_down:g} °C",
-                    "Put it somewhere cooler, unplug fast chargers, or ask for a higher temperature.",
-                )
-            self.sleep(_BETWEEN_LOOKS_S)
-            heat = self._look()
-        self.waited_s += self.clock() - begin
-
-    def cooled_down_s(self) -> float:
-        """How long turns waited for the device to cool, since the last call."""
-        waited, self.waited_s = self.waited_s, 0.0
-        return round(waited, 3)
-
-    def finish(self) -> tuple[list[HeatSample], str]:
-        """All samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
-        self._look()
-        samples, self.samples, self._start = self.samples, [], None
-        return samples, throttling(samples)
-
-    def _look(self) -> Heat:
-        heat = look(self.device)
-        now = self.clock()
-        self._start = now if self._start is None else self._start
-        self._free_khz = self._free_khz or heat.limits_khz
-        capped = any(now_khz < free for now_khz, free in zip(heat.limits_khz, self._free_khz, strict=False))
-        at_s = round(now - self._start, 3)
-        self.samples.append(HeatSample(at_s, heat.celsius, heat.sensor, SEVERITIES[heat.status], capped))
-        self._last = now
-        return heat
-
-
-def throttling(samples: list[HeatSample]) -> str:
-    """What says that the device throttled, in words; empty if nothing does."""
-    worst = max((SEVERITIES.index(sample.status) for sample in samples), default=0)
-    temperatures = [sample.celsius for sample in samples if sample.celsius is not None]
-    heat = f" at up to {max(temperatures):g} °C" if temperatures else ""
-    if worst:
-        return f"the device throttled ({SEVERITIES[worst]}){heat}"
-    if any(sample.clock_capped for sample in samples):
-        return f"the device lowered its clock limit{heat}"
-    return ""

@@ -133,6 +133,12 @@ class Probe:
 
 class Platform(Protocol):
     name: str
+    # The name of its folder among the runs of a model: several machines of one kind have several.
+    folder: str
+    # The same for what `kernels` finds out, which must not replace a timed run.
+    kernels_folder: str
+    # Whether it is another machine than this one.
+    remote: bool
     # "measured", or "emulated": then times mean nothing, and no experiment is timed.
     timing: Timing
     # Why kernels cannot be traced here; empty if they can.

@@ -56,9 +56,16 @@ class Bundle:
     def start(self, home: str, preload: str | None = None) -> list[str]:
         """The command on the device, before the runner's own flags; `home` is the bundle's folder there."""
         if not self.loader:
-            return ["env", f"LD_LIBRARY_PATH={home}", f"{home}/{self.runner}"]
+            preloaded = [f"LD_PRELOAD={preload}"] if preload else []
+            return ["env", f"LD_LIBRARY_PATH={home}", *preloaded, f"{home}/{self.runner}"]
         preloaded = ["--preload", preload] if preload else []
         return [f"{home}/{self.loader}", *preloaded, "--library-path", home, f"{home}/{self.runner}"]
+
+
+def small_bundle(build: Build) -> Bundle:
+    """The kit's runner for a Linux target whose own C and C++ runtime may do."""
+    sources = {RUNNER_NAME: build.path} | {name: build.sdk.libraries / name for name in _EXECUTORCH}
+    return _bundle(build, sources, "")
 
 
 def kit_bundle(build: Build) -> Bundle:
@@ -73,9 +80,15 @@ def kit_bundle(build: Build) -> Bundle:
                 f"{name} for {build.target.name} was not found (looked at {path})",
                 f"Install it with the compiler: apt-get install g++-{build.target.arch.replace('_', '-')}-linux-gnu.",
             )
-    sources[_LICENCE_FILE] = cache_directory() / "android" / build.target.name / _LICENCE_FILE
-    files.write_text(sources[_LICENCE_FILE], licence_text([name for name in sources if name != _LICENCE_FILE]))
-    return Bundle(sources, {name: files.sha256(path) for name, path in sources.items()}, loader, RUNNER_NAME)
+    return _bundle(build, sources, loader)
+
+
+def _bundle(build: Build, sources: dict[str, Path], loader: str) -> Bundle:
+    kind = "whole" if loader else "small"
+    licences = cache_directory() / "pushed" / f"{build.target.name}-{kind}" / _LICENCE_FILE
+    files.write_text(licences, licence_text(list(sources)))
+    pushed = {**sources, _LICENCE_FILE: licences}
+    return Bundle(pushed, {name: files.sha256(path) for name, path in pushed.items()}, loader, RUNNER_NAME)
 
 
 def own_bundle(runner: Path) -> Bundle:

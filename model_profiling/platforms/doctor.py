@@ -55,6 +55,7 @@ def further_checks() -> list[Check]:
         _emulator(),
         _cross_compiler(),
         _tool("adb", "adb", "apt-get install adb, or Android's platform tools"),
+        _tool("ssh", "ssh", "apt-get install openssh-client", "-V", r"OpenSSH_([\d.]+)"),
         _load(),
         _governor(),
         _jitter(),
@@ -102,12 +103,12 @@ def _package(name: str, remark: str = "") -> Check:
     return Check(name, found, importlib.metadata.version(name) if found else "not installed", fix, essential=True)
 
 
-def _tool(what: str, command: str, fix: str) -> Check:
+def _tool(what: str, command: str, fix: str, asked: str = "--version", form: str = r"version ([\d.]+)") -> Check:
     path = shutil.which(command)
     if path is None:
         return Check(what, False, f"{command} is not in PATH", fix)
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-    version = re.search(r"version ([\d.]+)", said)
+    done = subprocess.run([path, asked], capture_output=True, text=True, timeout=20, check=False)
+    version = re.search(form, done.stdout + done.stderr)
     return Check(what, True, f"{command} {version[1] if version else ''}".strip())
 
 

@@ -56,6 +56,7 @@ class EmulatorPlatform(ProcessPlatform):
             own = list_features([str(build.path)])
             if own is not None and "sme2" in own.present:
                 super().__init__("emulator", build, prefix=(), timing="measured")
+                self.kernels_folder = self.folder
                 return
         qemu = find_qemu()
         if qemu is None:
@@ -63,6 +64,7 @@ class EmulatorPlatform(ProcessPlatform):
         sysroot = () if native else ("-L", str(_SYSROOT))
         self.qemu = qemu
         super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")
+        self.kernels_folder = self.folder
 
     def probe(self) -> Probe:
         features = self.features()

@@ -7,20 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from model_profiling.platforms.cpus import cpu_names
 from model_profiling.platforms.sme_units import apple_units, linux_units
 from model_profiling.run_directory import NOT_RANDOMISED
-
-# Arm's own part numbers (MIDR_EL1, implementer 0x41), which Linux shows in place of a name.
-_ARM_CORES = {
-    **{"0xd03": "Cortex-A53", "0xd05": "Cortex-A55", "0xd08": "Cortex-A72", "0xd0b": "Cortex-A76"},
-    **{"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd49": "Neoverse-N2", "0xd4f": "Neoverse-V2"},
-    **{"0xd84": "Neoverse-V3", "0xd8e": "Neoverse-N3", "0xd41": "Cortex-A78", "0xd44": "Cortex-X1"},
-    **{"0xd46": "Cortex-A510", "0xd47": "Cortex-A710", "0xd48": "Cortex-X2", "0xd4d": "Cortex-A715"},
-    **{"0xd4e": "Cortex-X3", "0xd80": "Cortex-A520", "0xd81": "Cortex-A720", "0xd82": "Cortex-X4"},
-    **{"0xd85": "Cortex-X925", "0xd87": "Cortex-A725", "0xd8a": "C1-Nano", "0xd8b": "C1-Pro"},
-    **{"0xd8c": "C1-Ultra", "0xd90": "C1-Premium"},
-}
-
 
 # From <sys/personality.h>; what `setarch -R` sets.
 _ADDR_NO_RANDOMIZE = 0x0040000
@@ -67,12 +56,7 @@ def _address_randomisation() -> str:
 
 
 def _linux_cpu_name() -> str:
-    if name := _cpuinfo_field("model name"):
-        return name
-    implementer, part = _cpuinfo_field("CPU implementer"), _cpuinfo_field("CPU part")
-    if implementer == "0x41" and part in _ARM_CORES:
-        return f"Arm {_ARM_CORES[part]}"
-    return f"Arm implementer {implementer} part {part}" if part else ""
+    return next(iter(cpu_names(_read(Path("/proc/cpuinfo")))), "")
 
 
 def _cpuinfo_field(key: str) -> str:

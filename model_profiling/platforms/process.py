@@ -49,9 +49,11 @@ class ProcessPlatform:
     """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
 
     identity = ""
+    remote = False
 
     def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing) -> None:
-        self.name = name
+        self.name = self.folder = name
+        self.kernels_folder = f"{name}_kernels"
         self.timing = timing
         self._build = build
         self._prefix = prefix
@@ -145,6 +147,6 @@ def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
 def _refuse_affinity(request: Request) -> None:
     if request.affinity is not None:
         raise InputError(
-            f"`affinity` ('{request.affinity}') is for Android devices",
+            f"`affinity` ('{request.affinity}') is for devices and hosts that are not this machine",
             'Use a launch_prefix here, for example ["taskset", "3"].',
         )

@@ -9,7 +9,7 @@ import pytest
 from model_profiling.errors import GateError, InputError, KitError, RunError, SetupError
 from model_profiling.etdump.flatbuffer import EtdumpError
 from model_profiling.etrecord.archive import EtrecordError
-from model_profiling.platforms.adb import DeviceLostError
+from model_profiling.platforms.device import DeviceLostError
 from model_profiling.pte.program import PteError
 
 

@@ -94,7 +94,7 @@ class Lab:
         """`sme2-kit run --platform android …` on a device, to its end."""
         chosen = ["--remote-device", device.serial] if device else []
         start = time.monotonic()
-        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_ADB_PATIENCE": self.patience})
+        done = kit("run", "--platform", "android", *chosen, *arguments, env={"SME2_KIT_PATIENCE": self.patience})
         return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
     def start_kit(self, device: TestDevice, *arguments: object) -> "subprocess.Popen[str]":

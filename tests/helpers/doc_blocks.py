@@ -16,7 +16,7 @@ DOCUMENTS = [
         ROOT / "docs" / f"{name}.md"
         for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
     ),
-    *(ROOT / "docs" / f"{name}.md" for name in ("graph", "numerics")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("graph", "numerics", "boards")),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",
@@ -28,6 +28,7 @@ WORDS = {
     "setup": "changes the machine or its packages",
     "mac": "needs a Mac",
     "phone": "needs an Android device",
+    "board": "needs a machine behind ssh",
     "example": "names files that a reader has and the repository does not",
 }
 _BLOCK = re.compile(r"^(?P<indent> *)```bash(?P<words>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

@@ -43,8 +43,10 @@ from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
-from model_profiling.platforms.adb import Device, Output
-from model_profiling.platforms.android_probe import affinity_mask, examine
+from model_profiling.platforms import android_probe, ssh_probe
+from model_profiling.platforms.adb import AdbDevice
+from model_profiling.platforms.cpus import Facts, affinity_mask
+from model_profiling.platforms.device import Output
 from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
@@ -349,11 +351,11 @@ def _read_log(data: bytes, folder: Path) -> None:
     read_log(_at(folder, "xnntrace.log", data))
 
 
-class _Answers(Device):
+class _Answers(AdbDevice):
     """A device that says the same text to everything it is asked; the readers look for what they know in it."""
 
     def __init__(self, said: str) -> None:
-        self.serial = "fuzzed"
+        super().__init__("", "fuzzed")
         self._said = said
 
     def shell(self, *words: str, timeout_s: float = 0.0) -> Output:
@@ -361,7 +363,14 @@ class _Answers(Device):
 
 
 def _read_adb(data: bytes, folder: Path) -> None:
-    facts = examine(_Answers(data.decode(errors="replace")))
+    _check(android_probe.examine(_Answers(data.decode(errors="replace"))))
+
+
+def _read_board(data: bytes, folder: Path) -> None:
+    _check(ssh_probe.examine(_Answers(data.decode(errors="replace"))))
+
+
+def _check(facts: Facts) -> None:
     msgspec.json.encode(facts.environment)
     for affinity in ("big", "mid", "little"):
         affinity_mask(affinity, facts.clusters)
@@ -385,6 +394,28 @@ _ADB = _text(
     "  temperature: 312",
     "--- limits",
     "1800000 2800000 3300000",
+)
+
+_BOARD = _text(
+    *("--- sme2-kit: uname", "Linux", "aarch64", "6.1.0-rpi7"),
+    *("--- sme2-kit: os", 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"'),
+    *("--- sme2-kit: board", "Raspberry Pi 5 Model B Rev 1.0"),
+    *("--- sme2-kit: machine_id", "0123456789abcdef0123456789abcdef", "--- sme2-kit: name", "board"),
+    *("--- sme2-kit: cpuinfo", "processor\t: 0", "Features\t: fp asimd asimdhp asimddp sme2"),
+    *("CPU implementer\t: 0x41", "CPU part\t: 0xd0b"),
+    *(
+        "--- sme2-kit: clusters",
+        "0 1|1800000",
+        "2|2000000",
+        "3|2400000",
+        "--- sme2-kit: governors",
+        "ondemand",
+        "--- sme2-kit: khz",
+        "1500000",
+    ),
+    *("--- sme2-kit: memory", "MemTotal:        8256000 kB", "--- sme2-kit: load", "0.10 0.20 0.30 1/200 4321"),
+    *("--- sme2-kit: libc", "ldd (Debian GLIBC 2.36) 2.36", "--- sme2-kit: randomize", "2"),
+    *("zone|cpu-thermal|51234", "2400000"),
 )
 
 READERS = {
@@ -423,5 +454,6 @@ READERS = {
             _read_log,
         ),
         Reader("adb", _ADB, mutations.text, _read_adb),
+        Reader("ssh", _BOARD, mutations.text, _read_board),
     )
 }

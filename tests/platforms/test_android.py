@@ -16,9 +16,9 @@ from model_profiling.analysis.agreement import outputs_of
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.errors import InputError, KitError
 from model_profiling.files import read_json
-from model_profiling.platforms.adb import Device, choose_device, find_adb
-from model_profiling.platforms.android_probe import Cluster, affinity_mask
+from model_profiling.platforms.adb import AdbDevice, choose_device, find_adb
 from model_profiling.platforms.bundle import LICENCES
+from model_profiling.platforms.cpus import Cluster, affinity_mask
 from model_profiling.platforms.emulator import NEEDED, find_qemu
 from model_profiling.run_directory import Conditions, RunDirectory
 from tests.conftest import kit, needs
@@ -301,14 +301,14 @@ def test_every_state_a_device_can_be_in_has_its_fix(listed: str, state: str, tmp
 
 
 def test_no_name_is_ever_interpreted(lab: Lab, phone: TestDevice, tmp_path: Path) -> None:
-    device = Device(find_adb(), phone.serial)
+    device = AdbDevice(find_adb(), phone.serial)
     for number, name in enumerate(NASTY):
         assert device.shell("printf", "%s", name).stdout == name
         assert device.script('printf "%s" "$2"', "x", name).stdout == name
         local = tmp_path / f"{number} {name.replace('/', '')}"
         local.write_bytes(name.encode())
         remote = f"/data/local/tmp/{number} {name}"
-        device.push(local, remote)
+        device.push({f"{number} {name}": local}, "/data/local/tmp")
         assert list(device.sha256([remote])) == [remote]
         back = tmp_path / f"back {number} {name}"
         device.pull(remote, back)

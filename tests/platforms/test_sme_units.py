@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from model_profiling.platforms.android_probe import _sme_units
+from model_profiling.platforms.cpus import sme_units
 from model_profiling.platforms.sme_units import REGISTER, apple_units, linux_units, units
 
 # Arm's implementer and a revision: what else stands in the register.
@@ -66,8 +66,8 @@ def test_every_cpu_is_in_one_unit(values: list[int]) -> None:
 
 def test_a_phone_says_it_line_by_line() -> None:
     lines = [f"/sys/devices/system/cpu/cpu{n}/{REGISTER}|0x{_ARM | 1 + n // 2:016x}" for n in range(4)]
-    assert _sme_units("\n".join(lines) + "\n")["shared_by"] == [2, 2]
-    assert _sme_units("") == {} and _sme_units("sh: no such file\n") == {}
+    assert sme_units("\n".join(lines) + "\n")["shared_by"] == [2, 2]
+    assert sme_units("") == {} and sme_units("sh: no such file\n") == {}
 
 
 @pytest.mark.parametrize(

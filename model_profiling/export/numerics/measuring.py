@@ -95,7 +95,7 @@ def measure_numerics(
 
 def _most_bytes(platform: Platform) -> int:
     """How much a tapped program may hand out: on this machine a part of its memory."""
-    if platform.name == "android":
+    if platform.remote:
         return _MOST_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_MOST_BYTES, min(memory // 8, _MOST_BYTES_HERE))

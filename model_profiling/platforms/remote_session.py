@@ -1,4 +1,4 @@
-"""A paced runner on a device: the same conversation as with a process here, through `adb shell`."""
+"""A paced runner on another machine: the same conversation as with a process here, through adb or ssh."""
 
 import contextlib
 import selectors
@@ -9,18 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling.errors import KitError, RunError
-from model_profiling.platforms.adb import PATIENCE, Device, from_adb
-from model_profiling.platforms.android_store import ROOT, Store
-from model_profiling.platforms.android_thermal import HeatLog
+from model_profiling.platforms.device import PATIENCE, Device
+from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.remote_store import Store
 from model_profiling.runner.protocol import Done
 from model_profiling.runner.session import ProcessSession, runner_failure
 
 # The process notes its number and becomes the runner, so that it can be ended if it hangs.
 _START = 'echo $$ > "$1/pid"; shift; exec "$@"'
 # Killed only while the number still belongs to a process of the kit: it runs what lies in the kit's folder.
-_END = """pid=$(cat "$1/pid" 2> /dev/null) || exit 0
-case "$pid" in ''|*[!0-9]*) exit 0 ;; esac
-case "$(tr '\\0' ' ' < /proc/$pid/cmdline 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac
+_END = """pid=$(cat "$1/pid" 2> /dev/null)
+case "$pid" in ''|*[!0-9]*) ;; *)
+  case "$(tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac ;;
+esac
+rm -rf "$1"
 true"""
 # Whoever is silent this long is asked whether they are still there; executions take longer only in rare models.
 _SILENCE_S = 10.0 * PATIENCE
@@ -32,14 +34,14 @@ def start_command(home: str, words: list[str]) -> list[str]:
     return ["sh", "-c", _START, "sh", home, *words]
 
 
-def end_process(device: Device, home: str) -> None:
-    """Make sure that the session's process is gone."""
-    device.script(_END, home, ROOT)
+def end_session(device: Device, store: Store, home: str) -> None:
+    """Make sure that the session's process is gone, and its folder."""
+    device.script(_END, home, store.root)
 
 
 @dataclass
 class TransportLog:
-    """How long turns took from here beyond what the runner measured there: adb, cable, and reading answers."""
+    """How long turns took from here beyond what the runner measured there: the way there, and reading answers."""
 
     overheads_s: list[float] = field(default_factory=list)
     measured_s: float = 0.0
@@ -77,8 +79,8 @@ class Place:
     output_base: Path | None = None
 
 
-class AndroidSession(ProcessSession):
-    """Keeps the Session protocol over `adb shell`; its files are pulled and proven when it finishes."""
+class RemoteSession(ProcessSession):
+    """Keeps the Session protocol over a device's shell; its files are pulled and proven when it finishes."""
 
     def __init__(
         self,
@@ -94,8 +96,9 @@ class AndroidSession(ProcessSession):
         self._heat = heat
         self._transport = transport
         self._ended = self._fetching = False
-        words = start_command(place.home, command)
-        super().__init__(place.device.command(*words), log, timeout_s, once=once)
+        self._begun = not place.device.begins
+        self._command = place.device.command(*start_command(place.home, command))
+        super().__init__(self._command, log, timeout_s, once=once)
 
     def run(self, count: int) -> list[int]:
         self._heat.before_turn()
@@ -135,9 +138,17 @@ class AndroidSession(ProcessSession):
         """Nothing of the session stays on the device, as far as the device still answers."""
         if not self._ended:
             self._ended = True
+            self._place.device.freed(self._command)
             with contextlib.suppress(KitError):
-                end_process(self._place.device, self._place.home)
-                self._place.store.remove(self._place.home)
+                end_session(self._place.device, self._place.store, self._place.home)
+
+    def _line(self) -> bytes:
+        line = super()._line()
+        while not self._begun:
+            # What a login shell prints before it does what it was asked.
+            self._begun = line.strip() == self._place.device.begins
+            line = super()._line()
+        return line
 
     def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
         """Wait for the runner; when it is silent for long, see whether the device itself still answers."""
@@ -159,7 +170,7 @@ class AndroidSession(ProcessSession):
 
 
 def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_start: int) -> KitError:
-    """Why a process on the device is no more: the device, adb, the system there, or the runner itself."""
+    """Why a process on the device is no more: the device, the way there, the system there, or the runner itself."""
     if not device.present():
         return device.lost("was disconnected while the runner ran")
     try:
@@ -167,10 +178,10 @@ def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_star
             return device.lost("rebooted while the runner ran")
     except KitError as error:
         return error
-    said = [line for line in _words(log, log_start) if not line.startswith("{") and not from_adb(line)]
+    said = [line for line in _words(log, log_start) if not line.startswith("{") and not device.complains(line)]
     if code in (1, 255) and not said:
         # No runner ends like this without a word; a shell that is cut off does.
-        return device.lost("is there, but the connection was cut: adb's server was restarted, or the cable moved")
+        return device.lost(f"is there, but the connection was cut: {device.cut}")
     if code in (1, 126, 127) and not any(line.startswith("error: ") for line in said):
         last = said[-1] if said else f"exit code {code}"
         return RunError(f"the runner failed on the device: {last[:200]}", f"Its log is {log}; check launch_prefix too.")

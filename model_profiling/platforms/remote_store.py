@@ -1,16 +1,17 @@
-"""The kit's folder on a device: what is pushed stays under the name of its content, so it is pushed once."""
+"""The kit's folder on another machine: what is pushed stays under the name of its content, so it is pushed once."""
 
+import contextlib
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from model_profiling import files
-from model_profiling.errors import RunError
-from model_profiling.platforms.adb import Device
+from model_profiling.errors import KitError, RunError
 from model_profiling.platforms.bundle import Bundle
+from model_profiling.platforms.device import Device
 
-ROOT = "/data/local/tmp/sme2_kit"
 # What a run that was cut off left behind a day ago is nobody's any more.
 _SWEEP = """mkdir -p "$1/files" || exit 1
 find "$1" -maxdepth 1 -name 'session-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
@@ -24,19 +25,20 @@ class Store:
     No name that a user or a device chose becomes part of a path: files are named by their hash.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, root: str) -> None:
+        self.root = root
         self._device = device
-        self._known: dict[str, str] = {}
+        self._known: set[str] = set()
         self.pushed_bytes = 0
         self.skipped_bytes = 0
         self.push_s = 0.0
-        output = device.script(_SWEEP, ROOT)
+        output = device.script(_SWEEP, root)
         if output.code != 0:
-            raise device.refusal(f"make the folder {ROOT}", output)
+            raise device.refusal(f"make the folder {root}", output)
 
     def bundle(self, bundle: Bundle) -> str:
         """The folder that holds exactly this bundle, proven by the hash of every file."""
-        home = f"{ROOT}/bundle-{bundle.key}"
+        home = f"{self.root}/bundle-{bundle.key}"
         if home in self._known:
             return home
         paths = {name: f"{home}/{name}" for name in bundle.sources}
@@ -45,33 +47,29 @@ class Store:
         self.skipped_bytes += sum(bundle.sources[name].stat().st_size for name in paths if name not in missing)
         if missing:
             self._device.must(f"make the folder {home}", "mkdir", "-p", home)
-            for name in missing:
-                self._push(bundle.sources[name], paths[name], bundle.hashes[name])
+            self._push({bundle.hashes[name]: (bundle.sources[name], paths[name]) for name in missing}, home)
             self._device.must("make the runner executable", "chmod", "755", *paths.values())
-        self._known[home] = home
+        self._known.add(home)
         return home
 
     def file(self, path: Path) -> str:
         """Where a file's content lies on the device."""
         digest = files.sha256(path)
         suffix = path.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,10}", path.suffix) else ""
-        remote = f"{ROOT}/files/{digest}{suffix}"
+        remote = f"{self.root}/files/{digest}{suffix}"
         if remote not in self._known:
             if self._device.sha256([remote]).get(remote) == digest:
                 self.skipped_bytes += path.stat().st_size
             else:
-                self._push(path, remote, digest)
-            self._known[remote] = remote
+                self._push({digest: (path, remote)}, f"{self.root}/files")
+            self._known.add(remote)
         return remote
 
     def session(self) -> str:
         """A new folder for one process and what it writes."""
-        home = f"{ROOT}/session-{secrets.token_hex(8)}"
+        home = f"{self.root}/session-{secrets.token_hex(8)}"
         self._device.must(f"make the folder {home}", "mkdir", "-p", home)
         return home
-
-    def remove(self, home: str) -> None:
-        self._device.shell("rm", "-rf", home)
 
     def counts(self) -> dict[str, float]:
         """What was pushed and what was there already, since the last call."""
@@ -83,14 +81,24 @@ class Store:
         self.pushed_bytes, self.push_s, self.skipped_bytes = 0, 0.0, 0
         return counted
 
-    def _push(self, source: Path, remote: str, digest: str) -> None:
-        """Push beside the place, prove the content, then move it there: nobody ever meets half a file."""
+    def _push(self, sources: Mapping[str, tuple[Path, str]], folder: str) -> None:
+        """Push beside their places what these hashes name, prove the content, then move each file to its place: nobody
+        ever meets half a file."""
         start = time.monotonic()
-        part = f"{remote}.part-{secrets.token_hex(4)}"
-        self._device.push(source, part)
-        if self._device.sha256([part]).get(part) != digest:
-            self._device.shell("rm", "-f", part)
-            raise RunError(f"{source.name} was damaged on its way to the device", "Run again; try another cable.")
-        self._device.must(f"rename {part}", "mv", part, remote)
-        self.pushed_bytes += source.stat().st_size
+        token = secrets.token_hex(4)
+        parts = {digest: f"{remote.rpartition('/')[2]}.part-{token}" for digest, (_, remote) in sources.items()}
+        try:
+            self._device.push({parts[digest]: source for digest, (source, _) in sources.items()}, folder)
+            there = self._device.sha256([f"{folder}/{part}" for part in parts.values()])
+            for digest, (source, remote) in sources.items():
+                if there.get(f"{folder}/{parts[digest]}") != digest:
+                    raise RunError(
+                        f"{source.name} was damaged on its way to the device", f"Run again; {self._device.link}."
+                    )
+                self._device.must(f"rename {parts[digest]}", "mv", f"{folder}/{parts[digest]}", remote)
+        except KitError:
+            with contextlib.suppress(KitError):
+                self._device.shell("rm", "-f", *(f"{folder}/{part}" for part in parts.values()))
+            raise
+        self.pushed_bytes += sum(source.stat().st_size for source, _ in sources.values())
         self.push_s += time.monotonic() - start

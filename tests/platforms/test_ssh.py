@@ -1,0 +1,347 @@
+"""Boards behind ssh, with real OpenSSH servers on loopback: what a run brings, and what can go wrong."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from model_profiling import files
+from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.platforms.base import Platform
+from model_profiling.platforms.board import Board, SshOptions, ssh_platform
+from model_profiling.platforms.choosing import Choice, checked, folder_of, named
+from model_profiling.platforms.device import DeviceLostError
+from model_profiling.platforms.ssh import SshDevice, checked_host, in_any_shell
+from model_profiling.platforms.ssh_lock import TargetLock
+from model_profiling.run_directory import Conditions, RunDirectory
+from model_profiling.runner.build import build_runner
+from tests.conftest import needs
+from tests.helpers.adb_lab import Finished, short, write_config
+from tests.helpers.ssh_lab import PLAIN, SshLab, foreign_system, mounted, processes, until
+
+Toy = Callable[[str], Path]
+NASTY = ["'; touch pwned; '", "$(touch pwned)", "`touch pwned`", 'a "b" c', "-rf", "ä ö\tü", "!! % %s \\n \\045", "*"]
+LONGEST_S = 120
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
+    with SshLab(tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def board(lab: SshLab) -> str:
+    return lab.host("board", f"export XDG_CACHE_HOME={lab.home}/cache; {PLAIN}")
+
+
+@pytest.fixture
+def folder(lab: SshLab) -> Path:
+    return lab.home / "cache/sme2_kit"
+
+
+@pytest.fixture
+def device(lab: SshLab, board: str) -> Iterator[SshDevice]:
+    made = SshDevice(board, lab.config)
+    yield made
+    made.close()
+
+
+# What a run brings.
+
+
+def test_a_run_over_ssh_has_all_that_a_run_here_has(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
+    config = write_config(
+        tmp_path / "c.json", toy("fp16"), tmp_path / "out", [{**short("on"), "startup_launches": 2}, short("off")]
+    )
+    done = lab.kit(board, "run", "--config", config, "--json")
+    assert done.code == 0, done.stderr
+    directory = RunDirectory(tmp_path / "out")
+    manifest = directory.manifest()
+    assert (manifest.status, manifest.platform, manifest.timing) == ("complete", "ssh", "measured")
+    environment = manifest.environment
+    assert environment["cores"] == os.cpu_count()
+    assert f"'host': '{board}'" in str(environment["device"]) and str(environment["system"]).startswith("Linux ")
+    conditions = _conditions(directory)
+    transport = conditions.transport
+    assert conditions.c_library == "the target's own"
+    assert transport["turns"] > 0 and transport["pushed_bytes"] > 0
+    summary = json.loads(done.stdout)
+    assert set(summary["experiments"]) == {"on", "off"}
+    assert all(path.stat().st_size for path in (tmp_path / "out").rglob("*.etdump"))
+    # Nothing stays on this machine, nothing runs on the other; what was pushed is there for the next run.
+    assert not [words for _, words in processes() if str(lab.config) in words]
+    assert not lab.running(lab.home / "cache")
+    assert not list((lab.home / "cache/sme2_kit").glob("session-*"))
+    again = lab.kit(board, "run", "--config", config, "--force")
+    assert again.code == 0, again.stderr
+    counts = _conditions(directory).transport
+    assert counts["pushed_bytes"] == 0 and counts["already_there_bytes"] > 0
+
+
+def _conditions(directory: RunDirectory) -> Conditions:
+    (schedule,) = directory.manifest().schedules.values()
+    return schedule.conditions
+
+
+def test_kernels_comparisons_and_start_up_work_over_ssh(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
+    done = lab.kit(board, "kernels", toy("fp32"), "--output-root", tmp_path / "kernels", "--level", "neon", "--json")
+    assert done.code in (0, 4), done.stderr
+    assert json.loads(done.stdout)["kind"] == "kernels"
+    words = ("--runs", 6, "--launches", 2, "--startup-launches", 2, "--json")
+    done = lab.kit(board, "compare", toy("fp32"), toy("fp16"), *words)
+    assert done.code == 0, done.stderr
+    (pair,) = json.loads(done.stdout)
+    assert pair["latency"]["ratio"] > 0 and pair["startup"] is not None
+
+
+def test_the_choice_of_a_platform_is_checked_in_one_place() -> None:
+    assert named("ssh:board") == Choice("ssh", host="board") and folder_of(named("ssh:me@b:1")) == "ssh_me_b_1"
+    assert folder_of(named("emulator")) == "emulator"
+    for wrong, said in (
+        (Choice("ssh"), "needs a host"),
+        (Choice("linux", host="x"), "hosts behind ssh"),
+        (Choice("ssh", host="x", device="y"), "Android devices"),
+        (Choice(None, cool_down=40.0), "other machines"),
+        (Choice("amiga"), "no platform"),
+        (Choice("ssh", host="x", remote_dir="there"), "absolute"),
+    ):
+        with pytest.raises(InputError, match=said):
+            checked(wrong)
+    for name in ("-oProxyCommand=x", "", "a b", "$(x)", "a;b", "a\nb"):
+        with pytest.raises(InputError, match="name of a host"):
+            checked_host(name)
+
+
+# Shells.
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "fish", "busybox sh"])
+def test_whatever_the_login_shell_words_arrive_as_they_are(lab: SshLab, shell: str, tmp_path: Path) -> None:
+    import shutil
+
+    needs(shutil.which(shell.split()[0]) is not None, shell)
+    device = SshDevice(lab.host(shell.replace(" ", "-"), f'exec {shell} -c "$SSH_ORIGINAL_COMMAND"'), lab.config)
+    try:
+        for number, name in enumerate(NASTY):
+            assert device.shell("printf", "%s", name).stdout == name
+            assert device.script('printf "%s" "$2"; exit 7', "x", name).code == 7
+            local = tmp_path / str(number)
+            local.write_bytes(name.encode() * 1000)
+            device.push({f"{number} x": local}, str(tmp_path / f"there {shell} {name.replace('/', '')}"))
+        assert not list(tmp_path.rglob("pwned"))
+    finally:
+        device.close()
+
+
+def test_commands_for_any_shell_have_nothing_that_one_could_interpret() -> None:
+    for text in NASTY:
+        inside = in_any_shell(text)[len('exec sh -c \'eval "$(printf %b "') : -len('")"\'')]
+        assert not set(inside) & set("'\"`$!;&|<>()*?[]{}~#%^ \t\n")
+
+
+def test_a_login_shell_that_prints_changes_nothing(lab: SshLab, tmp_path: Path) -> None:
+    noise = """echo 'Welcome!'; printf 'no newline {"ready": 1}'; echo careful >&2"""
+    device = SshDevice(lab.host("talkative", f"{noise}; {PLAIN}"), lab.config)
+    try:
+        assert device.shell("echo", "said").stdout == "said\n"
+        (tmp_path / "a").write_bytes(os.urandom(300_000))
+        device.pull(str(tmp_path / "a"), tmp_path / "b")
+        assert files.sha256(tmp_path / "a") == files.sha256(tmp_path / "b")
+        lock = TargetLock(device)
+        lock.take()
+        lock.release()
+    finally:
+        device.close()
+
+
+def test_a_runner_is_paced_through_a_login_shell_that_prints(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
+    del board
+    host = lab.host("loud", f"echo Welcome; export XDG_CACHE_HOME={lab.home}/cache; {PLAIN}")
+    done = lab.kit(
+        host,
+        "run",
+        "--config",
+        write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("on")]),
+    )
+    assert done.code == 0, done.stderr
+
+
+def test_an_account_that_runs_no_commands_is_named(lab: SshLab) -> None:
+    host = lab.host("locked", "echo 'This account is currently not available.'; exit 1")
+    with pytest.raises(SetupError, match="does not run commands: This account is currently not available"):
+        Board(SshOptions(host, lab.config))
+
+
+def test_keys_are_the_users_business(lab: SshLab) -> None:
+    with pytest.raises(SetupError, match=r"cannot be reached: .*verification failed") as shown:
+        SshDevice(lab.host("stranger", known=False), lab.config)
+    assert "by hand" in shown.value.hint
+    with pytest.raises(SetupError, match="Permission denied"):
+        SshDevice(lab.host("unwilling", IdentityFile="/nowhere"), lab.config)
+    with pytest.raises(SetupError, match="cannot be reached"):
+        SshDevice("127.0.0.1:1", lab.config)
+
+
+# Where files can lie and run.
+
+
+def _platform(lab: SshLab, host: str, folder: Path | None = None) -> Platform:
+    return ssh_platform(SshOptions(host, lab.config, None if folder is None else str(folder)))
+
+
+def test_a_full_disk_is_named_and_nothing_half_is_left(lab: SshLab, board: str, tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=3m") as small:
+        made = Board(SshOptions(board, lab.config, f"{small}/kit"))
+        try:
+            with pytest.raises(KitError, match="disk is full"):
+                made.bundle(build_runner())
+            assert not list(small.rglob("*.part-*"))
+        finally:
+            made.let_go(False)
+
+
+def test_a_folder_that_must_not_run_anything_is_passed_over(lab: SshLab, tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "noexec", "size=64m") as home:
+        host = lab.host("noexec", f"export XDG_CACHE_HOME={home}; {PLAIN}")
+        made = Board(SshOptions(host, lab.config, str(home / "kit")))
+        try:
+            with pytest.raises(SetupError, match="Permission denied") as shown:
+                _ = made.store
+            assert "--remote-dir" in shown.value.hint
+        finally:
+            made.let_go(False)
+        made = Board(SshOptions(host, lab.config))
+        try:
+            assert not made.store.root.startswith(str(home))
+        finally:
+            made.let_go(True)
+
+
+def test_a_system_without_glibc_gets_the_kits(lab: SshLab, toy: Toy, tmp_path: Path) -> None:
+    with foreign_system(tmp_path / "root") as does:
+        host = lab.host("foreign", does)
+        config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("on")])
+        done = lab.kit(host, "run", "--config", config)
+        assert done.code == 0, done.stderr
+        assert _conditions(RunDirectory(tmp_path / "out")).c_library.startswith("the kit's (")
+
+
+# One at a time.
+
+
+def test_two_people_do_not_measure_at_once(lab: SshLab, board: str, device: SshDevice) -> None:
+    lock, other = TargetLock(device), SshDevice(board, lab.config)
+    lock.take()
+    try:
+        with pytest.raises(SetupError, match=rf"is being measured by .*@.* \(process {os.getpid()} there\), since"):
+            TargetLock(other).take()
+        lock.release()
+        second = TargetLock(other)
+        second.take()
+        second.release()
+    finally:
+        other.close()
+
+
+def test_a_lock_whose_owner_here_is_dead_is_taken_over(lab: SshLab, device: SshDevice, board: str) -> None:
+    child = os.fork()
+    if child == 0:
+        # A connection that outlives its owner, as after a network that died without a word.
+        other = SshDevice(board, lab.config)
+        TargetLock(other).take()
+        os._exit(0) if os.fork() else time.sleep(60)
+        os._exit(0)
+    os.waitpid(child, 0)
+    TargetLock(device).take()
+
+
+# Connections.
+
+
+class Bench:
+    """A config of three experiments one after the other on a host, and faults in the middle of the second."""
+
+    def __init__(self, lab: SshLab, host: str, model: Path, home: Path) -> None:
+        self.lab, self.host, self.root = lab, host, home / "out"
+        experiments = [short(name) for name in ("first", "second", "third")]
+        self.config = write_config(home / "c.json", model, self.root, experiments)
+
+    def run_until_the_second(self, fault: Callable[[int], object]) -> Finished:
+        """Start the kit, do something to it in the second experiment, and wait for its end."""
+        process = self.lab.start_kit(self.host, "run", "--config", self.config)
+        start = time.monotonic()
+        until(lambda: any(self.root.glob("**/second/*.log")) or process.poll() is not None, 60)
+        fault(process.pid)
+        stdout, stderr = process.communicate(timeout=LONGEST_S)
+        return Finished(process.returncode, stdout, stderr, time.monotonic() - start)
+
+    def the_rest_continues(self) -> None:
+        assert RunDirectory(self.root).manifest().experiments["first"].status == "ok"
+        again = self.lab.kit(self.host, "run", "--config", self.config, "--verbose")
+        assert again.code == 0, again.stderr
+        assert "reused: first" in again.stderr
+        assert RunDirectory(self.root).manifest().status == "complete"
+
+
+@pytest.fixture
+def bench(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> Bench:
+    return Bench(lab, board, toy("fp16"), tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["dropped", "killed"])
+def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, fault: str) -> None:
+    cut = {"dropped": lambda _: bench.lab.cut(bench.host), "killed": lambda _: bench.lab.kill_connections()}[fault]
+    done = bench.run_until_the_second(cut)
+    assert done.code in (3, 4), done.stderr
+    assert "Traceback" not in done.stderr and "fix: " in done.stderr
+    assert "the host board" in done.stderr
+    until(lambda: not bench.lab.running(folder))
+    bench.the_rest_continues()
+
+
+def test_a_kit_that_is_killed_leaves_nothing_running_there(bench: Bench, folder: Path) -> None:
+    done = bench.run_until_the_second(lambda pid: os.kill(pid, signal.SIGKILL))
+    assert done.code == -signal.SIGKILL
+    until(lambda: not bench.lab.running(folder))
+    bench.the_rest_continues()
+
+
+def test_a_link_on_which_nothing_moves_is_given_up(
+    lab: SshLab, board: str, device: SshDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model_profiling.platforms.transfer.STALLED_S", 1.0)
+    monkeypatch.setattr("model_profiling.platforms.transfer._DRAIN_S", 1.0)
+    (tmp_path / "large").write_bytes(bytes(1 << 20))
+    stuck = SshDevice(
+        lab.host("stuck", 'case "$SSH_ORIGINAL_COMMAND" in *tar*) exec sleep 60;; esac; ' + PLAIN), lab.config
+    )
+    try:
+        with pytest.raises(DeviceLostError, match="nothing moved"):
+            stuck.push({"large": tmp_path / "large"}, str(tmp_path / "there"))
+        # It is lost until it is asked for again.
+        with pytest.raises(DeviceLostError):
+            stuck.shell("true")
+        assert stuck.reconnect(5.0) and stuck.shell("true").code == 0
+    finally:
+        stuck.close()
+    del board, device
+
+
+def test_more_runners_than_a_connection_takes_are_spread(lab: SshLab) -> None:
+    import subprocess
+
+    device = SshDevice(lab.host("narrow"), lab.config)
+    try:
+        commands = [device.command("sh", "-c", "echo here; cat > /dev/null") for _ in range(7)]
+        assert len({each for command in commands for each in command if each.startswith("-oControlPath")}) == 3
+        started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for words in commands]
+        for command, process in zip(commands, started, strict=True):
+            assert b"here" in process.communicate(timeout=30)[0]
+            device.freed(command)
+    finally:
+        device.close()
