@@ -39,6 +39,10 @@ FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.
 EARLIER = "earlier"
 PARTIAL = ".partial"
+# Where in a run directory the programs lie that its runs measured, each once, under the start of its hash; and how
+# records of two of them measured side by side are called there.
+PROGRAMS = "programs"
+COMPARED = "compared_"
 
 # The dimensions of an NCHW tensor from outer to inner where its channels are the innermost.
 CHANNELS_LAST = (0, 2, 3, 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import DERIVED, EARLIER, FAILED, MANIFEST, PARTIAL, ROOFS
+from model_profiling.artifacts import DERIVED, EARLIER, FAILED, MANIFEST, PARTIAL, PROGRAMS, ROOFS
 from model_profiling.derived import read_index
 from model_profiling.errors import KitError
 from model_profiling.run_directory import Manifest, RunDirectory
@@ -50,7 +50,7 @@ def recover(root: Path) -> None:
             continue  # of another version of the kit, or not of the kit at all
         names = (*publication.experiments, *publication.dropped, *filter(None, [publication.archive]))
         # A run directory may come from anywhere, and this is carried out by whoever reads it.
-        if all(_PLAIN.fullmatch(name) and name not in (EARLIER, FAILED) for name in names):
+        if all(_PLAIN.fullmatch(name) and name not in (EARLIER, FAILED, PROGRAMS) for name in names):
             _carry_out(root, note.parent, publication)
 
 
@@ -85,7 +85,7 @@ def _archive(root: Path, label: str) -> None:
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)
     for entry in sorted(root.iterdir()):
-        if entry.name.startswith(".") or entry.name in (EARLIER, FAILED) or entry.is_symlink():
+        if entry.name.startswith(".") or entry.name in (EARLIER, FAILED, PROGRAMS) or entry.is_symlink():
             continue
         if entry.is_dir():
             # Files of experiments are never written again, only replaced: two runs can share them.

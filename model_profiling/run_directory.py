@@ -17,6 +17,7 @@ import msgspec
 from model_profiling import artifacts, files
 from model_profiling.artifacts import ExportRecord
 from model_profiling.errors import InputError
+from model_profiling.labels import Revision
 from model_profiling.remembered import program_sha256
 from model_profiling.runner.protocol import Features, Tensor
 
@@ -265,6 +266,10 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, tag="manifest", tag_f
     # What the run is called among those of its directory; '' in manifests of kits that had no labels.
     label: str = ""
     schema: int = SCHEMA
+    # What the user said of it, the state of their code, and the device; '' and None in manifests of older kits.
+    labels: dict[str, str] = {}
+    revision: Revision | None = None
+    device: str = ""
 
 
 class RunDirectory:

@@ -66,7 +66,11 @@ def checked_label(text: str) -> str:
 
 def label_of(manifest: Manifest) -> str:
     """A run's label; of one that was made without, when it was made."""
-    return manifest.label if _LABEL.fullmatch(manifest.label) else time_label(manifest.created)
+    return label_of_words(manifest.label, manifest.created)
+
+
+def label_of_words(label: str, created: str) -> str:
+    return label if _LABEL.fullmatch(label) else time_label(created)
 
 
 def time_label(created: str) -> str:

@@ -111,6 +111,7 @@ def profile(
     calibration: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
+    labels: Mapping[str, str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Run:
@@ -121,7 +122,7 @@ def profile(
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
     "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
-    `label` and `force` as of `run`.
+    `label`, `labels` and `force` as of `run`.
     """
     from sme2_kit.exporting import is_target
     from sme2_kit.notebook import shown_progress
@@ -157,6 +158,7 @@ def profile(
             program,
             inputs=inputs,
             label=label,
+            labels=labels,
             force=force,
             threads=threads,
             runs=runs,
@@ -262,6 +264,8 @@ def run(
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     label: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    keep_program: bool = True,
     only: Sequence[str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
@@ -271,7 +275,8 @@ def run(
     `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
     `platform` is None for this machine, "emulator", "android", "android:SERIAL" or "ssh:HOST". Several `threads` are
     measured side by side, within one budget, and `run.scaling` compares them. What is in `out` already is not measured
-    again unless `force`; `run.notes` says so.
+    again unless `force`; `run.notes` says so. `label` is what the run is called; by `labels` (key and value) `history`
+    finds it again, which can also compare its program with later ones unless `keep_program` is False.
 
     A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
     leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
@@ -302,6 +307,8 @@ def run(
         counts=counts,
         threads=threads,
         label=label,
+        labels=labels or {},
+        keep_program=keep_program,
         only=None if only is None else list(only),
         force=force,
     )

@@ -1,14 +1,16 @@
 """Measure one program: choose the platform and the config, run the pipeline, open what it made."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from model_profiling.derived import notes as outdated_notes
 from model_profiling.errors import InputError, KitError
+from model_profiling.labels import checked_labels
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
 from model_profiling.pipeline.defaults import default_config, output_root_of
@@ -38,6 +40,9 @@ class Asked:
     token_file: Path | None = None
     method: str | None = None
     label: str | None = None
+    # What to find the run by later, and whether its .pte is kept for comparisons with later ones.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    keep_program: bool = True
     only: list[str] | None = None
     force: bool = False
     # NEON, SME and SME2 one after another, with a kernel trace.
@@ -129,4 +134,6 @@ def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:
         )
     else:
         raise InputError("there is nothing to run", "Give a .pte or a config.")
-    return (config if label is None else msgspec.structs.replace(config, label=label)), remark
+    said: dict[str, Any] = {"labels": {**config.labels, **checked_labels(asked.labels)}}
+    said |= {"keep_program": config.keep_program and asked.keep_program}
+    return msgspec.structs.replace(config, label=label or config.label, **said), remark

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import export as export_command
+from model_profiling.cli import labels as label_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.notes import note, tell_outdated
@@ -33,7 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
     )
-    parser.add_argument("--label", metavar="NAME", help="label of this run (default: date and time)")
+    label_flags.prepare_parser(parser)
+    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument(
@@ -67,12 +69,14 @@ def _checked(args: argparse.Namespace) -> str:
     """The model; refuses what cannot work before anything is exported or measured."""
     from model_profiling import files
     from model_profiling.errors import InputError
+    from model_profiling.labels import split_labels
     from model_profiling.runs import checked_label
 
     target = export_command.model_text(args)
     count_flags.counts(args)
-    if args.label is not None:
-        checked_label(args.label)
+    label, _ = split_labels(args.label)
+    if label is not None:
+        checked_label(label)
     for path in args.inputs:
         if not files.is_file(path):
             raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
@@ -97,16 +101,20 @@ def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
 
 
 def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
+    from model_profiling.labels import split_labels
     from model_profiling.pipeline.defaults import root_below
     from sme2_kit.measuring import Asked
 
+    label, labels = split_labels(args.label)
     return Asked(
         model=pte,
         inputs=args.inputs,
         out=root_below(args.outdir, platform, pte) if args.outdir else None,
         counts=count_flags.counts(args),
         threads=args.threads,
-        label=args.label,
+        label=label,
+        labels=labels,
+        keep_program=not args.no_history,
         force=args.force,
         command=typed(args),
     )

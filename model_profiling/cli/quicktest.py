@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from model_profiling.cli import labels as label_flags
 from model_profiling.saying import say
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
@@ -15,7 +16,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
-    parser.add_argument("--label", metavar="NAME", help="label of the run (default: its date and time)")
+    label_flags.prepare_parser(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()
-    label = ["--label", args.label] if args.label is not None else []
+    label = [word for value in args.label for word in ("--label", value)]
     commands = (
         ["doctor", "--essentials"],
         ["export", "--model", "toy_cnn", "--dtype", args.dtype, "--outdir", str(artifacts)],

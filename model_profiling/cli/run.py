@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.cli import counts as count_flags
+from model_profiling.cli import labels as label_flags
 from model_profiling.cli import phases as phase_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note, tell_outdated
@@ -41,9 +42,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     count_flags.prepare_startup(parser)
     parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
     phase_flags.prepare_parser(parser)
-    parser.add_argument(
-        "--label", metavar="NAME", help="label of this run; commands take it as DIR@NAME (default: date and time)"
-    )
+    label_flags.prepare_parser(parser)
+    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="measure again; the existing run is kept")
     parser.add_argument(
         "--analyze-partial",
@@ -101,11 +101,12 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
 
 def _analyze_partial(args: argparse.Namespace) -> int:
     """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
+    from model_profiling.labels import split_labels
     from model_profiling.pipeline.partial import put_in_place
     from sme2_kit import Run
 
     root, label = _root(args)
-    directory = put_in_place(root, args.label or label, typed(args))
+    directory = put_in_place(root, split_labels(args.label)[0] or label, typed(args))
     note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
     _show(Run.open(directory.path), args)
     return 0
@@ -125,8 +126,10 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
 
 def _asked(args: argparse.Namespace) -> "Asked":
     from model_profiling.errors import InputError
+    from model_profiling.labels import split_labels
     from sme2_kit.measuring import Asked
 
+    label, labels = split_labels(args.label)
     if (args.model is None) == (args.config is None):
         raise InputError(
             "give a .pte or --config, one of the two",
@@ -146,7 +149,9 @@ def _asked(args: argparse.Namespace) -> "Asked":
         lengths=phase_flags.lengths(args),
         method=args.method,
         token_file=args.tokens,
-        label=args.label,
+        label=label,
+        labels=labels,
+        keep_program=not args.no_history,
         only=args.only,
         force=args.force,
         command=typed(args),

@@ -1,1 +1,1 @@
-"""Many models on many machines."""
+"""Many runs: of many models, on many machines, over time."""

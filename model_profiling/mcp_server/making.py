@@ -124,6 +124,7 @@ class Making:
         depths: p.Depths = None,
         method: p.Method = None,
         label: p.Label = None,
+        labels: p.Labels = None,
         force: p.Force = False,
         output_root: p.OutputRoot = None,
     ) -> answers.Measured:
@@ -140,7 +141,7 @@ class Making:
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
-        words += switches(force=force)
+        words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         place, what = self._what_to_run(model, config, output_root, folder_of(Choice(platform, host=host)))
         if inputs:
             words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]

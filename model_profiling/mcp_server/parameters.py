@@ -175,5 +175,9 @@ Method = Annotated[str | None, Field(description="Method of the program to run (
 Label = Annotated[
     str | None, Field(description="Name of this run among those of its directory: DIR@LABEL names it later.")
 ]
+Labels = Annotated[
+    dict[str, str] | None,
+    Field(description='What to find the run by later (tool `history`): {"experiment": "new-head"}.'),
+]
 Force = Annotated[bool, Field(description="Measure again although the results exist. The earlier run is kept.")]
 Html = Annotated[bool, Field(description="Also write report.html, a page that needs no other file.")]

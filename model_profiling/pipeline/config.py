@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from model_profiling import files
-from model_profiling.artifacts import EARLIER, FAILED
+from model_profiling.artifacts import EARLIER, FAILED, PROGRAMS
 from model_profiling.errors import InputError
+from model_profiling.labels import checked_labels
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS, expanded, first_counts
 from model_profiling.run_directory import Mode, Phase, without_threads
 from model_profiling.runs import checked_label
@@ -27,7 +28,7 @@ ACCELERATOR = "{accelerator}"
 MODES: dict[str, Mode] = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 # Names that belong to what else lies in a run directory.
 _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
-_FOLDERS = ("report_charts", FAILED, EARLIER)
+_FOLDERS = ("report_charts", FAILED, EARLIER, PROGRAMS)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
 MOST_LAUNCHES = 1000
@@ -89,6 +90,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     # What this run is called among those of its output_root; without one, when it was made.
     label: str | None = None
+    # What else is to be remembered of it, by key: `sme2-kit history` finds runs by them.
+    labels: dict[str, str] = {}
+    # Whether the .pte is kept with the run, so that later ones can be compared with it.
+    keep_program: bool = True
     comment: str = ""
 
 
@@ -252,6 +257,7 @@ def _checked(config: Config, where: str) -> Config:
     _check_phases(config, where)
     if config.label is not None:
         checked_label(config.label)
+    checked_labels(config.labels)
     for file in [*config.inputs, *([config.token_file] if config.token_file else [])]:
         if not files.is_file(Path(file)):
             raise InputError(

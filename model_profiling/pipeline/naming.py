@@ -34,7 +34,8 @@ class Standing:
         if self.goes_on and self.found is not None:
             fresh.experiments, fresh.schedules = dict(self.found.experiments), dict(self.found.schedules)
             if not self.replaces:
-                fresh.created = self.found.created
+                fresh.created, fresh.revision = self.found.created, self.found.revision
+                fresh.labels = {**self.found.labels, **fresh.labels}
         return fresh
 
     def dropped(self, manifest: Manifest) -> list[str]:

@@ -13,6 +13,8 @@ import msgspec
 from model_profiling import __version__, files, places, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError, InterruptionError, KitError
+from model_profiling.kept_programs import keep, switched_off
+from model_profiling.labels import device_name, revision
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.account import Account, Outcome, Program
@@ -109,6 +111,7 @@ class Pipeline:
         if not self._standing.todo:
             fresh.status = "complete"
             _write(self._directory, self._standing.taken_over(fresh))
+            self._keep_program(fresh)
             return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
         return self._measure(fresh, fingerprints)
 
@@ -136,6 +139,7 @@ class Pipeline:
         self._place.leave(done=not failures)
         if failures:
             raise self._combined(failures)
+        self._keep_program(manifest)
         return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished), self._standing.archive)
 
     def _begin(self, fresh: Manifest, fingerprints: dict[str, str]) -> Manifest:
@@ -279,7 +283,19 @@ class Pipeline:
             environment=environment | probe.environment,
             compare_pairs=compare_pairs(self._config),
             timing=self._platform.timing,
+            labels=dict(self._config.labels),
+            revision=revision(self._config.labels),
+            device=device_name(probe.environment, self._platform.identity),
         )
+
+    def _keep_program(self, manifest: Manifest) -> None:
+        """Keep the .pte with the run: a later export may replace it before anybody asks since when it is slower."""
+        if not self._config.keep_program or self._platform.timing != "measured" or switched_off():
+            return
+        try:
+            keep(self._directory.path, self._paths, manifest.model.sha256, manifest.model.export)
+        except (KitError, OSError) as error:
+            self._note(f"the program could not be kept for later comparisons: {error}")
 
     def _key(self, fingerprints: dict[str, str]) -> str:
         """What tells this run from others that may be interrupted here: how it is asked for, and on which machine."""

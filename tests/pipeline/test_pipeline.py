@@ -232,7 +232,8 @@ def test_a_failure_never_replaces_a_success(toy: Toy, tmp_path: Path) -> None:
 
     assert run({}).returncode == 0
     # What was measured; the analysis also reads the model, which changes below.
-    measured = [path for path in root.glob("*/*") if not path.name.endswith(("_ops_stats.csv", "_operators.csv"))]
+    derived = ("_ops_stats.csv", "_operators.csv")
+    measured = [path for path in root.glob("*/*") if path.is_file() and not path.name.endswith(derived)]
     good = {path: path.read_bytes() for path in [root / "manifest.json", *measured]}
     wrong = tmp_path / "wrong.npy"
     wrong.write_bytes(b"no array")

@@ -33,6 +33,7 @@ from tests.conftest import QUICK, ROOT, kit
 from tests.helpers.contract_check import check_files, check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+APART = ("earlier", "programs", ".partial", ".lock")
 TINY_NET = """
 import torch
 
@@ -55,10 +56,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hashes(root: Path) -> dict[str, str]:
-    """Every visible file of a run, without those of earlier ones."""
+    """Every visible file of a run, without those that belong to several."""
     found = [path for path in root.rglob("*") if path.is_file()]
     names = {path.relative_to(root): path for path in found}
-    kept = {name: path for name, path in names.items() if name.parts[0] not in ("earlier", ".partial", ".lock")}
+    kept = {name: path for name, path in names.items() if name.parts[0] not in APART}
     return {str(name): hashlib.sha256(path.read_bytes()).hexdigest() for name, path in kept.items()}
 
 

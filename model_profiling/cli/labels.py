@@ -1,0 +1,20 @@
+"""The flags that say what a run is called and what else is to be remembered of it."""
+
+import argparse
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME|KEY=VALUE",
+        help="NAME: what this run is called, DIR@NAME for other commands (default: date and time); KEY=VALUE: what to "
+        "find it by with `sme2-kit history`; may be repeated",
+    )
+
+
+def prepare_keeping(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-history", action="store_true", help="do not keep the .pte with the run for later comparisons"
+    )

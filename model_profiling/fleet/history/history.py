@@ -1,0 +1,317 @@
+"""Questions to the history. Every answer is of the folders as they are now."""
+
+import fnmatch
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model_profiling import places
+from model_profiling.artifacts import REPORT_PAGE
+from model_profiling.errors import InputError
+from model_profiling.fleet.history.finding import Found, Search, real_roots
+from model_profiling.fleet.history.index import opened
+from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, Series, TopOperator
+from model_profiling.labels import Revision
+from model_profiling.on_progress import OnProgress, no_progress
+
+_AGO = re.compile(r"([0-9]{1,5})([hdw])")
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+_NO_TRACE = "no run tells: see sme2-kit kernels"
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """Which runs a question is about. `model` may be a pattern; `since` is a time in seconds."""
+
+    model: str | None = None
+    platform: str | None = None
+    dtype: str | None = None
+    labels: Mapping[str, str] = {}
+    since: float | None = None
+
+    def accepts(self, run: "Indexed") -> bool:
+        names = (run.model, run.stem)
+        said = {"commit": run.revision, "branch": run.branch, **run.labels}
+        return (
+            (self.model is None or any(fnmatch.fnmatchcase(name, self.model) for name in names))
+            and (self.platform is None or run.platform == self.platform)
+            and (self.dtype is None or run.dtype == self.dtype)
+            and (self.since is None or run.at >= self.since)
+            and all(said.get(key) == value for key, value in self.labels.items())
+        )
+
+
+def since(text: str) -> float:
+    """`2026-11-01`, or `90d` (days; also h and w) before now, as seconds."""
+    if ago := _AGO.fullmatch(text):
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        when = datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError(f"{text[:40]!r} is not a time", "Give a date such as 2026-11-01, or 90d, 12h, 2w.") from None
+
+
+class Indexed(msgspec.Struct, frozen=True, gc=False):
+    """A row of the index."""
+
+    id: int
+    path: str
+    at: float
+    created: str
+    label: str
+    model: str
+    stem: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    timing: str
+    status: str
+    revision: str
+    branch: str
+    dirty: bool | None
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    problem: str
+
+    @property
+    def code(self) -> Revision:
+        return Revision(self.revision, self.branch, self.dirty)
+
+
+_COLUMNS = [name for name in Indexed.__struct_fields__ if name not in ("id", "path", "labels")]
+_labels = msgspec.json.Decoder(dict[str, str])
+
+
+class History:
+    """The runs below some folders, at the time it was made."""
+
+    def __init__(
+        self,
+        folders: Sequence[str | Path] = (".",),
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        on_progress: OnProgress = no_progress,
+    ) -> None:
+        roots = real_roots(folders)
+        with opened(roots, on_progress) as (connection, found):
+            self._found: dict[str, Found] = {run.path: run for run in found.runs}
+            self.search: Search = found
+            every = list(_rows(connection))
+            self.unreadable = [run for run in every if run.problem]
+            readable = [run for run in every if not run.problem]
+            if filters.model is not None and readable:
+                _refuse_unknown(filters.model, readable)
+            self._runs = {run.id: run for run in readable if filters.accepts(run)}
+            self.every = readable
+            self._measured = list(_measurements(connection, set(self._runs)))
+            self._series = {row[0]: row[1:] for row in connection.execute(f"SELECT id, {_SERIES} FROM series")}
+
+    def runs(self) -> list[HistoryRun]:
+        """Every run, from new to old, and at the end those that cannot be read."""
+        medians: dict[int, dict[str, float]] = {}
+        for entry in self._measured:
+            if entry.median_ms is not None:
+                medians.setdefault(entry.run, {})[self._series[entry.series][5]] = entry.median_ms
+        newest = sorted(self._runs.values(), key=lambda run: (-run.at, run.path))
+        return [self._listed(run, medians.get(run.id, {})) for run in [*newest, *self.unreadable]]
+
+    def _listed(self, run: Indexed, medians: dict[str, float]) -> HistoryRun:
+        return HistoryRun(
+            seen_from_here(run.path),
+            "earlier" if self._found[run.path].earlier else "latest",
+            run.created,
+            run.label,
+            run.model,
+            run.dtype,
+            run.variant,
+            run.platform,
+            run.device,
+            run.timing,
+            run.status,
+            run.code,
+            run.labels,
+            run.kit_version,
+            run.sha256,
+            medians,
+            run.problem,
+        )
+
+    def series(self) -> list[Series]:
+        """Measured latency over time, one series for all that may be compared; those with most runs first."""
+        together: dict[int, list[Measured]] = {}
+        for entry in self._measured:
+            if entry.median_ms is not None and entry.median_ms > 0:
+                together.setdefault(entry.series, []).append(entry)
+        found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
+        return sorted(found, key=lambda series: (series.model, series.dtype, -len(series.points), series.title))
+
+    def _one_series(self, key: tuple[Any, ...], entries: "list[Measured]") -> Series:
+        entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))
+        # A run that measured another experiment again still has this one's measurement; so does a copy of a run.
+        once = {(entry.session, entry.median_ms, entry.mad_ms): entry for entry in reversed(entries)}
+        kept = [entry for entry in entries if once[(entry.session, entry.median_ms, entry.mad_ms)] is entry]
+        said = dict(zip(_SERIES.split(", "), key, strict=True))
+        said |= {"off": said["off"].split(",") if said["off"] else [], "latency_source": said.pop("source")}
+        return Series(**said, points=[self._point(entry) for entry in kept])
+
+    def _point(self, entry: "Measured") -> Point:
+        run = self._runs[entry.run]
+        page = f"{run.path}/{REPORT_PAGE}" if self._found[run.path].has_page else ""
+        assert entry.median_ms is not None
+        return Point(
+            run.created,
+            entry.median_ms,
+            entry.mad_ms or 0.0,
+            entry.executions or 0,
+            run.label,
+            run.code,
+            run.labels,
+            run.kit_version,
+            run.sha256,
+            run.path,
+            page,
+        )
+
+    def top(self) -> list[TopOperator]:
+        """Where the time goes over the portfolio: operators of the fastest experiment of every model's latest run."""
+        chosen = self._latest(lambda entry: entry.median_ms is not None)
+        sums: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        for run, entries in chosen:
+            best = min(entries, key=lambda entry: entry.median_ms or 0.0)
+            for operator, category, ms in _operators.decode(best.operators):
+                sums.setdefault((operator, category), []).append((ms, f"{run.model} {run.dtype}"))
+        total = sum(ms for parts in sums.values() for ms, _ in parts)
+        found = []
+        for (operator, category), parts in sums.items():
+            ms, most = sum(ms for ms, _ in parts), max(parts)
+            share = ms / total if total else 0.0
+            found.append(TopOperator(operator, category, ms, share, len(parts), most[1], most[0]))
+        return sorted(found, key=lambda entry: (-entry.ms, entry.operator))
+
+    def coverage(self) -> list[ModelCoverage]:
+        """How much of each model runs on SME2, as the latest run with a kernel trace says; the least first."""
+        known = {_kind(run): (run, entries) for run, entries in self._latest(lambda e: e.coverage_percent is not None)}
+        untold = {_kind(run): entries for run, entries in self._latest(lambda entry: bool(entry.coverage_unknown))}
+        found = []
+        for kind in dict.fromkeys(_kind(run) for run in self._runs.values()):
+            if kind in known:
+                run, entries = known[kind]
+                best = max(entries, key=lambda entry: entry.coverage_percent or 0.0)
+                name, place = self._series[best.series][5], seen_from_here(run.path)
+                found.append(ModelCoverage(*kind, best.coverage_percent, name, "", place))
+            else:
+                why = untold[kind][0].coverage_unknown if kind in untold else _NO_TRACE
+                found.append(ModelCoverage(*kind, None, "", why, ""))
+        return sorted(found, key=lambda entry: (entry.percent is None, entry.percent or 0.0, entry.model))
+
+    def _latest(self, fits: "Callable[[Measured], bool]") -> "list[tuple[Indexed, list[Measured]]]":
+        """Of each model, dtype and variant the newest run with measurements that fit, and these."""
+        fitting: dict[int, list[Measured]] = {}
+        for entry in self._measured:
+            if fits(entry):
+                fitting.setdefault(entry.run, []).append(entry)
+        newest: dict[tuple[str, str, str], Indexed] = {}
+        for run in sorted((self._runs[key] for key in fitting), key=lambda run: (run.at, run.path)):
+            newest[_kind(run)] = run
+        return [(run, fitting[run.id]) for run in newest.values()]
+
+    def rows(self) -> list[dict[str, object]]:
+        """Every measurement of every run as a flat row, for other programs."""
+        found: list[dict[str, object]] = []
+        for entry in self._measured:
+            run, key = self._runs[entry.run], self._series[entry.series]
+            found.append(
+                {
+                    "created": run.created,
+                    "model": run.model,
+                    "dtype": run.dtype,
+                    "variant": run.variant,
+                    "platform": run.platform,
+                    "device": run.device,
+                    "experiment": key[5],
+                    "threads": key[6],
+                    "features_off": key[7],
+                    "phase": key[8],
+                    "timing": run.timing,
+                    "latency_source": key[9],
+                    "median_ms": entry.median_ms,
+                    "mad_ms": entry.mad_ms,
+                    "executions": entry.executions,
+                    "first_result_ms": entry.first_result_ms,
+                    "peak_bytes": entry.peak_bytes,
+                    "sme2_coverage_percent": entry.coverage_percent,
+                    "commit": run.revision,
+                    "branch": run.branch,
+                    "dirty": run.dirty,
+                    "label": run.label,
+                    "labels": msgspec.json.encode(run.labels).decode(),
+                    "kit_version": run.kit_version,
+                    "status": run.status,
+                    "model_sha256": run.sha256,
+                    "path": run.path,
+                }
+            )
+        return found
+
+
+class Measured(msgspec.Struct, frozen=True, gc=False):
+    run: int
+    series: int
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    session: str
+    first_result_ms: float | None
+    peak_bytes: int | None
+    coverage_percent: float | None
+    coverage_unknown: str
+    operators: bytes
+
+
+_SERIES = "model, dtype, variant, platform, device, experiment, threads, off, phase, source"
+_operators = msgspec.json.Decoder(list[tuple[str, str, float]])
+
+
+def _rows(connection: sqlite3.Connection) -> Iterable[Indexed]:
+    columns = ", ".join(_COLUMNS)
+    for row in connection.execute(f"SELECT id, path, labels, {columns} FROM runs WHERE status <> 'foreign'"):
+        said = dict(zip(_COLUMNS, row[3:], strict=True))
+        said["dirty"] = None if said["dirty"] is None else bool(said["dirty"])
+        yield Indexed(id=row[0], path=os.fsdecode(row[1]), labels=_labels.decode(row[2]), **said)
+
+
+def _measurements(connection: sqlite3.Connection, wanted: set[int]) -> Iterable[Measured]:
+    columns = ", ".join(Measured.__struct_fields__)
+    for row in connection.execute(f"SELECT {columns} FROM measurements"):
+        if row[0] in wanted:
+            yield Measured(*row)
+
+
+def _kind(run: Indexed) -> tuple[str, str, str]:
+    return run.model, run.dtype, run.variant
+
+
+def _refuse_unknown(model: str, runs: Sequence[Indexed]) -> None:
+    names = {name for run in runs for name in (run.model, run.stem)}
+    if not any(fnmatch.fnmatchcase(name, model) for name in names):
+        import difflib
+
+        known = sorted({run.model for run in runs})
+        close = difflib.get_close_matches(model, known, n=3)
+        hint = f"Did you mean {', '.join(close)}?" if close else f"There are: {', '.join(known[:10])}."
+        raise InputError(f"there is no run of {model!r}", hint)
+
+
+def seen_from_here(path: str) -> str:
+    """A path relative to the working directory where it lies in it."""
+    here = places.working_directory()
+    inside = here and (path == here or path.startswith(here.rstrip("/") + "/"))
+    return os.path.relpath(path, here) if inside else path

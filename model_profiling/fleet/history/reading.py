@@ -1,0 +1,321 @@
+"""What the index holds of a run, read from its files: only the fields that are asked for are decoded."""
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
+from model_profiling.errors import KitError
+from model_profiling.fleet.history.finding import Found
+from model_profiling.labels import Revision, device_name
+from model_profiling.run_directory import SCHEMA, Phase
+from model_profiling.runs import label_of_words
+
+_MOST_BYTES = 256 << 20
+# What SQLite can hold, and no file needs.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class _Struct(msgspec.Struct, frozen=True, gc=False):
+    """A part of a file: fields that are not named here are skipped."""
+
+
+class _Request(_Struct, frozen=True, gc=False):
+    settings: dict[str, Any] = {}
+    shapes: list[Any] = []
+    inputs: list[str] = []
+    checkpoint: str = ""
+    rewrites: list[str] = []
+    delegation: str = "whole"
+    calibration: str = ""
+
+
+class _Export(_Struct, frozen=True, gc=False):
+    model: str
+    backend: str = "xnnpack"
+    memory_format: str = "contiguous"
+    io_layout: str = "contiguous"
+    keep_fp32: list[str] = []
+    request: _Request | None = None
+
+
+class _Model(_Struct, frozen=True, gc=False):
+    stem: str
+    sha256: str
+    dtype: str
+    export: _Export | None = None
+
+
+class _Experiment(_Struct, frozen=True, gc=False):
+    status: str
+    mode: str
+    threads: _Count
+    disable_features: list[str] = []
+    latency_source: str = "untraced executions"
+    method: str = ""
+    phase: Phase | None = None
+    partial: str = ""
+    session: str = ""
+
+
+class _Manifest(_Struct, frozen=True, gc=False):
+    kit_version: str
+    platform: str
+    created: str
+    model: _Model
+    environment: dict[str, msgspec.Raw]
+    experiments: dict[str, _Experiment] = {}
+    status: str = "partial"
+    timing: str = "measured"
+    label: str = ""
+    schema: int = SCHEMA
+    labels: dict[str, str] = {}
+    revision: Revision | None = None
+    device: str = ""
+
+
+class _Latency(_Struct, frozen=True, gc=False):
+    runs: _Count
+    median_ms: float
+    mad_ms: float
+
+
+class _FirstResult(_Struct, frozen=True, gc=False):
+    median_ms: float
+
+
+class _Startup(_Struct, frozen=True, gc=False):
+    first_result: _FirstResult
+
+
+class _Memory(_Struct, frozen=True, gc=False):
+    peak_bytes: _Count
+
+
+class _Measured(_Struct, frozen=True, gc=False):
+    latency: _Latency | None = None
+    startup: _Startup | None = None
+    memory: _Memory | None = None
+
+
+class _Metrics(_Struct, frozen=True, gc=False):
+    experiments: dict[str, _Measured] = {}
+
+
+class _Operator(_Struct, frozen=True, gc=False):
+    operator: str
+    category: str
+    ms: float
+
+
+class _Breakdown(_Struct, frozen=True, gc=False):
+    operators: list[_Operator]
+
+
+class _Coverage(_Struct, frozen=True, gc=False):
+    eligible: _Count
+    on_sme2: _Count | None = None
+    work: _Count | None = None
+    work_on_sme2: _Count | None = None
+    unknown: str = ""
+
+
+class _Analysis(_Struct, frozen=True, gc=False):
+    breakdown: _Breakdown
+    coverage: _Coverage | None = None
+
+
+class _Summary(_Struct, frozen=True, gc=False):
+    experiments: dict[str, _Analysis] = {}
+
+
+class Measurement(msgspec.Struct, frozen=True, gc=False):
+    """One experiment of a run. Without `median_ms` it has no latency, and without `coverage_percent` nobody knows."""
+
+    experiment: str
+    threads: int
+    off: str
+    phase: str
+    source: str
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    # Which measurement it is: a run that measured only something else has it, too.
+    session: str
+    first_result_ms: float | None
+    peak_bytes: int | None
+    coverage_percent: float | None
+    coverage_unknown: str
+    # A JSON list of [operator, category, ms].
+    operators: bytes
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One run. `problem` says why it cannot be read; the rest is then empty."""
+
+    at: float = 0.0
+    created: str = ""
+    label: str = ""
+    model: str = ""
+    stem: str = ""
+    dtype: str = ""
+    variant: str = ""
+    platform: str = ""
+    device: str = ""
+    timing: str = ""
+    status: str = ""
+    commit: str = ""
+    branch: str = ""
+    dirty: bool | None = None
+    labels: dict[str, str] = {}
+    kit_version: str = ""
+    sha256: str = ""
+    problem: str = ""
+    measurements: list[Measurement] = []
+
+
+_manifests = msgspec.json.Decoder(_Manifest)
+_metrics = msgspec.json.Decoder(_Metrics)
+_summaries = msgspec.json.Decoder(_Summary)
+_anything = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_run(found: Found) -> Row | None:
+    """The row of a run directory; None if the manifest is one of another program."""
+    home = Path(found.path)
+    try:
+        data = files.read_bytes(home / MANIFEST, "manifest", _MOST_BYTES)
+        try:
+            manifest = _decoded(_manifests, data, MANIFEST)
+        except ValueError:
+            if _is_foreign(data):
+                return None
+            raise
+        if manifest.schema > SCHEMA:
+            return Row(problem=f"{MANIFEST} was written by a newer kit (schema {manifest.schema})")
+        at = datetime.datetime.fromisoformat(manifest.created).timestamp()
+        metrics = summary = None
+        if found.has_metrics:
+            metrics = _decoded(_metrics, files.read_bytes(home / METRICS, "metrics", _MOST_BYTES), METRICS)
+        if found.has_summary:
+            text = files.read_bytes(home / ANALYSIS_SUMMARY, "analysis", _MOST_BYTES)
+            summary = _decoded(_summaries, text, ANALYSIS_SUMMARY)
+        return _row(manifest, at, metrics or _Metrics(), summary or _Summary())
+    except KitError as error:
+        return Row(problem=error.message)
+    except (ValueError, OverflowError) as error:
+        return Row(problem=f"{MANIFEST}: {error}")
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _is_foreign(data: bytes) -> bool:
+    """Whether this is JSON, and none of ours: other programs have a manifest.json as well."""
+    try:
+        fields = _anything.decode(data)
+    except msgspec.ValidationError:
+        return True  # JSON, but a list or a number
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return "kit_version" not in fields and fields.get("kind") != msgspec.Raw(b'"manifest"')
+
+
+def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> Row:
+    model, revision = manifest.model, manifest.revision or Revision()
+    device = manifest.device or device_name(_facts(manifest.environment))
+    if chosen := manifest.labels.get("device"):
+        device = f"{device} ({chosen})"
+    return Row(
+        at,
+        manifest.created,
+        label_of_words(manifest.label, manifest.created),
+        model.export.model if model.export is not None else model.stem,
+        model.stem,
+        model.dtype,
+        _variant(model.export),
+        manifest.platform,
+        device,
+        manifest.timing,
+        manifest.status,
+        revision.commit,
+        revision.branch,
+        revision.dirty,
+        manifest.labels,
+        manifest.kit_version,
+        model.sha256,
+        "",
+        [
+            _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
+            for name, record in manifest.experiments.items()
+            if record.status == "ok"
+        ],
+    )
+
+
+def _facts(environment: Mapping[str, msgspec.Raw]) -> dict[str, object]:
+    wanted = ("cpu", "arch", "cores", "memory_bytes")
+    return {name: msgspec.json.decode(environment[name]) for name in wanted if name in environment}
+
+
+def _variant(export: _Export | None) -> str:
+    """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
+    if export is None:
+        return ""
+    request = export.request or _Request()
+    usual = {"backend": "xnnpack", "memory format": "contiguous", "I/O": "contiguous", "delegation": "whole"}
+    chosen = (export.backend, export.memory_format, export.io_layout, request.delegation)
+    parts = [f"{name} {value}" for (name, normal), value in zip(usual.items(), chosen, strict=True) if value != normal]
+    parts += [f"rewrite {name}" for name in sorted(request.rewrites)]
+    parts += [f"{name}={value}" for name, value in sorted(request.settings.items())]
+    parts += [f"fp32 {name}" for name in export.keep_fp32]
+    parts += [f"input {'x'.join(map(str, shape))}" for shape in request.shapes if isinstance(shape, list)]
+    parts += [f"input {text}" for text in request.inputs]
+    parts += [f"calibration {Path(request.calibration).name}"] if request.calibration else []
+    return ", ".join(parts)
+
+
+def _measurement(
+    name: str, record: _Experiment, timing: str, measured: _Measured | None, analysis: _Analysis | None
+) -> Measurement:
+    """What was measured of an experiment; emulated and partial ones have no latency that belongs into a series."""
+    timed = timing == "measured" and record.mode == "timing" and not record.partial
+    measured = measured if measured is not None and timed else _Measured()
+    latency, startup, memory = measured.latency, measured.startup, measured.memory
+    coverage = analysis.coverage if analysis is not None else None
+    operators = [(o.operator, o.category, o.ms) for o in analysis.breakdown.operators] if analysis and timed else []
+    return Measurement(
+        name,
+        record.threads,
+        ",".join(sorted(record.disable_features)),
+        record.phase.label if record.phase is not None else record.method,
+        record.latency_source,
+        latency.median_ms if latency is not None else None,
+        latency.mad_ms if latency is not None else None,
+        latency.runs if latency is not None else None,
+        record.session,
+        startup.first_result.median_ms if startup is not None else None,
+        memory.peak_bytes if memory is not None else None,
+        _percent(coverage),
+        coverage.unknown if coverage is not None else "",
+        msgspec.json.encode(operators),
+    )
+
+
+def _percent(coverage: _Coverage | None) -> float | None:
+    """How much of the work of CONV and GEMM runs on SME2; of the operators, where the work is not known."""
+    if coverage is None or coverage.unknown:
+        return None
+    if coverage.work and coverage.work_on_sme2 is not None:
+        return coverage.work_on_sme2 / coverage.work * 100
+    if coverage.eligible and coverage.on_sme2 is not None:
+        return coverage.on_sme2 / coverage.eligible * 100
+    return None

@@ -1,0 +1,176 @@
+"""What history answers with."""
+
+from typing import Literal
+
+import msgspec
+
+from model_profiling.analysis.latency import Comparison
+from model_profiling.labels import Revision
+
+StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]
+
+
+class HistoryRun(msgspec.Struct, frozen=True):
+    """One run. `problem` says why it cannot be read; then the rest is empty. `median_ms` is by experiment, without
+    those that have no latency."""
+
+    path: str
+    kind: Literal["latest", "earlier"]
+    created: str
+    label: str
+    model: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    timing: str
+    status: str
+    revision: Revision
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    median_ms: dict[str, float]
+    problem: str = ""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One run in a series. `report` is the page of the run, '' if there is none; `spread_ms` is the median absolute
+    deviation of its executions."""
+
+    created: str
+    median_ms: float
+    spread_ms: float
+    executions: int
+    label: str
+    revision: Revision
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    path: str
+    report: str = ""
+
+
+class ProgramComparison(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="program_comparison", tag_field="kind"
+):
+    """compared_….json beside kept programs: two of them, by their hashes, measured side by side when somebody asked
+    whether the later one is slower. `latency` is that of the later against the earlier one."""
+
+    before: str
+    after: str
+    platform: str
+    device: str
+    threads: int
+    disable_features: list[str]
+    phase: str
+    created: str
+    kit_version: str
+    latency: Comparison
+    schema: int = 1
+
+    @property
+    def slower(self) -> bool:
+        return self.latency.reliable and self.latency.verdict == "slower"
+
+    @property
+    def faster(self) -> bool:
+        return self.latency.reliable and self.latency.verdict == "faster"
+
+    @property
+    def percent(self) -> float:
+        """By how much the later program takes longer."""
+        return (1 / self.latency.ratio - 1) * 100
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A step in a series: `percent` more from the point at `index` on. Until `state` says that it is confirmed it is no
+    regression, and where both sides are one program it never is: `differences` then says what else changed.
+
+    `p_value` is how likely a series without a step looks like this.
+    """
+
+    index: int
+    created: str
+    percent: float
+    before_ms: float
+    after_ms: float
+    p_value: float
+    state: StepState
+    before_sha256: str
+    after_sha256: str
+    before_path: str
+    after_path: str
+    commits: tuple[str, str]
+    sentence: str
+    differences: list[str] = []
+    comparison: ProgramComparison | None = None
+
+
+class Series(msgspec.Struct, frozen=True):
+    """What may be compared over time: one model and dtype, exported with the same options, run in the same way on one
+    device. `off` are the features that were switched off."""
+
+    model: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    experiment: str
+    threads: int
+    off: list[str]
+    phase: str
+    latency_source: str
+    points: list[Point]
+    steps: list[Step] = []
+
+    @property
+    def title(self) -> str:
+        """`toy_cnn fp16, linux_fp16arith_on` and what else is not usual."""
+        parts = [f"{self.model} {self.dtype}", self.variant, self.experiment, self.phase]
+        return ", ".join(part for part in (*parts, _threads(self.threads)) if part)
+
+
+def _threads(count: int) -> str:
+    return "" if count == 1 else f"{count} threads"
+
+
+class Trend(msgspec.Struct, frozen=True, tag="trend", tag_field="kind"):
+    """Series over time, and the steps in them."""
+
+    series: list[Series]
+    schema: int = 1
+
+
+class Regression(msgspec.Struct, frozen=True):
+    """A step and the series that it is in."""
+
+    series: str
+    model: str
+    platform: str
+    device: str
+    step: Step
+
+
+class TopOperator(msgspec.Struct, frozen=True):
+    """An operator over the latest run of every model: its time in all of them, and in which it takes most."""
+
+    operator: str
+    category: str
+    ms: float
+    share: float
+    models: int
+    most_in: str
+    most_ms: float
+
+
+class ModelCoverage(msgspec.Struct, frozen=True):
+    """How much of a model's CONV and GEMM work runs on SME2 in the latest run that tells; `percent` is None where none
+    does, and `unknown` says why."""
+
+    model: str
+    dtype: str
+    variant: str
+    percent: float | None
+    experiment: str
+    unknown: str
+    path: str

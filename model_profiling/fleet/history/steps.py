@@ -1,0 +1,126 @@
+"""Steps of a series, and what is known of each: a regression is what comparing the programs side by side confirms."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.artifacts import MANIFEST
+from model_profiling.errors import KitError
+from model_profiling.fleet.history.change_points import ChangePoint, change_points
+from model_profiling.fleet.history.kept import KeptPrograms
+from model_profiling.fleet.history.records import Point, ProgramComparison, Series, Step, StepState
+
+# A step is found to within so many points.
+_NEAR = 2
+# What changes all the time, or follows from something else that is named.
+_RESTLESS = ("load_1m_5m_15m", "battery", "temperature_celsius", "thermal_status", "features_proof")
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    environment: dict[str, Any] = {}
+    kit_version: str = ""
+    labels: dict[str, str] = {}
+
+
+def with_steps(series: Series, kept: KeptPrograms) -> Series:
+    """The series with its steps."""
+    found = change_points([point.median_ms for point in series.points])
+    return msgspec.structs.replace(series, steps=[_step(series, change, kept) for change in found])
+
+
+def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
+    last, first = _sides(series.points, change.index)
+    before, after = series.points[last], series.points[first]
+    comparison = kept.comparison(series, before.sha256, after.sha256)
+    state = _state(before, after, comparison, change.percent, kept)
+    differences = _differences(before, after) if state == "same program" else []
+    return Step(
+        change.index,
+        series.points[change.index].created,
+        change.percent,
+        change.before,
+        change.after,
+        change.p_value,
+        state,
+        before.sha256,
+        after.sha256,
+        before.path,
+        after.path,
+        (before.revision.commit, after.revision.commit),
+        _sentence(change, state, comparison, differences),
+        differences,
+        comparison,
+    )
+
+
+def _sides(points: Sequence[Point], index: int) -> tuple[int, int]:
+    """The points on both sides of a step: where the program changed, if it did so at the step or next to it."""
+    near = sorted(range(max(1, index - _NEAR), min(len(points) - 1, index + _NEAR) + 1), key=lambda i: abs(i - index))
+    changed = next((i for i in near if points[i - 1].sha256 != points[i].sha256), index)
+    return changed - 1, changed
+
+
+def _state(
+    before: Point, after: Point, comparison: ProgramComparison | None, percent: float, kept: KeptPrograms
+) -> StepState:
+    if before.sha256 == after.sha256:
+        return "same program"
+    if comparison is not None and comparison.latency.reliable:
+        return "confirmed" if (comparison.slower if percent > 0 else comparison.faster) else "refuted"
+    if not (kept.is_kept(before.sha256) and kept.is_kept(after.sha256)):
+        return "program not kept"
+    return "candidate"
+
+
+def _sentence(
+    change: ChangePoint, state: StepState, comparison: ProgramComparison | None, differences: Sequence[str]
+) -> str:
+    what = f"{abs(change.percent):.1f} % {'slower' if change.percent > 0 else 'faster'}"
+    kind = "regression" if change.percent > 0 else "improvement"
+    match state:
+        case "confirmed":
+            assert comparison is not None
+            return f"{kind}: {what}; side by side the programs differ by {comparison.percent:+.1f} %"
+        case "refuted":
+            return f"{what}, but not the program: side by side the two programs show no such difference"
+        case "same program":
+            why = f": {'; '.join(differences)}" if differences else ", and nothing that was recorded changed"
+            return f"{what} with the same program: the machine or its environment changed{why}"
+        case "program not kept":
+            return f"{what}: a candidate that cannot be confirmed, because a program was not kept"
+        case _:
+            return f"{what}: a candidate, not confirmed yet"
+
+
+def _differences(before: Point, after: Point) -> list[str]:
+    """What the manifests of two runs say differently of machine, kit and labels."""
+    one, other = (_manifest(point.path) for point in (before, after))
+    if one is None or other is None:
+        return []
+    sides = (
+        {"kit": one.kit_version, **one.environment, **_labelled(one)},
+        {"kit": other.kit_version, **other.environment, **_labelled(other)},
+    )
+    return [
+        f"{key} was {_shown(sides[0].get(key))}, then {_shown(sides[1].get(key))}"
+        for key in sorted({*sides[0], *sides[1]} - {*_RESTLESS})
+        if sides[0].get(key) != sides[1].get(key)
+    ]
+
+
+def _labelled(manifest: _Manifest) -> Mapping[str, str]:
+    return {f"label {key}": value for key, value in manifest.labels.items()}
+
+
+def _shown(value: object) -> str:
+    return "not known" if value is None else str(value)[:80]
+
+
+def _manifest(path: str) -> _Manifest | None:
+    try:
+        return files.read_json(Path(path) / MANIFEST, _Manifest, "manifest")
+    except KitError:
+        return None
