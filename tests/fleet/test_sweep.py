@@ -155,12 +155,14 @@ def all_ended(processes: list[int]) -> bool:
         ({"models": ["toy_cnn", {"model": "ds_cnn", "name": "toy_cnn"}]}, "two cells are called toy_cnn-fp16-t1-local"),
         ({"models": ["toy_cnn"], "targets": ["phone"]}, "there is no target 'phone'"),
         ({"models": ["toy_cnn"], "targets": ["local", {"platform": "local"}]}, "two targets are called 'local'"),
-        ({"models": ["toy_cnn"], "targets": [{"platform": "local", "device": "x"}]}, "settings of an Android device"),
-        ({"models": ["toy_cnn"], "targets": [{"platform": "ssh"}]}, "`host` and the platform ssh"),
+        ({"models": ["toy_cnn"], "targets": [{"platform": "local", "device": "x"}]}, "`device` is for Android devices"),
+        ({"models": ["toy_cnn"], "targets": [{"platform": "ssh"}]}, "the platform ssh needs a host"),
+        ({"models": ["toy_cnn"], "targets": ["ssh:"]}, "the platform ssh needs a host"),
+        ({"models": ["toy_cnn"], "targets": ["mac"]}, "there is no target 'mac'"),
         ({"models": ["toy_cnn"], "exclude": [{"dtype": "int8"}]}, "matches no cell"),
         ({"models": ["toy_cnn"], "exclude": [{"dtype": "fp16"}]}, "all cells are excluded"),
         ({"models": ["toy_cnn"], "exclude": [{}]}, "an exclusion without a key"),
-        ({"models": ["toy_cnn"], "labels": {"a b": "c"}}, "`labels` cannot hold"),
+        ({"models": ["toy_cnn"], "labels": {"a b": "c"}}, "`labels`: 'a b' cannot be the key"),
         ({"models": ["\ud800"]}, "lone surrogate"),
     ],
 )
@@ -193,7 +195,7 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
 def test_the_schema_for_editors_is_the_one_that_ships_and_accepts_what_the_kit_does() -> None:
     shipped = json.loads((ROOT / "model_profiling" / "configs" / "sweep.schema.json").read_text())
     assert shipped == json.loads(json.dumps(json_schema())), "run `make schema`"
-    good = {"models": ["toy_cnn"], "rewrites": [[], "layout", ["norm"]], "targets": ["local", {"platform": "android"}]}
+    good = {"models": ["toy_cnn"], "rewrites": [[], "layout", ["norm"]], "targets": ["local", "ssh:board"]}
     jsonschema.validate(good, shipped)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"models": ["toy_cnn"], "dtype": "fp16"}, shipped)

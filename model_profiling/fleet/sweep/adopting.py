@@ -1,5 +1,6 @@
 """Puts what came from a machine of a cluster where a job of this machine would have left it."""
 
+import contextlib
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files, places, publication
-from model_profiling.artifacts import EARLIER, PARTIAL
-from model_profiling.errors import RunError
+from model_profiling.artifacts import EARLIER, PARTIAL, ExportPaths
+from model_profiling.errors import KitError, RunError
 from model_profiling.fleet.sweep.jobs import Job, finished_run
+from model_profiling.kept_programs import keep, switched_off
+from model_profiling.labels import revision
 from model_profiling.publication import READY, Publication
 from model_profiling.remembered import program_sha256
 from model_profiling.run_directory import Manifest, RunDirectory
@@ -30,6 +33,8 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
         # As if it had been measured here: later commands look for the program where it is.
         manifest.model = msgspec.structs.replace(manifest.model, path=str(program.resolve()))
         manifest.config |= {"model": str(program), "output_root": str(root), "directory": places.working_directory()}
+        # The user's code is here, not where it ran.
+        manifest.revision = revision(manifest.labels)
         place = root / PARTIAL / f"cluster-{uuid.uuid4().hex[:12]}"
         for name in manifest.experiments:
             target = place / READY / name
@@ -43,6 +48,10 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
             archive = unique_label(root, archive)
         publication.publish(root, place, Publication(manifest, list(manifest.experiments), dropped, archive))
         files.remove_directory(place)
+        if manifest.timing == "measured" and not switched_off():
+            # For the history of the cell, as a run here would.
+            with contextlib.suppress(KitError, OSError):
+                keep(root, ExportPaths(program), manifest.model.sha256, manifest.model.export)
 
 
 def _checked(job: Job, incoming: Path, program: Path) -> Manifest:

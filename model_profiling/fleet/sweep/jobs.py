@@ -110,7 +110,8 @@ class Jobs:
         return [*exports.values(), *runs, *reports]
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
-        return ("run", str(program), f"--output-root={place}", *self._settings(cell))
+        labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]
+        return ("run", str(program), f"--output-root={place}", *self._settings(cell), *labels)
 
     def _settings(self, cell: Cell) -> list[str]:
         """All that decides what a run measures, beside its program."""

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
 from model_profiling.errors import InputError
 from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
+from model_profiling.labels import checked_labels
 from model_profiling.pipeline.config import MOST_LAUNCHES, Count, closest_key, explained, read_object
 from model_profiling.pipeline.thread_counts import MOST_THREADS
+from model_profiling.platforms import choosing
 from model_profiling.run_directory import Timing
 from model_profiling.saying import say
 
@@ -37,7 +39,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to run. `device`, `remote_device`, `power_mode` and `cool_down` are for Android, `host` is for ssh."""
+    """Where to run; all but `platform` and `name` are flags of `sme2-kit run` for other machines."""
 
     platform: PlatformName
     # What cells call it, and a Ray cluster its resource; without one, its platform and device.
@@ -45,8 +47,10 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Words | None = None
     remote_device: Words | None = None
     power_mode: Literal["boost", "app", "keep"] | None = None
-    cool_down: Annotated[float, msgspec.Meta(ge=0, le=200)] | None = None
     host: Words | None = None
+    ssh_config: Words | None = None
+    remote_dir: Words | None = None
+    cool_down: Annotated[float, msgspec.Meta(ge=0, le=200)] | None = None
 
     @property
     def label(self) -> str:
@@ -63,18 +67,17 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.platform == "local"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """How it is chosen, as the command line has it."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
+        given["platform"] = None if self.is_host else self.platform
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
     def flags(self) -> list[str]:
         """How `sme2-kit run` is told."""
-        given = {
-            "--platform": None if self.is_host else self.platform,
-            "--device": self.device,
-            "--remote-device": self.remote_device,
-            "--power-mode": self.power_mode,
-            "--cool-down": None if self.cool_down is None else f"{self.cool_down:g}",
-            "--host": self.host,
-        }
         # With an equals sign: a value that begins with a dash is no flag.
-        return [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        return [f"--{name.replace('_', '-')}={value}" for name, value in self.settings.items()]
 
 
 class Exclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,9 +210,10 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
         if (value := _twice(values)) is not None:
             shown = value.decode() if isinstance(value, bytes) else list(value) if key == "rewrites" else value
             raise wrong(f"`{key}` names {shown} twice, so there would be two equal cells", "Keep one of them.")
-    for key, value in found.labels.items():
-        if not re.search(NAME_PATTERN, key) or len(value) > 200 or not value.isprintable():
-            raise wrong(f"`labels` cannot hold {key[:40]!r}: {value[:40]!r}", "Use short names and one line of text.")
+    try:
+        checked_labels(found.labels)
+    except InputError as error:
+        raise wrong(f"`labels`: {error.message}", error.hint) from None
     if (label := _twice([target.label for target in targets(found, where)])) is not None:
         raise wrong(f"two targets are called {label!r}", "Give one of them a `name`.")
     if not all(any(getattr(e, key) is not None for key in Exclusion.__struct_fields__) for e in found.exclude):
@@ -234,32 +238,22 @@ def targets(found: SweepFile, where: str) -> list[Target]:
 
 
 def _target(given: str | Target, where: str) -> Target:
-    return _checked_target(_named_target(given, where) if isinstance(given, str) else given, where)
-
-
-def _named_target(name: str, where: str) -> Target:
+    """One that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
     try:
-        return msgspec.convert({"platform": name}, Target)
-    except msgspec.ValidationError:
-        raise InputError(
-            f"sweep file {where}: there is no target {name[:80]!r}",
-            'Use "local", "emulator", {"platform": "android", "device": SERIAL} or {"platform": "ssh", "host": HOST}.',
-        ) from None
+        target = _named_target(given) if isinstance(given, str) else given
+        choosing.checked(choosing.Choice(**target.settings), lambda part: f"`{part}`")
+        return target
+    except InputError as error:
+        raise InputError(f"sweep file {where}: {error.message} (target {str(given)[:80]!r})", error.hint) from None
 
 
-def _checked_target(given: Target, where: str) -> Target:
-    android = (given.device, given.remote_device, given.power_mode, given.cool_down)
-    if given.platform != "android" and any(value is not None for value in android):
+def _named_target(text: str) -> Target:
+    choice = choosing.named(text)
+    if choice.platform not in get_args(PlatformName):
         raise InputError(
-            f"sweep file {where}: target {given.label!r} has settings of an Android device",
-            'Leave device, remote_device, power_mode and cool_down out, or say {"platform": "android"}.',
+            f"there is no target {text[:80]!r}", 'Use "local", "emulator", "android:SERIAL", "ssh:HOST", or an object.'
         )
-    if (given.platform == "ssh") != (given.host is not None):
-        raise InputError(
-            f"sweep file {where}: `host` and the platform ssh belong together (target {given.label!r})",
-            'For example {"platform": "ssh", "host": "board"}.',
-        )
-    return given
+    return Target(cast(PlatformName, choice.platform), device=choice.device or None, host=choice.host or None)
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
