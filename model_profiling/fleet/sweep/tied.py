@@ -20,19 +20,30 @@ _LOOK_S = 0.5
 
 
 def tie(parent: int) -> None:
-    """Ask for SIGTERM when the parent ends: from the kernel on Linux; elsewhere a thread looks."""
+    """Ask for SIGTERM when the parent ends: from the kernel, else, where that is not Linux or something stands between
+    us and the parent (a launcher), by a thread that looks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    else:
+    if sys.platform != "linux" or os.getppid() != parent:
+        if not _alive(parent):  # it ended before we asked
+            sys.exit(1)
         threading.Thread(target=_look, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before we asked
-        sys.exit(1)
 
 
 def _look(parent: int) -> None:
-    while os.getppid() == parent:
+    while _alive(parent):
         time.sleep(_LOOK_S)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 if __name__ == "__main__":
