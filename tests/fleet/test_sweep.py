@@ -20,13 +20,15 @@ import jsonschema
 import msgspec
 import pytest
 
+import sme2_kit
 from model_profiling import files
 from model_profiling.analysis.validation import problems
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.fleet.sweep import journal, locks
-from model_profiling.fleet.sweep.executor import failure_of
+from model_profiling.fleet.sweep.executor import Outcome, failure_of
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
+from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
 from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.portfolio import report
@@ -129,6 +131,31 @@ def all_ended(processes: list[int]) -> bool:
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
                 return False
     return True
+
+
+def test_a_fresh_run_that_ended_just_before_its_sweep_was_killed_is_not_measured_again(
+    toy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    file = write(tmp_path, models=[str(toy("fp32"))], reports=False)
+    assert swept(tmp_path, file).returncode == 0
+    (run,) = (tmp_path / "out_few" / "runs").iterdir()
+    first = RunDirectory(run).manifest()
+    # What a sweep with --fresh leaves that is killed after its job has ended, and before it knows of it.
+    state = tmp_path / "out_few" / ".sweep"
+    kept = msgspec.json.decode((state / "state.json").read_bytes())
+    (state / "state.json").write_bytes(msgspec.json.encode(kept | {"round": 2, "since": {run.name: 2}}))
+    journal.Journal(state / "journal.jsonl").add("started", f"run {run.name}", 2, replaces=first.label)
+    words = ["--runs=2", "--launches=1", "--startup-launches=0", "--threads=1", "--force", "--quiet"]
+    assert kit("run", toy("fp32"), f"--output-root={run}", *words).returncode == 0
+    second = RunDirectory(run).manifest()
+    done = swept(tmp_path, file, "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["round"] == 2, done.stderr
+    assert sessions(RunDirectory(run)) == {each.session for each in second.experiments.values()}
+    assert [path.name for path in (run / "earlier").iterdir()] == [first.label]
+
+
+def sessions(directory: RunDirectory) -> set[str]:
+    return {record.session for record in directory.manifest().experiments.values()}
 
 
 # The file
@@ -346,6 +373,40 @@ def test_only_that_matches_nothing_and_a_second_sweep_at_once_are_refused(portfo
     with files.locked(portfolio / ".sweep", "sweep"):
         done = swept(home, home / "all.json")
     assert done.returncode == 3 and "another sweep is writing" in done.stderr
+
+
+def test_a_program_gets_the_result_and_what_failed_raises_nothing(
+    portfolio: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(portfolio.parent)
+    monkeypatch.setenv(locks.VARIABLE, str(portfolio.parent / "locks"))
+    told = []
+    keys = json.loads((portfolio.parent / "all.json").read_text())
+    result = sme2_kit.sweep(keys, out=portfolio, on_progress=lambda label, done, total: told.append((done, total)))
+    states = Counter(job.state for job in result.jobs)
+    assert result.status == "failed" and states == {"finished": 6, "failed": 1, "skipped": 1}
+    (failed,) = [job for job in result.jobs if job.state == "failed"]
+    assert failed.failure and (portfolio / failed.log).is_file() and told[0] == (6, 8)
+
+
+# How long it will take
+
+
+def test_time_left_is_that_of_the_longest_lane() -> None:
+    asked = parse(
+        {"models": ["toy_cnn"], "threads": [1, 2, 3], "targets": ["local", "ssh:b"], "reports": False}, "here"
+    )
+    jobs = Jobs(asked, cells(asked, "here"), Folder(Path("out"))).all
+    ledger = Ledger(jobs, {"run toy_cnn-fp16-t1-local": 10.0}, 2)
+    for job in jobs:
+        ledger.set(job, "finished" if "t1-local" in job.name else "waiting")
+    assert ledger.left() == 0  # nobody knows how long an export takes
+    ledger.set(jobs[0], "finished", Outcome(4.0))
+    assert ledger.left() == 30  # three on the board, two on this machine
+    queue = Queue(jobs[1:], lane_of)
+    assert {lane: len(ready) for lane, ready in queue.ready.items()} == {"local": 3, "ssh-b": 3}
+    queue = Queue(jobs, lane_of)
+    assert [len(lane) for lane in queue.ready.values()] == [1] and len(queue.failed(jobs[0])) == 6
 
 
 # Between machines

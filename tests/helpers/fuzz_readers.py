@@ -328,8 +328,8 @@ def _read_sweep_file(data: bytes, folder: Path) -> None:
 _SWEEPS = _text(
     '{"models": ["toy_cnn", {"model": "ds_cnn", "name": "d", "set": ["a=1"], "input": ["1,3,8,8"]}], "dtypes": ["fp32",'
     '"int8"], "rewrites": [[], "layout", ["norm", "mean"]], "threads": [1, 2], "targets": ["local", "emulator",'
-    '"ssh:b", {"platform": "android", "device": "x", "cool_down": 30}], "exclude": [{"model": "d", "threads": [2]}], "runs": 3,'
-    '"budget_s": 1.5, "labels": {"a": "b"}, "output": "out_x", "reports": false}'
+    '"ssh:b", {"platform": "android", "device": "x", "cool_down": 30}], "exclude": [{"model": "d", "threads": [2]}],'
+    '"runs": 3, "budget_s": 1.5, "labels": {"a": "b"}, "output": "out_x", "reports": false}'
 )
 
 

@@ -33,6 +33,8 @@ class _Running:
 class Children:
     """An executor that needs nothing but this machine."""
 
+    host_comes_last = True
+
     def __init__(self, folder: Folder, jobs: list[Job], cpus: int | None = None) -> None:
         self._folder = folder
         self._claims = Claims(f"process {os.getpid()}, sweep in {folder.home.resolve()}")
@@ -41,6 +43,9 @@ class Children:
         # What talks to a phone or a board needs a CPU in time, or the turns wait for it.
         remote = any(job.measures is not None and not job.measures.is_host for job in jobs)
         self._slots = max(1, cpus - 1 if remote else cpus)
+
+    def lane(self, job: Job) -> str:
+        return job.measures.label if job.measures is not None else ""
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         if not self._has_room(job.measures):

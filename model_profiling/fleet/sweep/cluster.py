@@ -47,6 +47,8 @@ class _Running:
 class Cluster:
     """An executor that asks a Ray cluster, and this machine for what only it can do."""
 
+    host_comes_last = False
+
     def __init__(self, address: str, jobs: Jobs, todo: list[Job]) -> None:
         self._jobs = jobs
         self._near = Children(jobs.folder, [])
@@ -72,6 +74,9 @@ class Cluster:
                     f"no node of the Ray cluster offers the target {label!r}",
                     f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'.",
                 )
+
+    def lane(self, job: Job) -> str:
+        return "this machine" if _is_near(job) else self._near.lane(job)
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         if _is_near(job):

@@ -30,6 +30,12 @@ class Ended:
 
 
 class Executor(Protocol):
+    # Whether measurements on this machine wait until there is no other work: they stop it.
+    host_comes_last: bool
+
+    def lane(self, job: Job) -> str:
+        """Jobs of one lane need the same thing: where one has to wait, so do those behind it."""
+
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         """Start a job if what it needs is free; else say what it waits for, in words."""
 

@@ -1,7 +1,6 @@
 """Carries a sweep out: what is finished is skipped, what can run is started, and every end is written down at once."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -13,19 +12,12 @@ from model_profiling import __version__, files, publication
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.adopting import adopt_run
+from model_profiling.fleet.sweep.children import usable_cpus
 from model_profiling.fleet.sweep.executor import OWN, Ended, Executor, Outcome
 from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
 from model_profiling.fleet.sweep.journal import Journal
-from model_profiling.fleet.sweep.result import (
-    RESULT,
-    CellRecord,
-    JobRecord,
-    JobState,
-    SweepResult,
-    SweepStatus,
-    cell_record,
-    relative,
-)
+from model_profiling.fleet.sweep.ledger import Ledger, Queue
+from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
 from model_profiling.on_progress import OnNote, OnProgress, no_notes, no_progress
 from model_profiling.pipeline.records import now
@@ -123,12 +115,11 @@ class _Round:
         self._jobs, self._folder = sweep.jobs, sweep.folder
         self._report, self._note = on_progress, on_note
         self._journal = Journal(self._folder.journal)
-        # How long jobs took when they were last carried out.
-        self._seconds = {e.job: round(e.seconds, 3) for e in self._journal.entries if e.event == "finished"}
-        self._records: dict[str, JobRecord] = {}
+        seconds = {entry.job: entry.seconds for entry in self._journal.entries if entry.event == "finished"}
+        self._ledger = Ledger(self._jobs.all, seconds, usable_cpus())
         self._cells: dict[str, CellRecord] = {}
         self._attempts: dict[str, int] = {}
-        self._began: dict[str, float] = {}
+        self._running: dict[str, Job] = {}
         self._noted: set[str] = set()
         # The commands of jobs that wait to be started.
         self._prepared: dict[str, tuple[tuple[str, ...], str]] = {}
@@ -139,62 +130,54 @@ class _Round:
             _recover(self._folder.run(cell))
         wanted = {job.name for job in self._sweep.wanted}
         for job, done in self._jobs.finished(self._state.since):
-            self._set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
+            self._ledger.set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
         for cell in self._jobs.cells:
             self._look_at(cell)
-        todo = [job for job in self._sweep.wanted if self._records[job.name].state == "waiting"]
+        todo = [job for job in self._sweep.wanted if self._ledger.state(job.name) == "waiting"]
         if todo:
             executor = make(self._jobs, todo, self._note)
             try:
-                self._carry_out(executor, todo)
+                self._carry_out(executor, Queue(todo, executor.lane))
             except KeyboardInterrupt:
                 executor.close()
                 self._write()
-                raise InterruptionError(
-                    f"interrupted: {self._counted('finished')} of {len(self._records)} jobs are finished",
-                    "Run the same command to continue.",
-                ) from None
+                kept = f"{self._ledger.counted('finished')} of {len(self._jobs.all)} jobs are finished"
+                raise InterruptionError(f"interrupted: {kept}", "Run the same command to continue.") from None
             finally:
                 executor.close()
         return self._write()
 
-    def _carry_out(self, executor: Executor, todo: list[Job]) -> None:
-        waiting, running = list(todo), dict[str, Job]()
-        while waiting or running:
-            blocked = self._start_what_can(executor, waiting, running)
-            if running or blocked:
-                self._tell(running, executor)
-            for ended in executor.ended(_LOOK_WAITING_S if blocked else _LOOK_S):
-                del running[ended.job.name]
-                again = self._take(ended)
-                if again:
-                    waiting.insert(0, ended.job)
-            self._write_now_and_then()
+    def _carry_out(self, executor: Executor, queue: Queue) -> None:
+        while queue or self._running:
+            waits = self._start_what_can(executor, queue)
+            self._tell(executor)
+            ended = executor.ended(_LOOK_WAITING_S if waits else _LOOK_S)
+            for each in ended:
+                del self._running[each.job.name]
+                self._take(each, queue)
+            # While nothing else runs here: a measurement that comes next is not disturbed.
+            if ended and self._writing_s <= (time.monotonic() - self._written_at) * _WRITING_SHARE:
+                self._write()
 
-    def _start_what_can(self, executor: Executor, waiting: list[Job], running: dict[str, Job]) -> bool:
-        """Start jobs in their order; whether one waits for something that this sweep does not know the end of."""
-        blocked = False
-        for job in list(waiting):
-            if job.after and self._records[job.after].state in ("failed", "skipped"):
-                waiting.remove(job)
-                self._skip(job)
-                continue
-            if job.after and self._records[job.after].state != "finished":
-                continue
+    def _start_what_can(self, executor: Executor, queue: Queue) -> bool:
+        """Start jobs in their order; whether one waits for somebody else, of whom this sweep will not hear."""
+        waits = False
+        work = [job for lane in queue.ready.values() for job in list(lane)[:1] if job.measures is None]
+        busy = bool(work) or any(job.measures is None for job in self._running.values())
+        for lane in queue.ready.values():
             # A measurement on this machine stops all else, so all else comes first.
-            if job.measures is not None and job.measures.is_host and self._work_is_left(waiting, running):
+            if lane and executor.host_comes_last and busy and lane[0].measures is not None and lane[0].measures.is_host:
                 continue
-            if self._start(executor, job, running):
-                waiting.remove(job)
-            else:
-                blocked = True
-        return blocked
+            while lane:
+                reason = self._start(executor, lane[0])
+                if reason:
+                    waits = waits or reason != OWN
+                    break
+                lane.popleft()
+        return waits
 
-    def _work_is_left(self, waiting: list[Job], running: dict[str, Job]) -> bool:
-        ready = [j for j in waiting if not j.after or self._records[j.after].state == "finished"]
-        return any(job.measures is None for job in (*running.values(), *ready))
-
-    def _start(self, executor: Executor, job: Job, running: dict[str, Job]) -> bool:
+    def _start(self, executor: Executor, job: Job) -> str:
+        """'' if it was started, else what it waits for."""
         if job.name not in self._prepared:
             self._prepared[job.name] = self._words(job)
         words, there = self._prepared[job.name]
@@ -203,14 +186,13 @@ class _Round:
             if reason not in self._noted and reason != OWN:
                 self._noted.add(reason)
                 self._note(f"{job.name} waits: {reason}")
-            return False
+            return reason
         del self._prepared[job.name]
         self._journal.add("started", job.name, self._state.round, replaces=there)
         self._attempts[job.name] = self._attempts.get(job.name, 0) + 1
-        running[job.name] = job
-        self._began[job.name] = time.monotonic()
-        self._set(job, "running")
-        return True
+        self._running[job.name] = job
+        self._ledger.set(job, "running")
+        return ""
 
     def _words(self, job: Job) -> tuple[tuple[str, ...], str]:
         """The command, and the label of the run that it will replace. A new round measures anew what is there.
@@ -228,26 +210,28 @@ class _Round:
         anew = since > 1 and bool(there) and there == first
         return (*job.words, *(["--force"] if anew else [])), first
 
-    def _take(self, ended: Ended) -> bool:
-        """Write down how a job ended; whether it is to be begun again."""
+    def _take(self, ended: Ended, queue: Queue) -> None:
+        """Write down how a job ended, and let in what it was waited for by."""
         job, outcome = ended.job, ended.outcome
         if outcome.lost:
             self._journal.add("lost", job.name, self._state.round, seconds=outcome.seconds, failure=outcome.failure)
             if self._attempts[job.name] < MOST_ATTEMPTS:
                 self._note(f"{job.name} is begun again: {outcome.failure}")
-                self._set(job, "waiting")
-                return True
+                self._ledger.set(job, "waiting")
+                queue.again(job)
+                return
         if not outcome.failure:
             outcome = self._confirmed(job, outcome)
         if outcome.failure:
-            self._fail(job, outcome.failure, outcome.hint, outcome)
-            return False
-        self._journal.add("finished", job.name, self._state.round, seconds=outcome.seconds, node=outcome.node)
-        self._seconds[job.name] = round(outcome.seconds, 3)
-        self._set(job, "finished", outcome)
-        if job.cell is not None:
-            self._look_at(job.cell)
-        return False
+            self._fail(job, outcome)
+            for later in queue.failed(job):
+                self._ledger.set(later, "skipped", failure=f"{job.name} failed: {outcome.failure}")
+                self._look_at(later.cell)
+        else:
+            self._journal.add("finished", job.name, self._state.round, seconds=outcome.seconds, node=outcome.node)
+            self._ledger.set(job, "finished", outcome)
+            queue.finished(job)
+        self._look_at(job.cell)
 
     def _confirmed(self, job: Job, outcome: Outcome) -> Outcome:
         """A command that says it did well has to have left what it should, here or on the machine that it ran on."""
@@ -281,80 +265,29 @@ class _Round:
         assert job.cell is not None
         self._jobs.note(job.cell, manifest, self._state.round)
 
-    def _fail(self, job: Job, failure: str, hint: str, outcome: Outcome | None = None) -> None:
-        seconds = outcome.seconds if outcome is not None else 0.0
-        self._journal.add("failed", job.name, self._state.round, seconds=seconds, failure=failure, hint=hint)
+    def _fail(self, job: Job, outcome: Outcome) -> None:
+        said = {"failure": outcome.failure, "hint": outcome.hint}
+        self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
         log = self._folder.log(job)
-        self._records[job.name] = JobRecord(
-            job.name,
-            job.kind,
-            "failed",
-            seconds if outcome is not None else None,
-            failure,
-            hint,
-            relative(log, self._folder.home) if outcome is not None and log.is_file() else "",
-            outcome.node if outcome is not None else "",
-        )
-        self._note(f"{job.name} failed: {failure}")
-        if job.cell is not None:
-            self._look_at(job.cell)
+        self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
+        self._note(f"{job.name} failed: {outcome.failure}")
 
-    def _skip(self, job: Job) -> None:
-        failed = self._records[job.after]
-        reason = failed.failure if failed.state == "skipped" else f"{job.after} failed: {failed.failure}"
-        self._records[job.name] = JobRecord(job.name, job.kind, "skipped", failure=reason)
-        if job.cell is not None:
-            self._look_at(job.cell)
-
-    def _set(self, job: Job, state: JobState, outcome: Outcome | None = None) -> None:
-        seconds = round(outcome.seconds, 3) if outcome is not None else self._seconds.get(job.name)
-        node = outcome.node if outcome is not None else ""
-        self._records[job.name] = JobRecord(job.name, job.kind, state, seconds, node=node)
-
-    def _look_at(self, cell: Cell) -> None:
+    def _look_at(self, cell: Cell | None) -> None:
         """Read the numbers of a cell anew."""
-        run = self._records[f"run {cell.name}"]
-        failure = run.failure
-        self._cells[cell.name] = cell_record(cell, self._folder.home, self._folder.run(cell), run.state, failure)
+        if cell is not None:
+            run = self._ledger.records[f"run {cell.name}"]
+            place = self._folder.run(cell)
+            self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
 
-    # What people see while it goes on.
-
-    def _tell(self, running: dict[str, Job], executor: Executor) -> None:
-        done, failed, skipped = self._counted("finished"), self._counted("failed"), self._counted("skipped")
-        parts = [_said(job, executor.doing(job)) for job in running.values()]
-        words = f"{len(running)} running" if running else "waiting"
+    def _tell(self, executor: Executor) -> None:
+        """What people see while it goes on."""
+        parts = [_said(job, executor.doing(job)) for job in self._running.values()]
+        failed = self._ledger.counted("failed")
+        words = f"{len(parts)} running" if parts else "waiting"
         words += f", {failed} failed" if failed else ""
-        words += f", about {_duration(left)} left" if (left := self._left(running)) else ""
-        self._report(f"{words}: {'; '.join(parts)}" if parts else words, done + failed + skipped, len(self._records))
-
-    def _left(self, running: dict[str, Job]) -> float:
-        """How long the rest will take, from the jobs of each kind that have ended: work side by side, each target one
-        after another. 0 while nobody knows."""
-        by_kind: dict[str, list[float]] = {}
-        for job in self._jobs.all:
-            if job.name in self._seconds:
-                by_kind.setdefault(job.kind, []).append(self._seconds[job.name])
-        lanes: dict[str, float] = {}
-        for job in self._jobs.all:
-            if self._records[job.name].state not in ("waiting", "running"):
-                continue
-            known = by_kind.get(job.kind)
-            if not known:
-                return 0.0
-            passed = time.monotonic() - self._began[job.name] if job.name in running else 0.0
-            lane = job.measures.label if job.measures is not None else "work"
-            share = 1 if job.measures is not None else max(1, os.cpu_count() or 1)
-            lanes[lane] = lanes.get(lane, 0.0) + max(0.0, sum(known) / len(known) - passed) / share
-        return max(lanes.values(), default=0.0)
-
-    def _counted(self, state: JobState) -> int:
-        return sum(record.state == state for record in self._records.values())
-
-    # What is left behind.
-
-    def _write_now_and_then(self) -> None:
-        if self._writing_s <= (time.monotonic() - self._written_at) * _WRITING_SHARE:
-            self._write()
+        words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
+        over = self._ledger.counted("finished", "failed", "skipped")
+        self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
 
     def _write(self) -> SweepResult:
         began = time.monotonic()
@@ -366,9 +299,9 @@ class _Round:
         return result
 
     def _result(self) -> SweepResult:
-        states = {record.state for record in self._records.values()}
-        open_ = states & {"waiting", "running", "not asked for"}
-        status: SweepStatus = "partial" if open_ else "failed" if "failed" in states else "complete"
+        ledger = self._ledger
+        left = ledger.counted("waiting", "running", "not asked for")
+        status: SweepStatus = "partial" if left else "failed" if ledger.counted("failed") else "complete"
         return SweepResult(
             name=self._sweep.name,
             kit_version=__version__,
@@ -376,7 +309,7 @@ class _Round:
             updated=now(),
             status=status,
             targets=list(dict.fromkeys(cell.target.label for cell in self._jobs.cells)),
-            jobs=list(self._records.values()),
+            jobs=list(ledger.records.values()),
             cells=list(self._cells.values()),
             labels=dict(self._sweep.asked.labels),
             round=self._state.round,
