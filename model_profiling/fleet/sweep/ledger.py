@@ -18,6 +18,12 @@ def lane_of(job: Job) -> str:
     return job.measures.label if job.measures is not None else WORK
 
 
+def _kind(job: Job) -> str:
+    """Jobs that take about as long as each other."""
+    emulated = job.kind == "run" and job.measures is None
+    return "emulated run" if emulated else job.kind
+
+
 class Ledger:
     """`seconds` is how long jobs took when they were last carried out, `side_by_side` how many work at once."""
 
@@ -76,7 +82,7 @@ class Ledger:
                 share = self._share if lane == WORK else 1
                 lanes[lane] = lanes.get(lane, 0.0) + count * total / number / share
         for job, began in self._began.values():
-            total, number = self._known[job.kind]
+            total, number = self._known[_kind(job)]
             share = self._share if lane_of(job) == WORK else 1
             lanes[lane_of(job)] -= min(time.monotonic() - began, total / number) / share
         return max(lanes.values(), default=0.0)
@@ -84,11 +90,11 @@ class Ledger:
     def _count(self, job: Job, state: JobState, number: int) -> None:
         self._states[state] += number
         if state in _OPEN:
-            self._open[lane_of(job), job.kind] += number
+            self._open[lane_of(job), _kind(job)] += number
 
     def _add_known(self, job: Job, seconds: float) -> None:
-        total, number = self._known.get(job.kind, [0.0, 0])
-        self._known[job.kind] = [total + seconds, number + 1]
+        total, number = self._known.get(_kind(job), [0.0, 0])
+        self._known[_kind(job)] = [total + seconds, number + 1]
 
 
 class Queue:

@@ -1,6 +1,7 @@
 """The portfolio page: models by targets, every number with its interval, every cell leading to its report."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling import files
@@ -23,7 +24,7 @@ from model_profiling.report.blocks import (
 )
 
 PAGE, TEXT = "portfolio.html", "portfolio.md"
-_UNKNOWN = "unknown"
+_UNKNOWN, _EMULATED = "unknown", "emulated"
 _NUMBERS = (
     *("latency", "spread", "speedup (95 % interval)", "SME2 coverage", "data movement", "start-up", "peak memory"),
     "against the last sweep",
@@ -173,33 +174,32 @@ def _rewrites(cell: CellRecord) -> str:
 
 
 def _numbers(cell: CellRecord, found: CellResult) -> Row:
-    start = found.startup_ms
+    unknown = _EMULATED if cell.timing == "emulated" else _UNKNOWN
+
+    def number(value: float | None, shown: Callable[[float], str]) -> Number:
+        return Number(unknown if value is None else shown(value), value)
+
+    coverage = found.sme2_coverage_percent
     return (
-        _number(found.median_ms, numbers.ms(found.median_ms or 0.0)),
-        _number(found.mad_percent, numbers.spread(found.mad_percent)),
-        _speedup(found.speedup),
-        _number(found.sme2_coverage_percent, f"{found.sme2_coverage_percent or 0.0:.0f} %"),
-        _number(found.data_movement_percent, f"{found.data_movement_percent or 0.0:.1f} %"),
-        _number(start, numbers.bounded_ms(start or 0.0, found.startup_low_ms, found.startup_high_ms)),
-        _number(found.peak_bytes, numbers.mebibytes(found.peak_bytes or 0)),
+        number(found.median_ms, numbers.ms),
+        number(found.mad_percent, numbers.spread),
+        number(None, str) if found.speedup is None else _speedup(found.speedup),
+        Number(_UNKNOWN if coverage is None else f"{coverage:.0f} %", coverage),
+        number(found.data_movement_percent, lambda percent: f"{percent:.1f} %"),
+        number(found.startup_ms, numbers.ms),
+        number(found.peak_bytes, numbers.mebibytes),
         _against(found.against, cell),
     )
 
 
-def _number(value: float | None, shown: str) -> Number:
-    return Number(_UNKNOWN if value is None else shown, value)
-
-
-def _speedup(found: Speedup | None) -> Number:
-    if found is None:
-        return Number(_UNKNOWN, None)
+def _speedup(found: Speedup) -> Number:
     words = f"{numbers.speedup(found.ratio, found.low, found.high)} ({numbers.interval(found.low, found.high)})"
     return Number(f"{words} (busy machine)" if found.contended else words, found.ratio)
 
 
 def _against(found: Against | None, cell: CellRecord) -> Cell:
     if found is None:
-        return "emulated" if cell.timing == "emulated" else "first result"
+        return _EMULATED if cell.timing == "emulated" else "first result"
     words: str = found.verdict
     if found.low is not None and found.high is not None and found.verdict != "unknown":
         words += f": {numbers.ratio(found.ratio)} ({numbers.interval(found.low, found.high)})"
@@ -222,17 +222,23 @@ def _reasons(result: SweepResult) -> Section | None:
     found: dict[str, list[str]] = {}
     for cell in result.cells:
         for each in cell.results:
+            # What is unknown for one reason stands together.
+            by_reason: dict[str, list[str]] = {}
             for field, why in each.unknown.items():
-                found.setdefault(f"{_ABOUT.get(field, field)}: {why}", []).append(cell.name)
+                by_reason.setdefault(why, []).append(_ABOUT.get(field, field))
+            said = [f"{_listed(fields)}: {why}" for why, fields in by_reason.items()]
             if each.against is not None and each.against.reason:
-                found.setdefault(f"Against the last sweep: {each.against.reason}", []).append(cell.name)
-            for warning in each.warnings:
-                found.setdefault(f"Warning: {warning}", []).append(cell.name)
+                said.append(f"Against the last sweep: {each.against.reason}")
+            for sentence in [*said, *(f"Warning: {warning}" for warning in each.warnings)]:
+                found.setdefault(sentence, []).append(cell.name)
     if not found:
         return None
-    return Section(
-        "unknown", "What is not known, and why", [Bullets([_of(why, cells) for why, cells in found.items()])]
-    )
+    items = [_of(why, cells) for why, cells in found.items()]
+    return Section("unknown", "What is not known, and why", [Bullets(items)])
+
+
+def _listed(fields: list[str]) -> str:
+    return ", ".join([fields[0], *(field if field.startswith("SME2") else field.lower() for field in fields[1:])])
 
 
 def _of(why: str, cells: list[str]) -> str:
