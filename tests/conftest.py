@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     *("test_android", "test_cross_compiling", "test_check", "test_emulator", "test_report", "test_conversation"),
     *("test_advice", "test_zoo", "test_tune", "test_onboarding", "test_io_layout", "test_site", "test_reproduce"),
     *("test_workflow_steps", "test_in_process", "test_pipeline", "test_rewrites", "test_analysis", "test_runs"),
+    *("test_sweep", "test_cluster"),
     *("test_derived", "test_other_viewers", "test_wheel", "test_api", "test_etrecord", "test_mcp"),
 )
 # Commands that import torch.

@@ -37,6 +37,7 @@ from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, p
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit
 from tests.helpers.contract_check import check_files, check_printed
+from tests.helpers.ssh_lab import PLAIN, SshLab
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 LOCAL, PHONE = Target("local"), Target("android", device="one")
@@ -286,6 +287,30 @@ def test_a_link_or_a_pipe_in_the_place_of_a_lock_is_refused(alone: None, tmp_pat
     with pytest.raises(KitError, match="cannot be used as a lock"):
         Claims("mine").try_claim(None)
     assert not (tmp_path / "victim").exists()
+
+
+def test_boards_have_a_lane_each_and_one_that_somebody_measures_on_is_waited_for(
+    toy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Both are this machine, whose lock only one of them can have."""
+    with SshLab(tmp_path) as lab:
+        hosts = [lab.host(name, f"export XDG_CACHE_HOME={tmp_path}/{name}; {PLAIN}") for name in ("one", "two")]
+        boards = [{"platform": "ssh", "host": host, "ssh_config": str(lab.config)} for host in hosts]
+        file = write(tmp_path, models=[str(toy("fp32"))], targets=boards, reports=False)
+        done = swept(tmp_path, file, "--json")
+    assert done.returncode == 0, done.stderr
+    assert {cell["target"] for cell in json.loads(done.stdout)["cells"]} == {"ssh-one", "ssh-two"}
+    running: set[str] = set()
+    together = 0
+    for entry in journal.read(tmp_path / "out_few" / ".sweep" / "journal.jsonl"):
+        target = entry.job.rpartition("-ssh-")[2]
+        if entry.event == "started":
+            assert target not in running
+            running.add(target)
+        else:
+            running.remove(target)
+        together = max(together, len(running))
+    assert together == 2 and not running
 
 
 # What comes of it

@@ -154,7 +154,7 @@ class Cluster:
         _keep_times(self._jobs.folder.state / "cluster.jsonl", job, result)
         if result.failure:
             return Outcome(result.seconds, result.failure, result.hint, node=result.node)
-        incoming = self._jobs.folder.state / "incoming" / uuid.uuid4().hex
+        incoming = self._jobs.folder.incoming / uuid.uuid4().hex
         try:
             unpacked(result.parcel, incoming)
         except KitError as error:

@@ -8,6 +8,8 @@ from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.
 OWN = "other jobs of this sweep"
+# What a board says that somebody measures on (platforms/ssh_lock.py).
+_TAKEN = " is being measured"
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,11 @@ class Outcome:
     # Where it ran, if that is not this machine, and where its result has come to; it is still to be put in place.
     node: str = ""
     incoming: Path | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody measures on the target from another machine: one waits for it as for any other lock."""
+        return _TAKEN in self.failure
 
 
 @dataclass(frozen=True)

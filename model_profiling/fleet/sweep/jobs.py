@@ -66,6 +66,8 @@ class Folder:
         self.home = home
         self.state = home / STATE
         self.journal = self.state / "journal.jsonl"
+        # What came from a cluster and is not yet in its place.
+        self.incoming = self.state / "incoming"
 
     def artifacts(self, variant: Variant) -> Path:
         return self.home / "artifacts" / variant.name

@@ -9,7 +9,7 @@ import msgspec
 from model_profiling import files
 from model_profiling.pipeline.records import now
 
-Event = Literal["started", "finished", "failed", "lost"]
+Event = Literal["started", "finished", "failed", "lost", "busy"]
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ class Queue:
     """The jobs that are still to be begun, by lane; each is let in when what it comes after is finished."""
 
     def __init__(self, jobs: list[Job], lane: Callable[[Job], str]) -> None:
-        self._lane = lane
+        self.lane = lane
         self.ready: dict[str, deque[Job]] = {}
         self._after: dict[str, list[Job]] = {}
         names = {job.name for job in jobs}
@@ -124,7 +124,7 @@ class Queue:
         return found + [later for each in found for later in self.failed(each)]
 
     def again(self, job: Job) -> None:
-        self.ready.setdefault(self._lane(job), deque()).appendleft(job)
+        self.ready.setdefault(self.lane(job), deque()).appendleft(job)
 
     def _let_in(self, job: Job) -> None:
-        self.ready.setdefault(self._lane(job), deque()).append(job)
+        self.ready.setdefault(self.lane(job), deque()).append(job)

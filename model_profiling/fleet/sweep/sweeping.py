@@ -1,6 +1,7 @@
 """Carries a sweep out: what is finished is skipped, what can run is started, and every end is written down at once."""
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from model_profiling.fleet.sweep.adopting import adopt_run
 from model_profiling.fleet.sweep.children import usable_cpus
 from model_profiling.fleet.sweep.executor import OWN, Ended, Executor, Outcome
 from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
-from model_profiling.fleet.sweep.journal import Journal
+from model_profiling.fleet.sweep.journal import Event, Journal
 from model_profiling.fleet.sweep.ledger import Ledger, Queue
 from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
@@ -27,6 +28,8 @@ from model_profiling.runs import label_of
 # How often a job whose machine was lost is begun again.
 MOST_ATTEMPTS = 3
 _LOOK_S, _LOOK_WAITING_S = 2.0, 0.2
+# How long to wait before a board is asked again whether somebody still measures on it.
+_PAUSE_S = 5.0
 # Results are written after every job, unless writing takes more than this part of the time.
 _WRITING_SHARE = 0.1
 MakeExecutor = Callable[[Jobs, list[Job], OnNote], Executor]
@@ -121,11 +124,14 @@ class _Round:
         self._attempts: dict[str, int] = {}
         self._running: dict[str, Job] = {}
         self._noted: set[str] = set()
+        # Until when a lane waits for somebody who measures on its target from another machine.
+        self._paused: dict[str, float] = {}
         # The commands of jobs that wait to be started.
         self._prepared: dict[str, tuple[tuple[str, ...], str]] = {}
         self._written_at, self._writing_s = 0.0, 0.0
 
     def run(self, make: MakeExecutor) -> SweepResult:
+        shutil.rmtree(self._folder.incoming, ignore_errors=True)
         for cell in self._jobs.cells:
             _recover(self._folder.run(cell))
         wanted = {job.name for job in self._sweep.wanted}
@@ -164,7 +170,10 @@ class _Round:
         waits = False
         work = [job for lane in queue.ready.values() for job in list(lane)[:1] if job.measures is None]
         busy = bool(work) or any(job.measures is None for job in self._running.values())
-        for lane in queue.ready.values():
+        for name, lane in queue.ready.items():
+            if lane and self._paused.get(name, 0.0) > time.monotonic():
+                waits = True
+                continue
             # A measurement on this machine stops all else, so all else comes first.
             if lane and executor.host_comes_last and busy and lane[0].measures is not None and lane[0].measures.is_host:
                 continue
@@ -183,9 +192,8 @@ class _Round:
         words, there = self._prepared[job.name]
         reason = executor.start(job, words)
         if reason:
-            if reason not in self._noted and reason != OWN:
-                self._noted.add(reason)
-                self._note(f"{job.name} waits: {reason}")
+            if reason != OWN:
+                self._note_once(f"{job.name} waits: {reason}")
             return reason
         del self._prepared[job.name]
         self._journal.add("started", job.name, self._state.round, replaces=there)
@@ -193,6 +201,11 @@ class _Round:
         self._running[job.name] = job
         self._ledger.set(job, "running")
         return ""
+
+    def _note_once(self, sentence: str) -> None:
+        if sentence not in self._noted:
+            self._noted.add(sentence)
+            self._note(sentence)
 
     def _words(self, job: Job) -> tuple[tuple[str, ...], str]:
         """The command, and the label of the run that it will replace. A new round measures anew what is there.
@@ -213,10 +226,14 @@ class _Round:
     def _take(self, ended: Ended, queue: Queue) -> None:
         """Write down how a job ended, and let in what it was waited for by."""
         job, outcome = ended.job, ended.outcome
-        if outcome.lost:
-            self._journal.add("lost", job.name, self._state.round, seconds=outcome.seconds, failure=outcome.failure)
+        if outcome.lost or outcome.busy:
+            event: Event = "busy" if outcome.busy else "lost"
+            self._journal.add(event, job.name, self._state.round, seconds=outcome.seconds, failure=outcome.failure)
+            if outcome.busy:
+                self._attempts[job.name] -= 1
+                self._paused[queue.lane(job)] = time.monotonic() + _PAUSE_S
             if self._attempts[job.name] < MOST_ATTEMPTS:
-                self._note(f"{job.name} is begun again: {outcome.failure}")
+                self._note_once(f"{job.name} {'waits' if outcome.busy else 'is begun again'}: {outcome.failure}")
                 self._ledger.set(job, "waiting")
                 queue.again(job)
                 return
@@ -249,6 +266,9 @@ class _Round:
             failure, hint = error.message, error.hint
         except OSError as error:
             failure, hint = f"{error.strerror or error}: {error.filename or ''}", "Check space and permissions there."
+        finally:
+            if outcome.incoming is not None:
+                shutil.rmtree(outcome.incoming, ignore_errors=True)
         return Outcome(outcome.seconds, failure, hint, node=outcome.node)
 
     def _adopt(self, job: Job, incoming: Path) -> None:
