@@ -11,6 +11,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Steps, run_kit
 from model_profiling.pipeline.defaults import default_output_root
 from model_profiling.pipeline.pipeline import export_record, model_dtype
+from model_profiling.platforms.choosing import named
 
 
 class Commands:
@@ -41,6 +42,14 @@ def steps_of(context: Context) -> Steps:
 def flags(**given: object) -> list[str]:
     """`--name=value` of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
+
+
+def machine_words(machine: str | None) -> list[str]:
+    """The flags that name another machine."""
+    if machine is None:
+        return []
+    choice = named(machine)
+    return flags(platform=choice.platform, device=choice.device, host=choice.host)
 
 
 def switches(**given: bool) -> list[str]:

@@ -14,8 +14,16 @@ from model_profiling.errors import InputError
 from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.child import Steps
-from model_profiling.mcp_server.commands import Commands, flags, repeated, settings_words, steps_of, switches
-from model_profiling.platforms.choosing import Choice, folder_of
+from model_profiling.mcp_server.commands import (
+    Commands,
+    flags,
+    machine_words,
+    repeated,
+    settings_words,
+    steps_of,
+    switches,
+)
+from model_profiling.platforms.choosing import Choice, folder_of, named
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.tune.tuning import TuneResult
 
@@ -195,12 +203,15 @@ class Making:
         )
         return answers.Profiled(made, run, analysis, files)
 
-    async def kernels(self, context: Context, model: p.Pte, output_root: p.OutputRoot = None) -> answers.KernelUse:
-        """Which SME2 kernels a .pte uses, operator by operator, under emulation, without times. Where
-        `unknown` has a reason, only the kernels are known, not which operators use them."""
+    async def kernels(
+        self, context: Context, model: p.Pte, output_root: p.OutputRoot = None, machine: p.Machine = None
+    ) -> answers.KernelUse:
+        """Which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without times.
+        Where `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
-        place = self._commands.output(path, output_root, "emulator")
-        words = [str(path), "--output-root", str(place), "--json"]
+        folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
+        place = self._commands.output(path, output_root, folder)
+        words = [str(path), "--output-root", str(place), "--json", *machine_words(machine)]
         # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
@@ -258,6 +269,7 @@ class Making:
         outdir: Annotated[
             str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
         ] = None,
+        machine: p.Machine = None,
     ) -> answers.Tuned:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
@@ -265,6 +277,7 @@ class Making:
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *self._precision(None, calibration)]
+        words += machine_words(machine)
         place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))

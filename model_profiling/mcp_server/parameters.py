@@ -99,6 +99,12 @@ ArtifactsDir = Annotated[
     ),
 ]
 Pte = Annotated[str, Field(description="The .pte, as `export` answers it in `pte`.", min_length=1)]
+Machine = Annotated[
+    str | None,
+    Field(
+        description="Another machine to measure on: android:SERIAL, or ssh:HOST by its name in the user's ssh_config."
+    ),
+]
 OutputRoot = Annotated[str | None, Field(description="Run directory to write (default: out_<model>/runs/<platform>).")]
 RunDir = Annotated[
     str,

@@ -14,7 +14,7 @@ from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import ANALYSIS_SUMMARY
 from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
-from model_profiling.mcp_server.commands import Commands, flags, repeated, steps_of, switches
+from model_profiling.mcp_server.commands import Commands, flags, machine_words, repeated, steps_of, switches
 from model_profiling.platforms.doctor import Check
 
 _SHOWN = 10
@@ -146,10 +146,11 @@ class Reading:
         threads: p.Threads = None,
         startup_launches: p.StartupLaunches = None,
         page_cache: p.PageCache = None,
+        machine: p.Machine = None,
     ) -> answers.Comparisons:
         """Compare two .pte (measured now, interleaved), two run directories (experiments of equal name), two
         experiments, or two .etdump: latency, start-up and peak memory. runs, launches, budget_s, threads,
-        startup_launches and page_cache are for two .pte. Nothing is written."""
+        startup_launches, page_cache and machine are for two .pte. Nothing is written."""
         sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
         limits = flags(
             fail_if_slower=fail_if_slower,
@@ -158,6 +159,7 @@ class Reading:
         )
         words = [*limits, *flags(runs=runs, launches=launches, budget=budget_s, threads=threads)]
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
+        words += machine_words(machine)
         words += switches(strict=strict, any_baseline=any_baseline)
         ended = await self._commands.kit(steps_of(context), "compare", *sides, "--json", *words, accept=(0, 1))
         found = [results.compared(entry) for entry in ended.read(list[PairComparison])]

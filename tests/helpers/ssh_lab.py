@@ -19,6 +19,27 @@ from tests.helpers.adb_lab import Finished
 PLAIN = 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 
 
+# Between ssh and its server, in both directions: so many bytes in a second.
+_SLOW_LINK = """
+import os, socket, sys, threading, time
+
+link = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+step = max(1, int(sys.argv[3]) // 50)
+
+
+def move(read, write, end):
+    while data := read(step):
+        write(data)
+        time.sleep(len(data) / step / 50)
+    end()
+
+
+up = threading.Thread(target=move, args=(lambda n: os.read(0, n), link.sendall, lambda: link.shutdown(1)), daemon=True)
+up.start()
+move(link.recv, lambda data: os.write(1, data), lambda: None)
+"""
+
+
 class SshLab:
     """Starts servers on ports of their own, with keys and a configuration that nobody else has."""
 
@@ -47,8 +68,9 @@ class SshLab:
             server.kill()
             server.wait()
 
-    def host(self, name: str, does: str = PLAIN, known: bool = True, **options: str) -> str:
-        """A new host of this name; `does` is a script that gets the command in $SSH_ORIGINAL_COMMAND."""
+    def host(self, name: str, does: str = PLAIN, known: bool = True, sessions: int = 10, **options: str) -> str:
+        """A new host of this name; `does` is a script that gets the command in $SSH_ORIGINAL_COMMAND; `options` are
+        what the user's configuration says of it."""
         script = self.home / f"{name}.sh"
         script.write_text(f"#!/bin/sh\n{does}\n")
         script.chmod(0o755)
@@ -64,6 +86,7 @@ class SshLab:
             "UsePAM": "no",
             "PidFile": "none",
             "ForceCommand": script,
+            "MaxSessions": sessions,
         }
         file = self.home / f"{name}.sshd"
         file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
@@ -80,6 +103,12 @@ class SshLab:
             file_.write(f"Host {name}\n" + "".join(f"  {key} {value}\n" for key, value in lines.items()))
         until(lambda: _listens(port))
         return name
+
+    def slow_link(self, bytes_per_s: int) -> str:
+        """What an ssh_config says of a host behind a slow link."""
+        script = self.home / "slow_link.py"
+        script.write_text(_SLOW_LINK)
+        return f"{sys.executable} {script} %h %p {bytes_per_s}"
 
     def kit(self, host: str, command: str, *arguments: object) -> Finished:
         """`sme2-kit COMMAND --platform ssh …` on a host, to its end."""

@@ -414,7 +414,7 @@ def test_the_flags_for_devices_are_for_android_only(toy: Toy, tmp_path: Path) ->
     assert (done.returncode, "--power-mode is for Android" in done.stderr) == (2, True)
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x", affinity="big")])
     done = kit("run", "--config", config)
-    assert (done.returncode, "is for Android devices" in done.stderr) == (2, True)
+    assert (done.returncode, "is for devices and hosts" in done.stderr) == (2, True)
 
 
 def test_a_launch_prefix_works_on_this_machine_too(toy: Toy, tmp_path: Path) -> None:

@@ -304,9 +304,12 @@ def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, f
     bench.the_rest_continues()
 
 
-def test_a_kit_that_is_killed_leaves_nothing_running_there(bench: Bench, folder: Path) -> None:
-    done = bench.run_until_the_second(lambda pid: os.kill(pid, signal.SIGKILL))
-    assert done.code == -signal.SIGKILL
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_kit_that_is_ended_leaves_nothing_running_there(
+    bench: Bench, folder: Path, how: signal.Signals, code: int
+) -> None:
+    done = bench.run_until_the_second(lambda pid: os.kill(pid, how))
+    assert done.code == code, done.stderr
     until(lambda: not bench.lab.running(folder))
     bench.the_rest_continues()
 
@@ -332,10 +335,24 @@ def test_a_link_on_which_nothing_moves_is_given_up(
     del board, device
 
 
+def test_a_slow_link_only_takes_longer(lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_profiling.platforms.transfer.STALLED_S", 2.0)
+    (tmp_path / "large").write_bytes(os.urandom(1_500_000))
+    device = SshDevice(lab.host("slow", ProxyCommand=lab.slow_link(500_000)), lab.config)
+    try:
+        start = time.monotonic()
+        device.push({"there": tmp_path / "large"}, str(tmp_path))
+        assert time.monotonic() - start > 2.0
+        device.pull(str(tmp_path / "there"), tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "large").read_bytes()
+    finally:
+        device.close()
+
+
 def test_more_runners_than_a_connection_takes_are_spread(lab: SshLab) -> None:
     import subprocess
 
-    device = SshDevice(lab.host("narrow"), lab.config)
+    device = SshDevice(lab.host("narrow", sessions=4), lab.config)
     try:
         commands = [device.command("sh", "-c", "echo here; cat > /dev/null") for _ in range(7)]
         assert len({each for command in commands for each in command if each.startswith("-oControlPath")}) == 3
