@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from model_profiling.pipeline.schedule import Counts
 
 
-def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = False) -> None:
-    """`of` says what is counted, for example "per experiment"; with `several`, a run may have more thread counts."""
+def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = False, threads: bool = True) -> None:
+    """`of` says what is counted, for example "per experiment"; with `several`, a run may have more thread counts, and
+    without `threads` they are not the user's to choose."""
     parser.add_argument("--runs", type=int, metavar="N", help=f"timed runs {of}, over all launches (default: chosen)")
     parser.add_argument("--launches", type=int, metavar="N", help=f"processes started {of} (default: chosen)")
     parser.add_argument(
@@ -17,7 +18,9 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = Fal
         metavar="SECONDS",
         help="time for all runs; counts that are not given are chosen (default: 30)",
     )
-    if several:
+    if not threads:
+        parser.set_defaults(threads=None)
+    elif several:
         text = "threads of the model (default: 1); several, as in 1,2,4, are run side by side and compared"
         parser.add_argument("--threads", type=thread_counts, metavar="N[,N...]", help=text)
     else:

@@ -23,6 +23,7 @@ COMMANDS = (
     "export",
     "run",
     "runs",
+    "history",
     "kernels",
     "analyze",
     "compare",

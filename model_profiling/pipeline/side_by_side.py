@@ -1,6 +1,6 @@
 """Several programs on one device, taking turns as the experiments of one program do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from model_profiling.artifacts import ExportPaths
@@ -50,6 +50,7 @@ def measure(
     traced: bool = False,
     counts: Counts = CHOSEN,
     phase: Phase | None = None,
+    disable_features: Sequence[str] = (),
 ) -> dict[str, Outcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
@@ -66,6 +67,7 @@ def measure(
             startup_launches=counts.startup_launches,
             page_cache=counts.page_cache,
             phase=phase,
+            disable_features=list(disable_features),
         )
         clear_directory(home / name)
         (home / name).mkdir(parents=True)

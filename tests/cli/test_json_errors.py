@@ -18,6 +18,7 @@ FAILING: dict[str, list[str]] = {
     "export": ["no_such_model"],
     "run": ["none.pte"],
     "runs": ["nowhere"],
+    "history": ["list", "--root", "nowhere"],
     "kernels": ["none.pte"],
     "analyze": ["nowhere"],
     "compare": ["nowhere", "elsewhere"],
@@ -134,7 +135,7 @@ def test_every_command_that_counts_refuses_less_than_one(
     monkeypatch.chdir(tmp_path)
     for name in ("a.pte", "b.pte"):
         (tmp_path / name).write_bytes(b"\0\0\0\0ET12")
-    given = {"compare": ["a.pte", "b.pte"], "run": ["a.pte"], "roofs": []}.get(command, ["toy_cnn"])
+    given = {"compare": ["a.pte", "b.pte"], "run": ["a.pte"], "roofs": [], "history": ["top"]}.get(command, ["toy_cnn"])
     assert main([command, *given, f"{flag}={value}"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: {flag} must be "), said

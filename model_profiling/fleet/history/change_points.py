@@ -154,8 +154,10 @@ def _inflation(series: Floats, edges: list[int]) -> float:
     rest = _ranks(np.concatenate([part - np.median(part) for part in parts if len(part)] or [series]))
     rest -= rest.mean()
     total = float(rest @ rest)
-    # What a median takes out of each part makes its rest look less alike than it is.
-    correlation = float(rest[:-1] @ rest[1:]) / total + len(parts) / len(rest) if total else 0.0
+    # What a median takes out of each part makes its rest look less alike than it is; and a correlation is taken for
+    # one where it is above its standard error, or few runs would hide every step.
+    expected = len(parts) / len(rest) - 1 / math.sqrt(len(rest))
+    correlation = float(rest[:-1] @ rest[1:]) / total + expected if total else 0.0
     correlation = min(max(correlation, 0.0), 0.95)
     return float(np.sqrt((1 + correlation) / (1 - correlation)))
 

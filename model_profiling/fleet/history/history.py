@@ -114,6 +114,10 @@ class History:
             self._measured = list(_measurements(connection, set(self._runs)))
             self._series = {row[0]: row[1:] for row in connection.execute(f"SELECT id, {_SERIES} FROM series")}
 
+    def chosen(self) -> list[Indexed]:
+        """The runs that the filters accept, as the index has them."""
+        return list(self._runs.values())
+
     def runs(self) -> list[HistoryRun]:
         """Every run, from new to old, and at the end those that cannot be read."""
         medians: dict[int, dict[str, float]] = {}
@@ -151,7 +155,7 @@ class History:
             if entry.median_ms is not None and entry.median_ms > 0:
                 together.setdefault(entry.series, []).append(entry)
         found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
-        return sorted(found, key=lambda series: (series.model, series.dtype, -len(series.points), series.title))
+        return sorted(found, key=lambda each: (each.model, each.dtype, len(each.off), -len(each.points), each.title))
 
     def _one_series(self, key: tuple[Any, ...], entries: "list[Measured]") -> Series:
         entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))

@@ -126,7 +126,7 @@ def _write(connection: sqlite3.Connection, runs: Sequence[Found], on_progress: O
     fresh = [(path, run) for path, run in there.items() if known.get(path) != run.state]
     writer = _Writer(connection)
     for done, (path, run) in enumerate(fresh):
-        if done % _TOGETHER == 0:
+        if done and done % _TOGETHER == 0:
             on_progress("reading runs", done, len(fresh))
         writer.add(path, run.state, read_run(run))
     writer.flush()

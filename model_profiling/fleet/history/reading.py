@@ -12,7 +12,7 @@ from model_profiling.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
 from model_profiling.errors import KitError
 from model_profiling.fleet.history.finding import Found
 from model_profiling.labels import Revision, device_name
-from model_profiling.run_directory import SCHEMA, Phase
+from model_profiling.run_directory import SCHEMA, LatencySource, Phase
 from model_profiling.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
@@ -55,7 +55,7 @@ class _Experiment(_Struct, frozen=True, gc=False):
     mode: str
     threads: _Count
     disable_features: list[str] = []
-    latency_source: str = "untraced executions"
+    latency_source: LatencySource = "untraced executions"
     method: str = ""
     phase: Phase | None = None
     partial: str = ""
@@ -296,7 +296,7 @@ def _measurement(
         name,
         record.threads,
         ",".join(sorted(record.disable_features)),
-        record.phase.label if record.phase is not None else record.method,
+        _phase(record),
         record.latency_source,
         latency.median_ms if latency is not None else None,
         latency.mad_ms if latency is not None else None,
@@ -308,6 +308,13 @@ def _measurement(
         coverage.unknown if coverage is not None else "",
         msgspec.json.encode(operators),
     )
+
+
+def _phase(record: _Experiment) -> str:
+    """The phase of a language model, else the method if it is not the usual one."""
+    if record.phase is not None:
+        return record.phase.label
+    return "" if record.method == "forward" else record.method
 
 
 def _percent(coverage: _Coverage | None) -> float | None:

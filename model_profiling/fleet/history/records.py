@@ -6,6 +6,7 @@ import msgspec
 
 from model_profiling.analysis.latency import Comparison
 from model_profiling.labels import Revision
+from model_profiling.run_directory import LatencySource
 
 StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]
 
@@ -51,7 +52,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class ProgramComparison(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="program_comparison", tag_field="kind"
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="compared_programs", tag_field="kind"
 ):
     """compared_….json beside kept programs: two of them, by their hashes, measured side by side when somebody asked
     whether the later one is slower. `latency` is that of the later against the earlier one."""
@@ -119,7 +120,7 @@ class Series(msgspec.Struct, frozen=True):
     threads: int
     off: list[str]
     phase: str
-    latency_source: str
+    latency_source: LatencySource
     points: list[Point]
     steps: list[Step] = []
 

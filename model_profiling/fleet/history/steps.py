@@ -92,7 +92,8 @@ def _sentence(
         case "program not kept":
             return f"{what}: a candidate that cannot be confirmed, because a program was not kept"
         case _:
-            return f"{what}: a candidate, not confirmed yet"
+            tried = "compared while the machine was too busy to tell" if comparison is not None else "not confirmed yet"
+            return f"{what}: a candidate, {tried}"
 
 
 def _differences(before: Point, after: Point) -> list[str]:

@@ -1,0 +1,67 @@
+"""The history as a table for other programs: Parquet for DuckDB and pandas, or CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from model_profiling import files
+from model_profiling.errors import SetupError
+from model_profiling.installation import install_command
+
+COLUMNS = (
+    *("created", "model", "dtype", "variant", "platform", "device", "experiment", "threads", "features_off", "phase"),
+    *("timing", "latency_source", "median_ms", "mad_ms", "executions", "first_result_ms", "peak_bytes"),
+    *("sme2_coverage_percent", "commit", "branch", "dirty", "label", "labels", "kit_version", "status"),
+    *("model_sha256", "path"),
+)
+Rows = Sequence[dict[str, object]]
+_NUMBERS = ("median_ms", "mad_ms", "first_result_ms", "sme2_coverage_percent")
+_COUNTS = ("threads", "executions", "peak_bytes")
+
+
+def as_csv(rows: Rows) -> bytes:
+    """What is not known is empty. Text that a spreadsheet would take for a formula begins with a quote."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_plain(row[name]) for name in COLUMNS] for row in rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t"):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def as_parquet(rows: Rows) -> bytes:
+    """The same with types; `created` is a timestamp."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise SetupError(
+            "Parquet needs the Python package pyarrow", f"Run `{install_command('history')}`, or use --csv."
+        ) from None
+    arrays: dict[str, Any] = {}
+    for name in COLUMNS:
+        values = [row[name] for row in rows]
+        if name in _NUMBERS:
+            arrays[name] = pyarrow.array(values, pyarrow.float64())
+        elif name in _COUNTS:
+            arrays[name] = pyarrow.array(values, pyarrow.int64())
+        elif name == "dirty":
+            arrays[name] = pyarrow.array(values, pyarrow.bool_())
+        else:
+            texts = [None if value is None else str(value).encode("utf-8", "replace").decode() for value in values]
+            arrays[name] = pyarrow.array(texts, pyarrow.string())
+    arrays["created"] = arrays["created"].cast(pyarrow.timestamp("us", tz="UTC"))
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(arrays), sink)
+    return bytes(sink.getvalue())
+
+
+def write(rows: Rows, path: Path, parquet: bool) -> None:
+    files.write_bytes(path, as_parquet(rows) if parquet else as_csv(rows))

@@ -1,0 +1,185 @@
+"""The trend page: every series as a picture with its steps, and its runs as a table. One file that needs no other."""
+
+import os
+from pathlib import Path
+
+from model_profiling import files
+from model_profiling.errors import InputError
+from model_profiling.fleet.history.records import Point, Series, Step, Trend
+from model_profiling.report import html, markdown_report, report_files
+from model_profiling.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Figure,
+    Link,
+    Number,
+    Paragraph,
+    Picture,
+    Report,
+    Section,
+    Table,
+)
+from model_profiling.report.charts.trend import Dot, Edge, linked, trend
+from model_profiling.report.charts.whole import NARROW, WIDE, Spec
+from model_profiling.report.drawing import PAPER_SCALE, Artist, draw
+from model_profiling.report.numbers import ms as shown_ms
+from model_profiling.report.numbers import percent as shown_percent
+from model_profiling.report.theme import LIGHT, Theme
+
+# A picture takes a third of a second; of more series the table tells.
+_MOST_DRAWN = 24
+_MOST_RUNS = 500
+_MADE_FROM = "everything here can be made again from the run directories (sme2-kit history trend)."
+
+
+def write(found: Trend, output: Path) -> list[Path]:
+    """Write a page with Markdown and JSON beside it, or one picture, as the file's name ends."""
+    if output.suffix in (".svg", ".png"):
+        return [_write_picture(found, output)]
+    if output.suffix != ".html":
+        raise InputError(f"{output} is no page and no picture", "Name it FILE.html, FILE.svg or FILE.png.")
+    home = output.parent
+    report = page_report(found, home)
+    drawn = found.series[:_MOST_DRAWN]
+    with Artist() as artist:
+        wide = {key(n): artist.draw(picture(series, WIDE, LIGHT, "")) for n, series in enumerate(drawn)}
+        narrow = {key(n): artist.svg(picture(series, NARROW, LIGHT, "")) for n, series in enumerate(drawn)}
+        markdown = output.with_suffix(".md")
+        pictures = report_files.write_pictures(wide, markdown, files.write_bytes)
+        figures = {}
+        for number, series in enumerate(drawn):
+            places = [_leads_to(point, home) for point in series.points]
+            svgs = wide[key(number)].result().svg, narrow[key(number)].result()
+            figures[key(number)] = (linked(svgs[0], places), linked(svgs[1], places))
+    files.write_text(markdown, markdown_report.render(report, pictures))
+    files.write_json(output.with_suffix(".json"), found)
+    files.write_text(output, html.overview(report, figures, _MADE_FROM))
+    return [output, markdown, output.with_suffix(".json")]
+
+
+def _write_picture(found: Trend, output: Path) -> Path:
+    if len(found.series) != 1:
+        names = ", ".join(sorted({series.experiment for series in found.series}))
+        raise InputError(
+            f"there are {len(found.series)} series, and a picture shows one",
+            f"Choose with --experiment ({names}), --platform or --dtype, or write a page: FILE.html.",
+        )
+    series = found.series[0]
+    drawing = draw(picture(series, WIDE, LIGHT, f"{series.title} on {series.device}"), PAPER_SCALE)
+    files.write_bytes(output, drawing.png if output.suffix == ".png" else drawing.svg.encode())
+    return output
+
+
+def key(number: int) -> str:
+    return f"series_{number + 1}"
+
+
+def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
+    """One series over its runs."""
+    dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
+    edges = [
+        Edge(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
+        for s in series.steps
+    ]
+    return trend(dots, edges, width, theme, title)
+
+
+def _words(point: Point) -> str:
+    revision = point.revision
+    commit = f", commit {revision.commit[:12]}{' with changes' if revision.dirty else ''}" if revision.commit else ""
+    branch = f" on {revision.branch}" if revision.branch else ""
+    return f"{point.created[:16]}, {point.label}: {shown_ms(point.median_ms)}{commit}{branch}"
+
+
+def _leads_to(point: Point, home: Path) -> str:
+    """The report of a run, as seen from where the page lies; '' if it has none."""
+    return os.path.relpath(point.report, home.resolve()) if point.report else ""
+
+
+def page_report(found: Trend, home: Path) -> Report:
+    """What the page says, in blocks."""
+    models = sorted({series.model for series in found.series})
+    steps = [step for series in found.series for step in series.steps]
+    confirmed = [step for step in steps if step.state == "confirmed" and step.percent > 0]
+    waiting = [step for step in steps if step.state == "candidate"]
+    runs = sum(len(series.points) for series in found.series)
+    figures = [
+        Figure("series", str(len(found.series)), f"{runs} measurements"),
+        Figure("confirmed regressions", str(len(confirmed)), "slower side by side as well"),
+        Figure("candidates", str(len(waiting)), "steps that nobody has compared yet"),
+    ]
+    title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
+    days = sorted(point.created[:10] for series in found.series for point in series.points)
+    left_out = len(found.series) - _MOST_DRAWN
+    sections = [
+        Section("series", "All series", [_overview(found), *([_undrawn(left_out)] if left_out > 0 else [])]),
+        *(_section(series, number, home) for number, series in enumerate(found.series[:_MOST_DRAWN])),
+    ]
+    headline = [f"{series.title}: {step.sentence}." for series in found.series for step in series.steps][:8]
+    return Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, figures=figures)
+
+
+def _undrawn(count: int) -> Paragraph:
+    return Paragraph(f"{count} more series have no picture here; choose some with --model or --experiment.")
+
+
+def _overview(found: Trend) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for series in found.series:
+        first, last = series.points[0], series.points[-1]
+        change = (last.median_ms / first.median_ms - 1) * 100
+        step = series.steps[-1] if series.steps else None
+        rows.append(
+            (
+                series.title,
+                f"{series.device} ({series.platform})",
+                Number(str(len(series.points)), len(series.points)),
+                Number(shown_ms(last.median_ms), last.median_ms),
+                Number(shown_percent(change), change),
+                f"{_outcome(step)} on {step.created[:10]}" if step is not None else "none",
+            )
+        )
+    columns = ("series", "device", "runs", "latest", "since the first", "last step")
+    return Table("series", columns, rows, sortable=True)
+
+
+def _outcome(step: Step) -> str:
+    what = shown_percent(step.percent)
+    return f"{what}, {step.state}" if step.state != "same program" else f"{what}, machine or environment"
+
+
+def _section(series: Series, number: int, home: Path) -> Section:
+    blocks: list[Block] = [
+        Paragraph(f"{series.device} ({series.platform}); latency from {series.latency_source}."),
+        Picture(key(number), f"Median latency of each run of {series.title}, with its spread, and steps in it"),
+    ]
+    if series.steps:
+        blocks.append(Bullets([f"{step.created[:16]}: {step.sentence}." for step in series.steps]))
+    elif len(series.points) < 10:
+        blocks.append(Paragraph("A step can be found from ten runs on, with five on both sides of it."))
+    blocks.append(_runs(series, number, home))
+    return Section(key(number), series.title, blocks)
+
+
+def _runs(series: Series, number: int, home: Path) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for point in reversed(series.points[-_MOST_RUNS:]):
+        page = _leads_to(point, home)
+        when = point.created[:16].replace("T", " ")
+        commit = point.revision.commit[:12] + ("+" if point.revision.dirty else "")
+        said = ", ".join(f"{name}={value}" for name, value in sorted(point.labels.items()))
+        rows.append(
+            (
+                Link(when, page) if page else when,
+                point.label,
+                commit,
+                point.revision.branch,
+                Number(shown_ms(point.median_ms), point.median_ms, page),
+                Number(shown_ms(point.spread_ms), point.spread_ms),
+                point.sha256[:12],
+                said,
+            )
+        )
+    columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "labels")
+    return Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)
