@@ -102,27 +102,36 @@ def kill_tree(root: int) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-def measuring(below: int | None = None) -> list[int]:
-    """The jobs that measure now, as processes; of one node, if it is named."""
+def measuring(cluster: Cluster, node: int | None = None) -> list[int]:
+    """The jobs of this cluster that measure now, as processes, also those whose worker is gone; of one node, if it is
+    named. Other tests measure at the same time."""
     every = processes()
+    ours = f"{locks.VARIABLE}={cluster.environment[locks.VARIABLE]}".encode()
     jobs = {p for p, (_, words) in every.items() if any(w.endswith("tied.py") for w in words) and "run" in words}
     # Before a runner is itself, it looks like what starts it.
-    found = [process for process in jobs if every[process][0] not in jobs]
-    inside = set(tree(below)) if below is not None and found else set()
-    return [process for process in found if below is None or process in inside]
+    found = [process for process in jobs if every[process][0] not in jobs and ours in surroundings(process)]
+    inside = set(tree(cluster.nodes[node].pid)) if node is not None and found else set()
+    return [process for process in found if node is None or process in inside]
+
+
+def surroundings(process: int) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return []
 
 
 class Watch(threading.Thread):
     """Counts how many jobs measure at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
+        self._cluster = cluster
         self.most = 0
         self.over = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.03):
-            self.most = max(self.most, len(measuring()))
+        while not self.over.wait(0.15):
+            self.most = max(self.most, len(measuring(self._cluster)))
 
 
 def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
@@ -131,7 +140,7 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
     keys = FEW | {"models": [str(toy("fp16")), str(toy("int8"))], "threads": [1, 2, 3], "runs": 30, "reports": False}
     (tmp_path / "six.json").write_text(json.dumps(keys))
     command = [sys.executable, "-m", "model_profiling", "sweep", "six.json", "--json", "--ray", cluster.address]
-    watch = Watch()
+    watch = Watch(cluster)
     watch.start()
     with (tmp_path / "said").open("wb") as said:
         sweep = subprocess.Popen(
@@ -139,12 +148,12 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
         )
         try:
             # A worker in the middle of a measurement: its parent is the worker's process.
-            job = until(measuring)[0]
+            job = until(measuring, cluster)[0]
             worker = processes()[job][0]
             os.kill(worker, signal.SIGKILL)
             journaled = tmp_path / "out_six" / ".sweep" / "journal.jsonl"
             until(lambda: any(entry.event == "finished" for entry in journal.read(journaled)))
-            until(measuring, cluster.nodes[1].pid)
+            until(measuring, cluster, 1)
             kill_tree(cluster.nodes[1].pid)
             output, _ = sweep.communicate(timeout=120)
         finally:
