@@ -48,14 +48,20 @@ def _lines(of: str, command: str) -> OnProgress:
 @contextlib.contextmanager
 def _bar(of: str) -> Iterator[OnProgress]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    columns = (
-        TextColumn("{task.description:<24}"),
-        BarColumn(),
-        TextColumn("{task.fields[runs]}"),
-        TimeRemainingColumn(),
-    )
+    label, count = TextColumn("{task.description:<24}"), TextColumn("{task.fields[runs]}")
+    columns: tuple[ProgressColumn, ...] = (label, BarColumn(), count, TimeRemainingColumn())
+    if of != "runs":
+        # What goes on side by side is longer than a line, and says itself how long it will take.
+        whole, rest = Column(no_wrap=True, min_width=12), Column(no_wrap=True, ratio=1, overflow="ellipsis")
+        count = TextColumn("{task.fields[runs]}", table_column=whole)
+        columns = (
+            count,
+            BarColumn(12, table_column=whole),
+            TextColumn("{task.description}", markup=False, table_column=rest),
+        )
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task("preparing", total=1, runs="")
 

@@ -189,6 +189,10 @@ def sessions(directory: RunDirectory) -> set[str]:
         ({"models": ["toy_cnn"], "targets": ["mac"]}, "there is no target 'mac'"),
         ({"models": ["toy_cnn"], "exclude": [{"dtype": "int8"}]}, "matches no cell"),
         ({"models": ["toy_cnn"], "exclude": [{"dtype": "fp16"}]}, "all cells are excluded"),
+        (
+            {"models": ["toy_cnn"], "threads": [*range(1, 400)], "targets": [f"ssh:h{n}" for n in range(40)]},
+            "15960 cells",
+        ),
         ({"models": ["toy_cnn"], "exclude": [{}]}, "an exclusion without a key"),
         ({"models": ["toy_cnn"], "labels": {"a b": "c"}}, "`labels`: 'a b' cannot be the key"),
         ({"models": ["\ud800"]}, "lone surrogate"),

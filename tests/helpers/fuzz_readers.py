@@ -41,6 +41,7 @@ from model_profiling.errors import KitError
 from model_profiling.fleet.sweep import journal as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
+from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
@@ -344,6 +345,16 @@ def _read_sweep_state(data: bytes, folder: Path) -> None:
     list(jobs.finished({}))
 
 
+def _parcels() -> list[bytes]:
+    return [packed(SEEDS, ["export_meta.json", "output.npy"])]
+
+
+def _unpack(data: bytes, folder: Path) -> None:
+    home = folder / "unpacked"
+    shutil.rmtree(home, ignore_errors=True)
+    unpacked(data, home)
+
+
 def _sweep_states() -> list[bytes]:
     entry = sweep_journal.Entry("2026-11-16T16:40:48+00:00", "finished", "run a", 1, 1.5)
     return [msgspec.json.encode(state) for state in (Note("key", 1, {"linux_on": "print session"}), entry)]
@@ -479,6 +490,7 @@ READERS = {
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
         Reader("config", _config_seeds, mutations.json_values, _read_config),
         Reader("sweep_file", _SWEEPS, mutations.json_values, _read_sweep_file),
+        Reader("parcel", _parcels, mutations.binary, _unpack),
         Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),

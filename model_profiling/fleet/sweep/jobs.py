@@ -4,6 +4,7 @@ Each is one `sme2-kit` command. Whether it is finished is read from the files th
 sweep makes when a run has ended.
 """
 
+import functools
 import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping
@@ -235,6 +236,7 @@ def _inputs(paths: ExportPaths) -> list[str]:
     return [] if record is None else [record.files.get(tensor.file, "") for tensor in record.inputs]
 
 
+@functools.cache
 def _executorch() -> str:
     try:
         return importlib.metadata.version("executorch")

@@ -20,6 +20,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$(?!\n)"
 # What a sweep calls an export without rewrites.
 NO_REWRITE = "none"
 _LONGEST_NAME = 200
+_MOST_CELLS = 10_000
 _START = 'Start from {"models": ["toy_cnn"], "dtypes": ["fp32", "fp16"]}.'
 PlatformName = Literal["local", "emulator", "android", "ssh"]
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -258,9 +259,12 @@ def _named_target(text: str) -> Target:
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
     """All cells in the order of the file, without those that are excluded; refuses a model that is not there."""
+    variants = _variants(found, where)
+    if (count := len(variants) * len(found.targets) * len(found.threads)) > _MOST_CELLS:
+        raise InputError(f"sweep file {where} has {count} cells", f"Make several of it, each of up to {_MOST_CELLS}.")
     all_cells = [
         Cell(variant, threads, target)
-        for variant in _variants(found, where)
+        for variant in variants
         for target in targets(found, where)
         # An emulated run is evidence of kernels, and one thread calls them all.
         for threads in (found.threads if target.timing == "measured" else [1])
