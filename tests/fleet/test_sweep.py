@@ -26,13 +26,14 @@ from model_profiling.analysis.validation import problems
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.fleet.sweep import journal, locks
-from model_profiling.fleet.sweep.executor import Outcome, failure_of
+from model_profiling.fleet.sweep.children import Children
+from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
 from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
 from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.portfolio import report
-from model_profiling.fleet.sweep.result import SweepResult
+from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit
@@ -40,6 +41,7 @@ from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.ssh_lab import PLAIN, SshLab
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 LOCAL, PHONE = Target("local"), Target("android", device="one")
 
 
@@ -293,6 +295,26 @@ def test_a_link_or_a_pipe_in_the_place_of_a_lock_is_refused(alone: None, tmp_pat
     assert not (tmp_path / "victim").exists()
 
 
+def test_a_sweep_leaves_a_cpu_for_what_talks_to_a_phone_and_all_for_a_measurement_here(
+    alone: None, tmp_path: Path
+) -> None:
+    keys = {"models": ["toy_cnn", "ds_cnn"], "targets": ["local", "android:one"], "reports": False}
+    folder = Folder(tmp_path)
+    jobs = Jobs(parse(keys, "here"), cells(parse(keys, "here"), "here"), folder)
+    one, other = (job for job in jobs.all if job.kind == "export")
+    here, phone = jobs.by_name["run toy_cnn-fp16-t1-local"], jobs.by_name["run toy_cnn-fp16-t1-android-one"]
+    executor = Children(folder, jobs.all, cpus=2)
+    words = ("models",)  # a short command in place of each
+    assert executor.start(one, words) == "" and executor.start(other, words) == OWN
+    assert executor.start(phone, words) == "" and executor.start(here, words) == OWN
+    ended: list[Ended] = []
+    while len(ended) < 2:
+        ended += executor.ended(10)
+    assert {each.job.name for each in ended if not each.outcome.failure} == {one.name, phone.name}
+    assert executor.start(here, words) == "" and executor.start(other, words) == executor.start(phone, words) == OWN
+    executor.close()
+
+
 def test_boards_have_a_lane_each_and_one_that_somebody_measures_on_is_waited_for(
     toy: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -379,6 +401,36 @@ def test_a_new_result_is_held_against_the_one_before(portfolio: Path) -> None:
     else:
         assert against.low and against.high and against.ratio and against.low <= against.ratio <= against.high
     assert [result.against for result in found["toy_cnn-fp32-t1-local"]] == [None]
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.0, "no difference"), (1.4, "worse"), (0.7, "better")])
+def test_a_verdict_needs_the_whole_interval(times: float, verdict: str, tmp_path: Path) -> None:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run" / "earlier" / "before")
+    for path in (tmp_path / "run").glob("*/*_samples.json"):
+        samples = json.loads(path.read_text())
+        for turn in samples["timed"]:
+            turn["ns"] = [round(ns * times) for ns in turn["ns"]]
+        path.write_text(json.dumps(samples))
+    results = read_results(tmp_path / "run", tmp_path)
+    assert results and all(found.speedup is not None for found in results)
+    for found in results:
+        assert found.against is not None and found.against.run == "run/earlier/before"
+        low, high = found.against.low, found.against.high
+        assert low is not None and high is not None and low <= 1 / times * 1.001 and high >= 1 / times * 0.999
+        assert found.against.verdict == verdict
+
+
+def test_a_result_of_another_machine_is_no_baseline(tmp_path: Path) -> None:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run" / "earlier" / "before")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["environment"]["cpu"] = "Another"
+    path.write_text(json.dumps(manifest))
+    for found in read_results(tmp_path / "run", tmp_path):
+        assert found.against is not None and found.against.verdict == "unknown"
+        assert "another CPU" in found.against.reason and found.against.ratio is None
 
 
 def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None:

@@ -68,6 +68,8 @@ class Children:
     def _has_room(self, target: Target | None) -> bool:
         """Whether the jobs that run here leave room for one more, as far as this sweep knows."""
         busy = [running.job.measures for running in self._running.values()]
+        if any(other is not None and other.is_host for other in busy):
+            return False
         if target is None:
             return busy.count(None) < self._slots
         return not busy if target.is_host else target not in busy
