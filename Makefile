@@ -12,12 +12,16 @@ TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.to
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-models demo check test test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
+# The files that have such tests: to collect all takes ten seconds.
+MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
+
+.PHONY: help setup setup-models demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
 	@echo "make check   format, lint, types and the fast tests, in under a minute"
-	@echo "make test    run all tests: in parallel, those that judge a measurement last"
+	@echo "make test    run the tests: in parallel, those that judge a measurement last"
+	@echo "make test-wide     what make test leaves to CI: other programs and platforms, the wheel, every documented command"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
 	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   fuzz all readers"
@@ -47,8 +51,12 @@ demo: $(VENV)/.setup
 
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m "not models and not measures" $(PARALLEL) --warm=all
-	$(BIN)/python -m pytest -m measures --warm=none
+	$(BIN)/python -m pytest -m "not models and not wide and not measures" $(PARALLEL) --warm=all
+	$(BIN)/python -m pytest -m measures --warm=none $(call MARKED,measures)
+
+# What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
+test-wide: $(VENV)/.setup-dev
+	$(BIN)/python -m pytest -m wide $(PARALLEL) --warm=all $(call MARKED,wide)
 
 # Tests that neither export nor measure: what to run before every commit.
 FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \

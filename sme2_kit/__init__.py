@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from model_profiling.tune.tuning import TuneResult
     from sme2_kit.comparing import Compared, Comparisons
     from sme2_kit.opened import Run
+    from sme2_kit.past import History
     from sme2_kit.records import Records
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Comparisons",
     "ExportResult",
     "GateError",
+    "History",
     "InputError",
     "InterruptionError",
     "KitError",
@@ -60,6 +62,7 @@ __all__ = [
     "compare",
     "export",
     "forecast",
+    "history",
     "kernels",
     "numerics",
     "open_run",
@@ -75,6 +78,7 @@ _LATER = {
     "Compared": "sme2_kit.comparing",
     "Comparisons": "sme2_kit.comparing",
     "ExportResult": "model_profiling.export.request",
+    "History": "sme2_kit.past",
     "Records": "sme2_kit.records",
     "Run": "sme2_kit.opened",
 }
@@ -378,6 +382,31 @@ def compare(
             return comparing.compare(sides[0], sides[1], categories, counts, threads)
         with opened_platform(platform, lambda _: None) as opened:
             return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
+
+
+def history(
+    *folders: str | Path,
+    model: str | None = None,
+    platform: str | None = None,
+    dtype: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    since: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> History:
+    """Every run below some folders (this one unless said otherwise): `runs`, `series` with their steps, `top` operators
+    and SME2 `coverage` of all models.
+
+    `model` may have * in it, `labels` are of the runs (also "commit" and "branch"), `since` is a date or "90d". Nothing
+    is measured, and only an index in the cache is written.
+    """
+    from model_profiling.fleet.history import history as questions
+    from sme2_kit.notebook import shown_progress
+    from sme2_kit.past import History
+
+    first = None if since is None else questions.since(since)
+    filters = questions.Filters(model, platform, dtype, dict(labels or {}), first)
+    with shown_progress(on_progress) as report:
+        return History(questions.History(folders or (".",), filters, report))
 
 
 def forecast(

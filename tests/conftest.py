@@ -10,20 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
-from tests.helpers import warm
+from tests.helpers import warm, warm_drawing
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
 LONGEST_FIRST = (
-    *("test_documented_commands", "test_layout", "test_kernel_assignment", "test_islands", "test_android_faults"),
-    *("test_android", "test_cross_compiling", "test_check", "test_emulator", "test_report", "test_conversation"),
-    *("test_advice", "test_zoo", "test_tune", "test_onboarding", "test_io_layout", "test_site", "test_reproduce"),
-    *("test_workflow_steps", "test_in_process", "test_pipeline", "test_rewrites", "test_analysis", "test_runs"),
+    *("test_documented_commands", "test_android_faults", "test_emulator", "test_site", "test_cross_compiling"),
+    *("test_other_viewers", "test_layout", "test_android", "test_islands", "test_numerics", "test_conversation"),
+    *("test_workflow_steps", "test_wheel", "test_pipeline", "test_kernel_assignment", "test_rewrites", "test_derived"),
+    *("test_onboarding", "test_in_process", "test_browser", "test_report", "test_tune", "test_llm", "test_runs"),
+    *("test_check", "test_advice", "test_analysis", "test_io_layout", "test_api", "test_reproduce", "test_startup"),
     *("test_sweep", "test_cluster"),
-    *("test_derived", "test_other_viewers", "test_wheel", "test_api", "test_etrecord", "test_mcp"),
+    *("test_etrecord", "test_mcp", "test_graph_page", "test_zoo", "test_profile", "test_hostile", "test_latency"),
 )
 # Commands that import torch.
 EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
@@ -35,6 +37,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Readline, which pytest loads, tells every process that it starts how wide the terminal is: none, here.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+# On a busy machine any example may take long.
+hypothesis.settings.register_profile(
+    "patient", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Each worker has one processor; torch would start threads for all of them.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -109,6 +116,8 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     # Whoever runs the tests may have measured this machine, and then its reports say more.
     os.environ["SME2_KIT_ROOFS"] = str(base / "no_roofs")
     _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    if _warm == ["all"] and warm.available():
+        warm_drawing.draw_at(warm.drawing_address(shared_home()))
 
 
 def shared_home() -> Path:

@@ -13,7 +13,7 @@ from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.fleet.history.history import History
-    from model_profiling.fleet.history.records import Series
+    from model_profiling.fleet.history.trends import Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
 _MEASURING = ("runs", "launches", "budget")
@@ -147,7 +147,7 @@ def _series(args: argparse.Namespace, history: "History") -> "list[Series]":
 
 def _trend(args: argparse.Namespace) -> None:
     from model_profiling.errors import InputError
-    from model_profiling.fleet.history.records import Trend
+    from model_profiling.fleet.history.trends import Trend
     from model_profiling.report.terminal_table import table
 
     found = Trend(_series(args, _history(args)))
@@ -178,7 +178,7 @@ def _trend(args: argparse.Namespace) -> None:
 
 
 def _regressions(args: argparse.Namespace) -> None:
-    from model_profiling.fleet.history.records import Regression
+    from model_profiling.fleet.history.trends import Regression
 
     history = _history(args)
     series = _series(args, history)

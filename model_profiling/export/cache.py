@@ -23,6 +23,7 @@ from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
+from model_profiling.remembered import Remembered
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
@@ -133,20 +134,24 @@ def _source(name: str) -> Path:
 def _exporting_code() -> set[Path]:
     """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
     found: set[Path] = set()
+    seen: set[tuple[str, ...]] = set()
     todo = {_KIT / "export" / "exporter.py"}
     while todo:
         path = todo.pop()
         found.add(path)
         for name in _imports(path):
-            parts = name.split(".")[1:]
+            parts = tuple(name.split("."))[1:]
             # The module itself, and the packages that Python runs on the way to it.
-            steps = [_KIT.joinpath(*parts[:count], "__init__.py") for count in range(len(parts) + 1)]
-            module = _KIT.joinpath(*parts).with_suffix(".py") if parts else _KIT / "__init__.py"
-            todo |= {step for step in (*steps, module) if step.is_file()} - found
+            steps = {parts[:count] for count in range(len(parts) + 1)} - seen
+            seen |= steps
+            places = [_KIT.joinpath(*step) for step in steps]
+            modules = (place.with_suffix(".py") for place in places if place != _KIT)
+            packages = (place / "__init__.py" for place in places)
+            todo |= {file for file in (*modules, *packages) if file.is_file()} - found
     return found
 
 
-def _imports(path: Path) -> set[str]:
+def _imports_of(path: Path) -> set[str]:
     """The full names of the kit that a module imports; `from a import b` may mean a module b or a name in a.
 
     Found as text, because to parse a hundred files takes longer than to lower a small network.
@@ -156,6 +161,10 @@ def _imports(path: Path) -> set[str]:
         imported = _NAMES.findall(_COMMENT.sub("", parenthesized or line or modules))
         names |= {module, *(f"{module}.{name}" for name in imported)} if module else set(imported)
     return {name for name in names if name.split(".")[0] == _KIT_PACKAGE}
+
+
+# One process may export many times, as `tune` does.
+_imports = Remembered(_imports_of, most=1000)
 
 
 def _loaded_sources() -> set[Path]:

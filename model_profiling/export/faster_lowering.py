@@ -16,6 +16,9 @@ from torch.fx.graph import _PyTreeCodeGen
 
 from model_profiling.export.unchanged_graphs import unchanged_graphs_stay
 
+# Composite operators by namespace and the names in it, and, under "", all that had been registered by then.
+_listed: dict[Any, set[Any]] = {}
+
 
 @contextlib.contextmanager
 def faster_lowering() -> Iterator[None]:
@@ -80,9 +83,12 @@ def _registered_quickly() -> Iterator[None]:
     from torch._export import utils
     from torch._ops import OperatorBase
 
+    composite = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    if _listed.get("") != set(composite):
+        _listed.clear()
+        _listed[""] = set(composite)
     register, collect = OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace
     key_type = torch._C.DispatchKey
-    listed: dict[Any, set[Any]] = {}
 
     def py_impl(operator: Any, key: Any) -> Any:
         if not isinstance(key, key_type) or key == key_type.Python or key in operator.py_kernels:
@@ -98,9 +104,9 @@ def _registered_quickly() -> Iterator[None]:
     def collected(namespace: Any) -> set[Any]:
         # Operators that appear during lowering have been touched, and so are in this list.
         key = namespace.name, tuple(namespace)
-        if key not in listed:
-            listed[key] = collect(namespace)
-        return listed[key]
+        if key not in _listed:
+            _listed[key] = collect(namespace)
+        return _listed[key]
 
     OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace = py_impl, collected
     try:

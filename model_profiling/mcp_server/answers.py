@@ -21,6 +21,8 @@ from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.startup import StartupComparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import Delegation
+from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, TopOperator
+from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
 from model_profiling.run_directory import Timing
 from model_profiling.skills.checks import Finding
@@ -282,6 +284,29 @@ class ListedRun(msgspec.Struct, frozen=True):
 
 class ListedRuns(msgspec.Struct, frozen=True):
     runs: list[ListedRun]
+
+
+class SeriesTrend(msgspec.Struct, frozen=True):
+    """A series, how it went, and its steps. `last` are its newest runs, from old to new."""
+
+    series: str
+    device: str
+    runs: int
+    first_ms: float
+    latest_ms: float
+    last: list[Point]
+    steps: list[Step]
+
+
+class HistoryAnswer(msgspec.Struct, frozen=True):
+    """What was asked for; the other lists are empty. A step is a regression only if its state is "confirmed"."""
+
+    total: int
+    runs: list[HistoryRun] = []
+    series: list[SeriesTrend] = []
+    steps: list[Regression] = []
+    operators: list[TopOperator] = []
+    coverage: list[ModelCoverage] = []
 
 
 class LayerError(msgspec.Struct, frozen=True):

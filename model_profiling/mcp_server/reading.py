@@ -12,7 +12,7 @@ from model_profiling.analysis.roof_table import roof_rows
 from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import ANALYSIS_SUMMARY
-from model_profiling.mcp_server import answers, results
+from model_profiling.mcp_server import answers, past, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.commands import Commands, flags, machine_words, repeated, steps_of, switches
 from model_profiling.platforms.doctor import Check
@@ -49,6 +49,40 @@ class Reading:
         path = self._workspace.run(run_dir)
         found = (await self._commands.kit(steps_of(context), "runs", str(path), "--json")).read(list[answers.ListedRun])
         return answers.ListedRuns([self._named(entry) for entry in found])
+
+    async def history(
+        self,
+        context: Context,
+        question: Annotated[
+            Literal["list", "trend", "regressions", "top", "coverage"],
+            Field(
+                description="list: all runs; trend: latency over time of one model; regressions: steps of all models; "
+                "top: operators over all models' latest runs; coverage: how much of each model runs on SME2."
+            ),
+        ],
+        model: Annotated[
+            str | None, Field(description="Only this model, as `list` names it; `trend` needs it.", min_length=1)
+        ] = None,
+        platform: Annotated[
+            str | None, Field(description="Only runs of this platform, such as linux or android.")
+        ] = None,
+        dtype: Annotated[str | None, Field(description="Only runs of this data type, such as fp16.")] = None,
+        labels: Annotated[
+            dict[str, str] | None,
+            Field(description='Only runs with these labels: {"branch": "main"}; commit and branch are labels, too.'),
+        ] = None,
+        since: Annotated[str | None, Field(description="Only runs since a date, 2026-11-01, or 90d, 12h.")] = None,
+        below: Annotated[
+            float | None, Field(description="coverage: only models with less than so many percent on SME2.")
+        ] = None,
+        most: Annotated[int, Field(description="How many entries to answer with.", ge=1, le=1000)] = 20,
+    ) -> answers.HistoryAnswer:
+        """All runs in the workspace over time. A step in a series is a candidate: call it a regression only if its
+        state is "confirmed", which takes `sme2-kit history bisect` at a terminal. Nothing is measured or written."""
+        words = flags(model=model, platform=platform, dtype=dtype, since=since, below=below)
+        words += repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
+        ended = await self._commands.kit(steps_of(context), "history", question, "--json", *words)
+        return past.history(self._workspace, question, ended, most)
 
     async def analyze(
         self,

@@ -51,9 +51,9 @@ def build_server(root: Path) -> MCPServer[Any]:
     """A server whose tools work in `root` and nowhere else."""
     commands = Commands(Workspace(root))
     reading, making = Reading(commands), Making(commands)
-    reads = (reading.doctor, reading.models, reading.runs, reading.roofs, reading.what_if, reading.forecast)
+    reads = (reading.doctor, reading.models, reading.runs, reading.history, reading.roofs, reading.what_if)
     tools = [
-        *(tool_of(method, _READS) for method in (*reads, reading.validate, reading.compare)),
+        *(tool_of(method, _READS) for method in (*reads, reading.forecast, reading.validate, reading.compare)),
         *(tool_of(method, _ADDS) for method in (making.check, reading.analyze, reading.validate_skill)),
         *(tool_of(method, _REPLACES) for method in (making.export, making.profile, making.kernels, reading.report)),
         *(tool_of(method, _REPLACES) for method in (making.numerics, reading.graph)),

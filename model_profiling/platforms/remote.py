@@ -201,7 +201,12 @@ class RemotePlatform:
     def close(self) -> None:
         """Give the machine back as it was, or say how the user can."""
         at, self._connected = self._connected, None
-        if at is not None and (trouble := at.let_go(self._remove_pushed)):
+        if at is None:
+            return
+        if at.pushed is not None:
+            with contextlib.suppress(KitError):
+                at.pushed.clear()
+        if trouble := at.let_go(self._remove_pushed):
             self._note(trouble)
 
     def _device(self) -> Connected:

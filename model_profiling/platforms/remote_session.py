@@ -117,7 +117,9 @@ class RemoteSession(ProcessSession):
             self._fetch(done)
         finally:
             self._fetching = False
-        self._leave()
+        self._ended = True
+        self._place.device.freed(self._command)
+        self._place.store.done_with(self._place.home)
         return done
 
     def _fetch(self, done: Done) -> None:

@@ -19,6 +19,10 @@ find "$1" -name '*.part-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
 true"""
 
 
+# Every question costs a way there and back.
+_NEXT = 'home=$1; shift; [ $# -eq 0 ] || rm -rf "$@"; mkdir -p "$home"'
+
+
 class Store:
     """Pushes bundles, models and inputs where they are missing, and hands out folders for sessions.
 
@@ -29,6 +33,7 @@ class Store:
         self.root = root
         self._device = device
         self._known: set[str] = set()
+        self._ended: list[str] = []
         self.pushed_bytes = 0
         self.skipped_bytes = 0
         self.push_s = 0.0
@@ -68,8 +73,21 @@ class Store:
     def session(self) -> str:
         """A new folder for one process and what it writes."""
         home = f"{self.root}/session-{secrets.token_hex(8)}"
-        self._device.must(f"make the folder {home}", "mkdir", "-p", home)
+        ended, self._ended = self._ended, []
+        output = self._device.script(_NEXT, home, *ended)
+        if output.code != 0:
+            raise self._device.refusal(f"make the folder {home}", output)
         return home
+
+    def done_with(self, home: str) -> None:
+        """A session has ended in order: its folder goes when the next one is made, or at the end."""
+        self._ended.append(home)
+
+    def clear(self) -> None:
+        """Remove the folders of all sessions that have ended in order."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self._device.shell("rm", "-rf", *ended)
 
     def counts(self) -> dict[str, float]:
         """What was pushed and what was there already, since the last call."""

@@ -63,12 +63,17 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     # Whatever a library prints is no answer.
     os.dup2(2, 1)
+    answer_all(sys.stdin.buffer, answers)
+
+
+def answer_all(questions: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer every question of a `Hand`, until there are no more."""
     from model_profiling.report import drawing
 
     tasks: dict[str, Callable[..., Any]] = {"svg": drawing.svg, "draw": drawing.draw}
     while True:
         try:
-            name, *arguments = pickle.load(sys.stdin.buffer)
+            name, *arguments = pickle.load(questions)
         except EOFError:
             return
         try:

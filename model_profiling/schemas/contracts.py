@@ -20,7 +20,7 @@ from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
-from model_profiling.fleet.history.records import ProgramComparison, Trend
+from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.fleet.sweep.result import RESULT as SWEEP
 from model_profiling.fleet.sweep.result import SweepResult
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
@@ -70,7 +70,7 @@ CONTRACTS = (
     Contract(Target, ()),
     Contract(PairComparison, ()),
     Contract(OperatorGraph, ()),
-    Contract(ProgramComparison, (f"{artifacts.COMPARED}*.json",)),
+    Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),
 )
 # JSON files that are no contract: formats of others (Perfetto, Model Explorer, the user's own category table), a

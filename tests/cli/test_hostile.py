@@ -177,10 +177,10 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     if end == "TERM":
         assert process.stderr is not None and "interrupted" in process.stderr.read()
         assert process.returncode == 130
-    _until(lambda: not runners(), 10)
+    _until(lambda: not runners())
 
 
-def _until(true: Callable[[], bool], seconds: float = 60) -> None:
+def _until(true: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline

@@ -43,7 +43,10 @@ def about(found: LayoutReasons, word: str) -> list[Moves]:
     return [group for group in found.transposes if word in group.reason]
 
 
-@pytest.mark.parametrize("name", ["Scaled", "Pixels", "Windows", "Heads", "Ranked", "Joined", "Between"])
+_LARGE = [pytest.param(name, marks=pytest.mark.wide) for name in ("Pixels", "Windows", "Heads")]
+
+
+@pytest.mark.parametrize("name", ["Scaled", "Ranked", "Joined", "Between", *_LARGE])
 def test_as_many_transposes_go_as_was_predicted(checked: Checking, name: str) -> None:
     before, after = checked(name).layout, checked(name, "layout").layout
     assert before.removable is not None and after.removable is None

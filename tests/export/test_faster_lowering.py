@@ -91,7 +91,7 @@ def quantized() -> Any:
     [
         (parts, "xnnpack", "whole"),
         (of_any_length, "portable", "whole"),
-        (quantized, "xnnpack", "whole"),
+        pytest.param(quantized, "xnnpack", "whole", marks=pytest.mark.wide),
     ],
 )
 def test_the_program_is_what_executorch_makes_by_itself(

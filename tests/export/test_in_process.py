@@ -5,6 +5,7 @@ import ast
 import contextlib
 import copy
 import gc
+import inspect
 import io
 import logging
 import os
@@ -245,7 +246,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
     kept = threading.Event(), threading.Event()
 
     def other() -> None:
-        kept[0].wait(10)
+        kept[0].wait(120)
         print("other prints")  # noqa: T201
         sys.stderr.write("other errs\n")
         logging.getLogger("other").warning("other logs")
@@ -262,7 +263,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
             print("we print")  # noqa: T201
             made_inside = logging.StreamHandler()
             kept[0].set()
-            assert kept[1].wait(10)
+            assert kept[1].wait(120)
             logging.getLogger("ours").warning("we log")
             with kept_off_terminal(loud=False) as inner:
                 print("within")  # noqa: T201
@@ -300,11 +301,13 @@ def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Pat
     assert (done.stdout, done.returncode) == ("True <svg\n", 0), done.stderr
 
 
-def test_a_picture_that_ends_its_process_costs_no_other() -> None:
+def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from model_profiling.errors import RunError
-    from model_profiling.report.drawing_process import Hand
+    from model_profiling.report import drawing_process
 
-    hand = Hand()
+    # A process of its own, also where tests share one.
+    monkeypatch.setattr(drawing_process, "_started", inspect.unwrap(drawing_process._started))
+    hand = drawing_process.Hand()
     try:
         hand._process.kill()
         with pytest.raises(RunError, match="could not be drawn"):

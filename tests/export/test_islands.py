@@ -214,6 +214,7 @@ RESIZES: dict[str, Callable[[Any, tuple[int, int], bool], Any]] = {
 }
 
 
+@pytest.mark.wide
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_resizes_of_any_kind_and_size(data: st.DataObject) -> None:

@@ -70,6 +70,7 @@ def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, .
         torch.testing.assert_close(answer, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
+@pytest.mark.wide
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(NUMBERS, SHAPES)
 def test_random_networks_export_and_move_no_more(numbers: list[int], shape: tuple[int, ...]) -> None:
@@ -212,7 +213,12 @@ class Side(nn.Module):  # type: ignore[misc]
         return tuple(network(x) for network, x in zip(self.networks, images, strict=True))
 
 
-@pytest.mark.parametrize("start", range(0, len(IDIOMS), 6))
+def _starts() -> list[Any]:
+    """Six idioms at a time; `make test` has the first six."""
+    return [pytest.param(start, marks=[pytest.mark.wide] if start else []) for start in range(0, len(IDIOMS), 6)]
+
+
+@pytest.mark.parametrize("start", _starts())
 def test_idioms_move_only_what_has_to_move(start: int) -> None:
     names = list(IDIOMS)[start : start + 6]
     torch.manual_seed(0)

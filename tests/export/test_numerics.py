@@ -58,6 +58,7 @@ def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(tmp_path: Path
     assert keep[0] == name and len(keep) > 1
 
 
+@pytest.mark.wide
 def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(tmp_path: Path) -> None:
     net, x = network("convolutions", seed=3)
     name = spoil(net, 0, 800.0, undone=True)
@@ -153,6 +154,7 @@ def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: P
     assert (run / "numerics.json").is_file()
 
 
+@pytest.mark.wide
 def test_neon_and_sme2_are_compared_under_emulation(tmp_path: Path) -> None:
     needs_emulator()
     net, x = network("perceptron", seed=2)

@@ -237,6 +237,7 @@ def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
     assert predicted.not_delegated == export(request).record.delegation.not_delegated
 
 
+@pytest.mark.wide
 def test_a_scaffold_exports_runs_and_passes_its_own_test(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "model_profiling", tmp_path / "model_profiling", ignore=shutil.ignore_patterns("out_*"))
     shutil.copytree(ROOT / "sme2_kit", tmp_path / "sme2_kit")

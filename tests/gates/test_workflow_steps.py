@@ -11,6 +11,8 @@ import yaml
 from tests.conftest import QUICK, ROOT
 from tests.helpers.workspace import fresh_workspace
 
+pytestmark = pytest.mark.wide
+
 
 def test_the_workflows_steps_work_on_two_checkouts(tmp_path: Path) -> None:
     """As GitHub would run them, less the checkouts and pip: a base and a change that are the same."""

@@ -79,3 +79,13 @@ def test_the_step_that_trusts_the_checkout_works(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     subprocess.run(["bash", "-ec", scripts["Trust the checkout"]], cwd=tmp_path, env=environment, check=True)
     assert str(tmp_path) in (tmp_path / ".gitconfig").read_text()
+
+
+def test_ci_runs_every_kind_of_test() -> None:
+    """What `make test` leaves out by its mark is run by another target, and CI runs all of them."""
+    makefile, ci = (ROOT / "Makefile").read_text(), (ROOT / ".ci" / "run").read_text()
+    for target in ("lint", "test", "test-wide", "test-models"):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE) and re.search(rf"make {target}(?!-)\b", ci), target
+    (left_out,) = re.findall(r'-m "not (.+?)" ', makefile)
+    for mark in left_out.split(" and not "):
+        assert re.search(rf"-m {mark}\b|MODELS \?= {mark}\b", makefile), mark

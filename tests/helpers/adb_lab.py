@@ -76,7 +76,7 @@ class Lab:
         return made
 
     def connect(self, device: TestDevice) -> None:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             self.run_adb("connect", device.serial)
             if f"{device.serial}\tdevice" in self.run_adb("devices"):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from model_profiling import etdump, etrecord, pte
 from model_profiling.analysis.agreement import expected_outputs
@@ -20,6 +21,7 @@ from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
+from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.numerics import Gap, read_numerics
 from model_profiling.analysis.profile import profiles
@@ -38,6 +40,13 @@ from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths
 from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
+from model_profiling.fleet.history.confirming import told
+from model_profiling.fleet.history.exporting import as_csv
+from model_profiling.fleet.history.history import History
+from model_profiling.fleet.history.kept import KeptPrograms, read_comparison
+from model_profiling.fleet.history.steps import with_steps
+from model_profiling.fleet.history.trend_page import page_report, picture
+from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.fleet.sweep import journal as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
@@ -54,6 +63,7 @@ from model_profiling.platforms.device import Output
 from model_profiling.pte.dataflow import data_flow
 from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
+from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
@@ -178,6 +188,39 @@ def _read_manifest(data: bytes, folder: Path) -> None:
         analyse_run(directory, manifest, load_table())
     for side in choose(str(directory.path)).values():
         side.profile()
+
+
+def _ask_history(folder: Path) -> None:
+    """All that history answers, of a folder with one run in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2_KIT_CACHE", str(folder / "cache"))
+        history = History([folder / "run"])
+    kept = KeptPrograms([str(folder / "run")])
+    found = [with_steps(series, kept) for series in history.series()]
+    msgspec.json.encode([history.runs(), history.top(), history.coverage(), history.rows(), found])
+    if found:
+        html.overview(page_report(Trend(found), folder), {}, "")
+        [picture(series, 760, LIGHT, "") for series in found]
+    as_csv(history.rows())
+
+
+def _read_history(name: str) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        _at(folder / "run", f"{name}.json", data)
+        _ask_history(folder)
+
+    return read
+
+
+def _compared_seeds() -> list[bytes]:
+    latency = Comparison("a", "b", 0.95, 0.94, 0.96, 0.95, "slower", 0.5, True, 20)
+    record = ProgramComparison("a" * 64, "b" * 64, "linux", "CPU", 1, ["dot"], "", "2026-01-01", "0.1.0", latency)
+    return [msgspec.json.encode(record)]
+
+
+def _read_compared(data: bytes, folder: Path) -> None:
+    record = read_comparison(_at(folder, "compared_x.json", data))
+    told(record)
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
@@ -474,6 +517,17 @@ READERS = {
         Reader("xnnpack_graph", _blob_seeds, mutations.binary, _read_blob),
         Reader("etrecord", _files(SEEDS / f"{_STEM}.pte.etrecord"), mutations.zip_members, _read_etrecord),
         Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
+        *(
+            Reader(
+                f"history_{name.partition('.')[0]}",
+                _files(RUN / name),
+                mutations.json_values,
+                _read_history(name),
+                _copy_run,
+            )
+            for name in ("manifest.json", "metrics.json", "analysis_summary.json")
+        ),
+        Reader("compared_programs", _compared_seeds, mutations.json_values, _read_compared),
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
         Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
         Reader("samples", _samples_seeds, mutations.json_values, _read_samples, _copy_run),

@@ -2,10 +2,11 @@
 
 import datetime
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from model_profiling import files
 
 FIRST = datetime.datetime(2026, 1, 1, 9, 30, tzinfo=datetime.timezone.utc)
 
@@ -41,7 +42,7 @@ class Forge:
         (home / "manifest.json").write_text(json.dumps(manifest))
         (home / "metrics.json").write_text(json.dumps(metrics))
         if not (home / "analysis_summary.json").exists():
-            os.link(self._shared(home), home / "analysis_summary.json")
+            files.copy_file(self._summary, home / "analysis_summary.json", link=True)
         return home
 
     def series(self, root: Path, factors: Sequence[float], programs: Sequence[str] = (), **changed: Any) -> Path:
@@ -51,10 +52,3 @@ class Forge:
             home = root if last else root / "earlier" / f"r{number}"
             self.run(home, number, factor, programs[number] if programs else "", **changed)
         return root
-
-    def _shared(self, home: Path) -> Path:
-        """The analysis, on the file system of `home`."""
-        copy = next(parent for parent in home.parents if parent.is_dir()) / ".analysis_summary.json"
-        if not copy.exists():
-            copy.write_bytes(self._summary.read_bytes())
-        return copy

@@ -15,7 +15,7 @@ import jsonschema
 from mcp import Client, StdioServerParameters, stdio_client
 
 from tests.conftest import QUICK, ROOT, shared_home
-from tests.helpers import warm
+from tests.helpers import warm, warm_drawing
 
 _SERVE = """import sys
 sys.executable = {python!r}
@@ -92,14 +92,15 @@ def _changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
 
 
 def drive(workspace: Path, conversation: Callable[[Assistant], Awaitable[None]], cold: bool = False) -> None:
-    """Start the server in the workspace and hold a conversation with it; `cold`: its commands are started as users'."""
+    """Start the server in the workspace and hold a conversation with it; `cold`: it and its commands as users do."""
     python = sys.executable
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
     if not cold and warm.available():
         python = str(warm.python(shared_home()))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
+        environment[warm_drawing.VARIABLE] = warm.drawing_address(shared_home())
     # Started elsewhere: nothing may depend on where the server itself was started.
     program = _SERVE.format(python=python, workspace=str(workspace))
-    server = StdioServerParameters(command=sys.executable, args=["-c", program], cwd=ROOT, env=environment)
+    server = StdioServerParameters(command=python, args=["-c", program], cwd=ROOT, env=environment)
 
     async def talk() -> None:
         with anyio.fail_after(_LONGEST_S):

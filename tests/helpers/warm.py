@@ -2,7 +2,7 @@
 
 A process that exports spends three quarters of its time on imports and on what PyTorch does the first time. A child has
 those behind it and runs the program as a fresh Python would: its own arguments, directory, environment, paths and
-streams. Nothing of the kit itself is loaded in it, so that the child takes the kit from where the program finds it.
+streams. The kit itself is imported, too, but has done nothing yet; a program that finds another copy takes that one.
 """
 
 import atexit
@@ -24,12 +24,19 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from tests.helpers import warm_drawing
 
 ROOT = Path(__file__).resolve().parents[2]
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
 _OURS = ("model_profiling", "sme2_kit", "tests")
+# What modules of ours look at while they are imported, and not later.
+_READ_BY_IMPORTS = {"SME2_KIT_ADB_PATIENCE"}
+# Modules of ours by name, as they are after their import.
+_kit: dict[str, ModuleType] = {}
 _MODEL = """
 import torch
 
@@ -58,7 +65,7 @@ def run(home: Path, arguments: list[str], cwd: Path | None, env: dict[str, str])
     call = {
         "arguments": arguments,
         "cwd": str(cwd or Path.cwd()),
-        "env": env,
+        "env": {warm_drawing.VARIABLE: drawing_address(home), **env},
         "executable": sys.executable,
         "prefix": sys.prefix,
         "path": [*paths, *(entry for entry in sys.path if entry and entry not in paths)],
@@ -118,6 +125,11 @@ def _address(home: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"warm-{os.getuid()}-{home.stat().st_ino}"
 
 
+def drawing_address(home: Path) -> str:
+    """Where one process draws for all commands of a session."""
+    return f"{_address(home)}-drawing"
+
+
 def _connected(home: Path) -> socket.socket:
     """A connection to the one server of `home`, whichever test worker came first."""
     address = _address(home)
@@ -154,15 +166,24 @@ def _serve(address: Path, session: int) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
     listener.listen(64)
+    drawing = warm_drawing.listening(Path(f"{address}-drawing"))
     _export_once()
+    _import_kit()
     # A thread would not be there in a child, which would wait for it.
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
     waiting = selectors.DefaultSelector()
     waiting.register(listener, selectors.EVENT_READ)
+    waiting.register(drawing, selectors.EVENT_READ)
+    artists = []
     while _alive(session):
         for key, _ in waiting.select(timeout=1):
             if key.fileobj is listener:
                 _begin(listener, waiting)
+            elif key.fileobj is drawing:  # the first picture of the session
+                waiting.unregister(drawing)
+                command = [sys.executable, "-m", "tests.helpers.warm_drawing", str(drawing.fileno())]
+                artists.append(subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[drawing.fileno()]))
+                drawing.close()
             else:
                 child, client = key.data
                 waiting.unregister(key.fileobj)
@@ -170,7 +191,10 @@ def _serve(address: Path, session: int) -> None:
                 _, status = os.waitpid(child, 0)
                 with contextlib.suppress(OSError), client:
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    for artist in artists:
+        artist.kill()
     address.unlink()
+    Path(f"{address}-drawing").unlink(missing_ok=True)
 
 
 def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
@@ -206,8 +230,24 @@ def _export_once() -> None:
         for dtype in ("fp32", "int8"):
             export(ExportRequest("net", Path(scratch), dtype, target=f"{model}:Net"))
     logging.root.handlers.clear()
-    for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
-        del sys.modules[name]
+    _taken_out()
+
+
+def _import_kit() -> None:
+    """Have ready what commands import: as much work as most commands are."""
+    for package in ("model_profiling", "sme2_kit"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            # A module of the zoo may need what is not installed; a door is run, not imported.
+            if path.relative_to(ROOT).parts[1] not in ("models", "scripts", "tools", "__main__.py", "skills"):
+                words = path.relative_to(ROOT).with_suffix("").parts
+                importlib.import_module(".".join(words).removesuffix(".__init__"))
+    _kit.update(_taken_out())
+
+
+def _taken_out() -> dict[str, ModuleType]:
+    """What is loaded of ours, which now is not loaded any more."""
+    names = [name for name in sys.modules if name.split(".")[0] in _OURS]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _alive(process: int) -> bool:
@@ -236,6 +276,10 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
         sys.path[:] = call["path"]
         sys.path_importer_cache.clear()
         importlib.invalidate_caches()
+        if call["path"] and call["path"][0] == str(ROOT) and not os.environ.keys() & _READ_BY_IMPORTS:
+            sys.modules.update(_kit)
+        if shared := os.environ.get(warm_drawing.VARIABLE):
+            warm_drawing.draw_at(shared)
         _program(call["arguments"])
         code = 0
     except SystemExit as ended:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import QUICK, ROOT, shared_home
-from tests.helpers import warm
+from tests.helpers import warm, warm_drawing
 
 
 def fresh_workspace(home: Path) -> Path:
@@ -62,7 +62,7 @@ def shell(script: str, workspace: Path, timeout: float = 900) -> "subprocess.Com
     path = f"{workspace / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     # The workspace's own code, wherever this environment's editable install points.
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(workspace), "VIRTUAL_ENV": str(workspace / ".venv")}
-    environment |= QUICK
+    environment |= {**QUICK, warm_drawing.VARIABLE: warm.drawing_address(shared_home())}
     # Not interactive, so an activate script that touches unset variables must not end it: no -u.
     command = ["bash", "-eo", "pipefail", "-c", script]
     return subprocess.run(

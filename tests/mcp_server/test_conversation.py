@@ -13,6 +13,7 @@ pytest.importorskip("executorch.exir")
 from tests.conftest import ROOT, needs_emulator
 from tests.helpers.mcp_client import Assistant, drive
 
+pytestmark = pytest.mark.wide
 NET = """import torch
 
 

@@ -188,7 +188,7 @@ def test_a_cancelled_call_ends_all_that_it_started_and_keeps_what_is_finished(
             with anyio.fail_after(120):
                 await measuring.wait()
             tasks.cancel_scope.cancel()
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while processes(tmp_path) and time.monotonic() < until:
             await anyio.sleep(0.1)
         assert not processes(tmp_path)

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 # What a person does at a terminal and an assistant has other ways for. A sweep takes longer than a call may.
 NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "skills", "sweep"}
-READ_ONLY = {"compare", "doctor", "forecast", "models", "roofs", "runs", "validate", "what_if"}
+READ_ONLY = {"compare", "doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
 
 
 def ask_all(workspace: Path, requests: list[tuple[Any, ...]]) -> list[Any]:

@@ -260,7 +260,7 @@ def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) ->
     done = kit("run", "--config", config)
     assert done.returncode == 4
     assert "no output from the runner for 2 s" in done.stderr
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 300
 
 
 def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.05, 1.6))
         process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=300)
         for path in json_files(root):
             json.loads(path.read_text())
         if (root / "manifest.json").exists():
@@ -328,7 +328,7 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
             ["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False
         ).stdout.split()
 
-    deadline, found = time.monotonic() + 60, runners()
+    deadline, found = time.monotonic() + 120, runners()
     while not found and time.monotonic() < deadline:
         time.sleep(0.1)
         found = runners()

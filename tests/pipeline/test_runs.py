@@ -410,13 +410,13 @@ def start(path: Path, *flags: str) -> "subprocess.Popen[str]":
 
 def end_after(process: "subprocess.Popen[str]", how: signal.Signals, root: Path, reached: Callable[[str], bool]) -> str:
     """End the kit when its progress says so; returns what it said."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while time.monotonic() < until and process.poll() is None:
         if any(reached(path.read_text()) for path in root.glob(".partial/*/*.progress")):
             break
         time.sleep(0.01)
     process.send_signal(how)
-    return process.communicate(timeout=60)[1]
+    return process.communicate(timeout=300)[1]
 
 
 def complete(root: Path, runs: int) -> RunDirectory:

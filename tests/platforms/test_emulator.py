@@ -31,6 +31,7 @@ from tests.conftest import ROOT, kit, needs_emulator
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.llm_programs import stored
 
+pytestmark = pytest.mark.wide
 Toy = Callable[[str], Path]
 RUNGS = ("emulator_neon", "emulator_sme1", "emulator_sme2")
 

@@ -88,6 +88,7 @@ def _conditions(directory: RunDirectory) -> Conditions:
     return schedule.conditions
 
 
+@pytest.mark.wide
 def test_kernels_comparisons_and_start_up_work_over_ssh(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
     done = lab.kit(board, "kernels", toy("fp32"), "--output-root", tmp_path / "kernels", "--level", "neon", "--json")
     assert done.code in (0, 4), done.stderr
@@ -159,6 +160,7 @@ def test_a_login_shell_that_prints_changes_nothing(lab: SshLab, tmp_path: Path) 
         device.close()
 
 
+@pytest.mark.wide
 def test_a_runner_is_paced_through_a_login_shell_that_prints(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
     del board
     host = lab.host("loud", f"echo Welcome; export XDG_CACHE_HOME={lab.home}/cache; {PLAIN}")
@@ -222,6 +224,7 @@ def test_a_folder_that_must_not_run_anything_is_passed_over(lab: SshLab, tmp_pat
             made.let_go(True)
 
 
+@pytest.mark.wide
 def test_a_system_without_glibc_gets_the_kits(lab: SshLab, toy: Toy, tmp_path: Path) -> None:
     with foreign_system(tmp_path / "root") as does:
         host = lab.host("foreign", does)
@@ -268,7 +271,8 @@ class Bench:
 
     def __init__(self, lab: SshLab, host: str, model: Path, home: Path) -> None:
         self.lab, self.host, self.root = lab, host, home / "out"
-        experiments = [short(name) for name in ("first", "second", "third")]
+        # Three experiments of which none is compared run one after the other, not side by side.
+        experiments = [short(name, num_runs=4, launches=1, traced_runs=1) for name in ("first", "second", "third")]
         self.config = write_config(home / "c.json", model, self.root, experiments)
 
     def run_until_the_second(self, fault: Callable[[int], object]) -> Finished:
@@ -293,6 +297,7 @@ def bench(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> Bench:
     return Bench(lab, board, toy("fp16"), tmp_path)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("fault", ["dropped", "killed"])
 def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, fault: str) -> None:
     cut = {"dropped": lambda _: bench.lab.cut(bench.host), "killed": lambda _: bench.lab.kill_connections()}[fault]
@@ -304,6 +309,7 @@ def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, f
     bench.the_rest_continues()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_kit_that_is_ended_leaves_nothing_running_there(
     bench: Bench, folder: Path, how: signal.Signals, code: int

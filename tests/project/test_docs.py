@@ -1,6 +1,6 @@
 """The documentation is executed: every command block that can run here, in order, in a fresh workspace.
 
-`make test` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
+`make test-wide` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
 """
 
 import ast

@@ -18,6 +18,7 @@ from model_profiling.platforms.local import local_name
 from tests.helpers.doc_blocks import blocks
 from tests.helpers.workspace import shared_workspace, shell
 
+pytestmark = pytest.mark.wide
 ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
 # What is written, and what has to be there or be said afterwards (an empty path: only that it succeeds).
 _RUN = "model_profiling/out_toy_cnn/runs/mac"
@@ -172,7 +173,7 @@ def test_the_android_pipeline_is_there_and_without_a_device_says_what_to_do(work
 
 
 def test_the_blocks_of_our_own_documents_run_in_order(workspace: Path) -> None:
-    """`make test` runs the fast blocks, each text once; `make test-docs` runs all, repetitions too."""
+    """`make test-wide` runs the fast blocks, each text once; `make test-docs` runs all, repetitions too."""
     seen: set[str] = set()
     for block in blocks():
         wanted = not block.word or (ALL and block.word == "slow")

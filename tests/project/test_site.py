@@ -14,6 +14,7 @@ import sme2_kit
 from tests.conftest import ROOT, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
 
+pytestmark = pytest.mark.wide
 # Of each picture; what is further down does not change what is asked here.
 WIDTHS, HEIGHT = (1280, 390), 640
 # What a page loads by itself; where a link leads is the reader's choice.

@@ -79,6 +79,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return kit
 
 
+@pytest.mark.wide
 def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(installed: Installed, tmp_path: Path) -> None:
     names = zipfile.ZipFile(installed.wheel).namelist()
     described = f"executorch_sme2_kit-{__version__}.dist-info"
@@ -91,6 +92,7 @@ def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(install
     assert installed.kit("--version", tmp_path) == f"sme2-kit {__version__}\n"
 
 
+@pytest.mark.wide
 def test_the_workflows_step_that_uses_the_wheel_works(installed: Installed, tmp_path: Path) -> None:
     """doctor and quicktest, as GitHub would run them; nothing but out_toy_cnn is there afterwards."""
     pytest.importorskip("executorch.exir")
@@ -101,6 +103,7 @@ def test_the_workflows_step_that_uses_the_wheel_works(installed: Installed, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.wide
 def test_a_user_of_the_wheel_finds_results_in_out_model_and_nothing_else(installed: Installed, tmp_path: Path) -> None:
     pytest.importorskip("executorch.exir")
     before = _files(installed.home)
@@ -128,6 +131,7 @@ def test_a_user_of_the_wheel_finds_results_in_out_model_and_nothing_else(install
     assert written == set(), "what pip installed is not written to"
 
 
+@pytest.mark.wide
 def test_skills_of_the_wheel_name_nothing_that_only_a_clone_has(installed: Installed, tmp_path: Path) -> None:
     installed.kit("skills install --to skills", tmp_path)
     texts = [path.read_text() for path in sorted((tmp_path / "skills").glob("*/SKILL.md"))]
@@ -148,6 +152,7 @@ def test_skills_of_the_wheel_name_nothing_that_only_a_clone_has(installed: Insta
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.wide
 def test_hints_of_the_wheel_name_pip(installed: Installed, tmp_path: Path) -> None:
     for line in ("export toy_cnn", "check toy_cnn", "doctor --essentials", "models"):
         done = installed.without_torch(line, tmp_path)

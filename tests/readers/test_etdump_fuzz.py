@@ -26,6 +26,7 @@ def test_every_truncation_is_refused() -> None:
     assert all(read_hostile(data[4 : 4 + length]) for length in range(0, len(data) - 8, 4))
 
 
+@pytest.mark.wide
 def test_every_word_survives_being_overwritten() -> None:
     data = (DATA / "two_methods.etdump").read_bytes()
     for at in range(0, len(data), 4):
@@ -122,9 +123,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("data", "problem"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_is_refused_for_what_it_is_and_cheaply(data: bytes, problem: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     message = read_hostile(data)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
     assert message is not None and problem in message
     assert peak_bytes(data) <= allowed_bytes(data)
 
@@ -157,9 +158,9 @@ def test_a_vtable_for_every_event_is_read_like_one_for_all() -> None:
         dump.profile_vtable = dump.vtable(24, [20, 0, 0, 0, 0, 0, 4, 12][: 8 - index % 3])
         dump.event(entries + 4 * index, start=index, end=index + 1)
         dump.name(len(dump.data) - 24, dump.string(b"%d" % index))
-    started = time.monotonic()
+    started = time.process_time()
     read = parse(dump.bytes(), Path("vtables.etdump"))
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
     assert [read.strings[code] for code in read.events.name] == [str(index) for index in range(5_000)]
     assert read.events.start.tolist() == [index if index % 3 < 2 else 0 for index in range(5_000)]
     assert read.events.end.tolist() == [index + 1 if index % 3 == 0 else 0 for index in range(5_000)]

@@ -14,6 +14,7 @@ from tests.helpers.fuzz_readers import READERS
 _CASES = 100
 
 
+@pytest.mark.wide
 def test_no_reader_fails_in_another_way_than_by_saying_so() -> None:
     # In a child, since its memory is bounded for good; one for all readers, since they load the same things.
     code = f"""

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,9 @@ def tab() -> Iterator[Tab]:
 
 
 @pytest.fixture(scope="module")
-def page(measured_run: Path) -> Path:
-    return Run.open(measured_run).graph()
+def page(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # In a copy: other tests ask which files the shared run has.
+    return Run.open(shutil.copytree(measured_run, tmp_path_factory.mktemp("graph") / "run")).graph()
 
 
 @pytest.fixture
@@ -94,7 +96,9 @@ def test_a_click_shows_time_shapes_source_line_and_what_feeds_it(opened: Tab, me
     assert facts["reads"] == node.reads[0] and facts["writes"] == node.writes[0]
     assert node.source is not None and facts["source"].endswith(f"model.py:{node.source.line}")
     assert facts["code"] == node.source.code
-    assert facts["SME2"].startswith("no") and "% of Method::execute" in facts["time"] and "x" in facts["compared"]
+    assert facts["SME2"].startswith("no") and "% of Method::execute" in facts["time"]
+    # A ratio, or on a busy machine that there is none; both times in any case.
+    assert facts["compared"].count(" ms with ") == 2
     # What feeds it, and from there back.
     opened.value("document.querySelector('.graph-detail ul .jump').click()")
     assert opened.value("document.querySelector('.graph-detail h3').textContent").startswith("Convolution")

@@ -32,6 +32,7 @@ from sme2_kit import Run
 from tests.conftest import kit, needs, needs_hardware
 from tests.helpers.chromium import BINARY, Tab, chromium
 
+pytestmark = pytest.mark.wide
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
 _SOFTWARE_GL = "--enable-unsafe-swiftshader"
 _HOTTEST = [0xB3, 0x29, 0x00]

@@ -281,6 +281,7 @@ def test_categories_can_be_unique_labels_with_deuteranopia() -> None:
                 assert np.linalg.norm(one - two) > 15, f"{name} and {other} look alike"
 
 
+@pytest.mark.wide
 def test_the_documented_scripts_are_doors_to_the_same_reports(reported: Path, tmp_path: Path) -> None:
     scripts = ROOT / "model_profiling" / "scripts"
     one = [

@@ -408,6 +408,7 @@ def test_every_function_is_documented() -> None:
     assert fields <= set(re.findall(r"`run\.(\w+)", text)), fields
 
 
+@pytest.mark.wide
 def test_the_notebook_of_the_documentation_works_in_a_fresh_kernel() -> None:
     """A newcomer's first profile: a network in a cell, and a picture without a file being named."""
     pytest.importorskip("executorch.exir")

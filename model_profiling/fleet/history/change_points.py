@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 # A series without a step is taken for one with a step with at most this probability.
-_ALPHA = 0.004
+_ALPHA = 0.003
 _SHUFFLES = 1999
 # Of longer series the last so many are looked at.
 _MOST = 1000

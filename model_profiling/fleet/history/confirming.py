@@ -12,7 +12,7 @@ from model_profiling.analysis.latency import compare
 from model_profiling.analysis.metrics import layout_caveats
 from model_profiling.errors import InputError
 from model_profiling.fleet.history.kept import KeptPrograms
-from model_profiling.fleet.history.records import ProgramComparison, Series
+from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.labels import device_name
 from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.phases import Lengths

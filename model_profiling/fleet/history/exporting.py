@@ -8,15 +8,11 @@ from typing import Any
 
 from model_profiling import files
 from model_profiling.errors import SetupError
+from model_profiling.fleet.history.records import MeasurementRow
 from model_profiling.installation import install_command
 
-COLUMNS = (
-    *("created", "model", "dtype", "variant", "platform", "device", "experiment", "threads", "features_off", "phase"),
-    *("timing", "latency_source", "median_ms", "mad_ms", "executions", "first_result_ms", "peak_bytes"),
-    *("sme2_coverage_percent", "commit", "branch", "dirty", "label", "labels", "kit_version", "status"),
-    *("model_sha256", "path"),
-)
-Rows = Sequence[dict[str, object]]
+COLUMNS = MeasurementRow.__struct_fields__
+Rows = Sequence[MeasurementRow]
 _NUMBERS = ("median_ms", "mad_ms", "first_result_ms", "sme2_coverage_percent")
 _COUNTS = ("threads", "executions", "peak_bytes")
 
@@ -26,7 +22,7 @@ def as_csv(rows: Rows) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_plain(row[name]) for name in COLUMNS] for row in rows)
+    writer.writerows([_plain(getattr(row, name)) for name in COLUMNS] for row in rows)
     return text.getvalue().encode("utf-8", "replace")
 
 
@@ -47,7 +43,7 @@ def as_parquet(rows: Rows) -> bytes:
         ) from None
     arrays: dict[str, Any] = {}
     for name in COLUMNS:
-        values = [row[name] for row in rows]
+        values = [getattr(row, name) for row in rows]
         if name in _NUMBERS:
             arrays[name] = pyarrow.array(values, pyarrow.float64())
         elif name in _COUNTS:

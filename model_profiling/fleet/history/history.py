@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,9 +17,12 @@ from model_profiling.artifacts import REPORT_PAGE
 from model_profiling.errors import InputError
 from model_profiling.fleet.history.finding import Found, Search, real_roots
 from model_profiling.fleet.history.index import opened
-from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, Series, TopOperator
+from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
 from model_profiling.labels import Revision
 from model_profiling.on_progress import OnProgress, no_progress
+
+if TYPE_CHECKING:
+    from model_profiling.fleet.history.trends import Series
 
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
@@ -148,7 +151,7 @@ class History:
             run.problem,
         )
 
-    def series(self) -> list[Series]:
+    def series(self) -> "list[Series]":
         """Measured latency over time, one series for all that may be compared; those with most runs first."""
         together: dict[int, list[Measured]] = {}
         for entry in self._measured:
@@ -157,7 +160,9 @@ class History:
         found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
         return sorted(found, key=lambda each: (each.model, each.dtype, len(each.off), -len(each.points), each.title))
 
-    def _one_series(self, key: tuple[Any, ...], entries: "list[Measured]") -> Series:
+    def _one_series(self, key: tuple[Any, ...], entries: "list[Measured]") -> "Series":
+        from model_profiling.fleet.history.trends import Series
+
         entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))
         # A run that measured another experiment again still has this one's measurement; so does a copy of a run.
         once = {(entry.session, entry.median_ms, entry.mad_ms): entry for entry in reversed(entries)}
@@ -227,41 +232,42 @@ class History:
             newest[_kind(run)] = run
         return [(run, fitting[run.id]) for run in newest.values()]
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[MeasurementRow]:
         """Every measurement of every run as a flat row, for other programs."""
-        found: list[dict[str, object]] = []
+        found = []
         for entry in self._measured:
-            run, key = self._runs[entry.run], self._series[entry.series]
+            run = self._runs[entry.run]
+            experiment, threads, off, phase, source = self._series[entry.series][5:]
             found.append(
-                {
-                    "created": run.created,
-                    "model": run.model,
-                    "dtype": run.dtype,
-                    "variant": run.variant,
-                    "platform": run.platform,
-                    "device": run.device,
-                    "experiment": key[5],
-                    "threads": key[6],
-                    "features_off": key[7],
-                    "phase": key[8],
-                    "timing": run.timing,
-                    "latency_source": key[9],
-                    "median_ms": entry.median_ms,
-                    "mad_ms": entry.mad_ms,
-                    "executions": entry.executions,
-                    "first_result_ms": entry.first_result_ms,
-                    "peak_bytes": entry.peak_bytes,
-                    "sme2_coverage_percent": entry.coverage_percent,
-                    "commit": run.revision,
-                    "branch": run.branch,
-                    "dirty": run.dirty,
-                    "label": run.label,
-                    "labels": msgspec.json.encode(run.labels).decode(),
-                    "kit_version": run.kit_version,
-                    "status": run.status,
-                    "model_sha256": run.sha256,
-                    "path": run.path,
-                }
+                MeasurementRow(
+                    run.created,
+                    run.model,
+                    run.dtype,
+                    run.variant,
+                    run.platform,
+                    run.device,
+                    experiment,
+                    threads,
+                    off,
+                    phase,
+                    run.timing,
+                    source,
+                    entry.median_ms,
+                    entry.mad_ms,
+                    entry.executions,
+                    entry.first_result_ms,
+                    entry.peak_bytes,
+                    entry.coverage_percent,
+                    run.revision,
+                    run.branch,
+                    run.dirty,
+                    run.label,
+                    msgspec.json.encode(run.labels).decode(),
+                    run.kit_version,
+                    run.status,
+                    run.sha256,
+                    run.path,
+                )
             )
         return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from model_profiling import files, kept_programs
 from model_profiling.artifacts import COMPARED, PROGRAMS
 from model_profiling.errors import InputError, KitError
-from model_profiling.fleet.history.records import ProgramComparison, Series
+from model_profiling.fleet.history.trends import ProgramComparison, Series
 
 
 class KeptPrograms:

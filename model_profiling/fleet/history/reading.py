@@ -197,7 +197,7 @@ def read_run(found: Found) -> Row | None:
             raise
         if manifest.schema > SCHEMA:
             return Row(problem=f"{MANIFEST} was written by a newer kit (schema {manifest.schema})")
-        at = datetime.datetime.fromisoformat(manifest.created).timestamp()
+        at = _seconds(manifest.created)
         metrics = summary = None
         if found.has_metrics:
             metrics = _decoded(_metrics, files.read_bytes(home / METRICS, "metrics", _MOST_BYTES), METRICS)
@@ -207,8 +207,8 @@ def read_run(found: Found) -> Row | None:
         return _row(manifest, at, metrics or _Metrics(), summary or _Summary())
     except KitError as error:
         return Row(problem=error.message)
-    except (ValueError, OverflowError) as error:
-        return Row(problem=f"{MANIFEST}: {error}")
+    except ValueError as error:
+        return Row(problem=str(error))
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> Any:
@@ -216,6 +216,13 @@ def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> An
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _seconds(created: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(created).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{MANIFEST}: {created[:40]!r} is not a time") from None
 
 
 def _is_foreign(data: bytes) -> bool:

@@ -1,14 +1,10 @@
-"""What history answers with."""
+"""What history answers with, of single runs and of all models; needs nothing heavy."""
 
 from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.latency import Comparison
 from model_profiling.labels import Revision
-from model_profiling.run_directory import LatencySource
-
-StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]
 
 
 class HistoryRun(msgspec.Struct, frozen=True):
@@ -51,66 +47,10 @@ class Point(msgspec.Struct, frozen=True):
     report: str = ""
 
 
-class ProgramComparison(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="compared_programs", tag_field="kind"
-):
-    """compared_….json beside kept programs: two of them, by their hashes, measured side by side when somebody asked
-    whether the later one is slower. `latency` is that of the later against the earlier one."""
+class MeasurementRow(msgspec.Struct, frozen=True):
+    """One experiment of one run, flat: a row of what `history export` writes. `labels` are JSON; None is not known."""
 
-    before: str
-    after: str
-    platform: str
-    device: str
-    threads: int
-    disable_features: list[str]
-    phase: str
     created: str
-    kit_version: str
-    latency: Comparison
-    schema: int = 1
-
-    @property
-    def slower(self) -> bool:
-        return self.latency.reliable and self.latency.verdict == "slower"
-
-    @property
-    def faster(self) -> bool:
-        return self.latency.reliable and self.latency.verdict == "faster"
-
-    @property
-    def percent(self) -> float:
-        """By how much the later program takes longer."""
-        return (1 / self.latency.ratio - 1) * 100
-
-
-class Step(msgspec.Struct, frozen=True):
-    """A step in a series: `percent` more from the point at `index` on. Until `state` says that it is confirmed it is no
-    regression, and where both sides are one program it never is: `differences` then says what else changed.
-
-    `p_value` is how likely a series without a step looks like this.
-    """
-
-    index: int
-    created: str
-    percent: float
-    before_ms: float
-    after_ms: float
-    p_value: float
-    state: StepState
-    before_sha256: str
-    after_sha256: str
-    before_path: str
-    after_path: str
-    commits: tuple[str, str]
-    sentence: str
-    differences: list[str] = []
-    comparison: ProgramComparison | None = None
-
-
-class Series(msgspec.Struct, frozen=True):
-    """What may be compared over time: one model and dtype, exported with the same options, run in the same way on one
-    device. `off` are the features that were switched off."""
-
     model: str
     dtype: str
     variant: str
@@ -118,38 +58,25 @@ class Series(msgspec.Struct, frozen=True):
     device: str
     experiment: str
     threads: int
-    off: list[str]
+    features_off: str
     phase: str
-    latency_source: LatencySource
-    points: list[Point]
-    steps: list[Step] = []
-
-    @property
-    def title(self) -> str:
-        """`toy_cnn fp16, linux_fp16arith_on` and what else is not usual."""
-        parts = [f"{self.model} {self.dtype}", self.variant, self.experiment, self.phase]
-        return ", ".join(part for part in (*parts, _threads(self.threads)) if part)
-
-
-def _threads(count: int) -> str:
-    return "" if count == 1 else f"{count} threads"
-
-
-class Trend(msgspec.Struct, frozen=True, tag="trend", tag_field="kind"):
-    """Series over time, and the steps in them."""
-
-    series: list[Series]
-    schema: int = 1
-
-
-class Regression(msgspec.Struct, frozen=True):
-    """A step and the series that it is in."""
-
-    series: str
-    model: str
-    platform: str
-    device: str
-    step: Step
+    timing: str
+    latency_source: str
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    first_result_ms: float | None
+    peak_bytes: int | None
+    sme2_coverage_percent: float | None
+    commit: str
+    branch: str
+    dirty: bool | None
+    label: str
+    labels: str
+    kit_version: str
+    status: str
+    model_sha256: str
+    path: str
 
 
 class TopOperator(msgspec.Struct, frozen=True):

@@ -1,0 +1,256 @@
+"""What runs leave for the history: labels, the commit, the device, and the program that was measured."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_profiling.cli.main import main
+from model_profiling.errors import InputError
+from model_profiling.fleet.history import confirming
+from model_profiling.fleet.history.confirming import Measurer
+from model_profiling.fleet.history.history import History
+from model_profiling.fleet.history.kept import KeptPrograms
+from model_profiling.fleet.history.trends import ProgramComparison, Series
+from model_profiling.kept_programs import kept
+from model_profiling.labels import checked_labels, device_name, revision, split_labels
+from model_profiling.platforms.local import LocalPlatform
+from model_profiling.runs import resolve
+from tests.conftest import QUICK
+from tests.helpers.history_forge import Forge
+
+CI = (
+    *("GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_SHA", "CI_COMMIT_REF_NAME", "BUILDKITE_COMMIT"),
+    *("GIT_COMMIT", "GIT_BRANCH", "BUILDKITE_BRANCH", "CIRCLE_SHA1", "CIRCLE_BRANCH", "BUILD_SOURCEVERSION"),
+)
+
+
+@pytest.fixture(autouse=True)
+def outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in CI:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in QUICK.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a program, and one of a slower program that took its place: the same file, as exports do."""
+    home = tmp_path_factory.mktemp("two")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2_KIT_CACHE", str(home / "cache"))
+        patch.chdir(home)
+        for name, value in QUICK.items():
+            patch.setenv(name, value)
+        for name in CI:
+            patch.delenv(name, raising=False)
+        _repository(home)
+        for label, dtype in (("fast", "fp16"), ("slow", "fp32")):
+            shutil.copy(toy(dtype), home / "net.pte")
+            words = ["run", "net.pte", "--output-root", "run", "--quiet", "--label", label, "--label", "team=vision"]
+            assert main([*words, "--startup-launches", "0"]) == 0
+    return home
+
+
+def _repository(home: Path) -> None:
+    for words in (
+        ["init", "-q", "-b", "trunk"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"],
+    ):
+        subprocess.run(["git", *words], cwd=home, check=True)
+
+
+def manifest(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "manifest.json").read_text())
+    return found
+
+
+# Labels
+
+
+def test_a_run_says_its_labels_its_commit_and_its_device(measured: Path) -> None:
+    for path in (measured / "run", measured / "run" / "earlier" / "fast"):
+        found = manifest(path)
+        assert found["labels"] == {"team": "vision"}
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=measured, capture_output=True, text=True, check=True)
+        assert found["revision"] == {"commit": head.stdout.strip(), "branch": "trunk", "dirty": False}
+        assert found["device"] == device_name(LocalPlatform().probe().environment)
+    assert resolve(f"{measured / 'run'}@fast") == measured / "run" / "earlier" / "fast"
+
+
+def test_the_same_run_with_other_labels_is_not_measured_again(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(measured)
+    before = manifest(measured / "run")
+    monkeypatch.setenv("GITHUB_SHA", "e" * 40)
+    words = ["run", "net.pte", "--output-root", "run", "--quiet", "--startup-launches", "0", "--label", "more=1"]
+    assert main(words) == 0
+    assert "reused existing results" in capsys.readouterr().err
+    after = manifest(measured / "run")
+    assert after["labels"] == {"team": "vision", "more": "1"}
+    assert after["revision"] == before["revision"], "it is of the commit that it was measured at"
+    assert after["experiments"] == before["experiments"]
+
+
+def test_labels_are_checked_and_one_of_them_may_be_the_name() -> None:
+    assert split_labels(["base", "a=1", "b=x=y"]) == ("base", {"a": "1", "b": "x=y"})
+    assert split_labels([]) == (None, {})
+    for words in (["a=1", "a=2"], ["one", "two"], ["=1"], ["a b=1"], ["a="], ["a=\n"], ["a=" + "x" * 201], ["é=1"]):
+        with pytest.raises(InputError):
+            split_labels(words)
+    with pytest.raises(InputError, match="too many"):
+        checked_labels({str(number): "x" for number in range(40)})
+
+
+@pytest.mark.parametrize(
+    ("variables", "commit", "branch"),
+    [
+        ({"GITHUB_SHA": "c1", "GITHUB_REF_NAME": "12/merge", "GITHUB_HEAD_REF": "topic"}, "c1", "topic"),
+        ({"GITHUB_SHA": "c1", "GITHUB_REF_NAME": "main"}, "c1", "main"),
+        ({"CI_COMMIT_SHA": "c2", "CI_COMMIT_REF_NAME": "dev"}, "c2", "dev"),
+        ({"BUILDKITE_COMMIT": "c3", "BUILDKITE_BRANCH": "x"}, "c3", "x"),
+        ({}, "", ""),
+    ],
+)
+def test_ci_says_which_commit_it_is(
+    variables: dict[str, str], commit: str, branch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = revision({})
+    assert (found.commit, found.branch) == (commit, branch)
+    assert revision({"commit": "mine", "branch": "other"}).commit == "mine"
+
+
+def test_changed_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _repository(tmp_path)
+    (tmp_path / "net.py").write_text("x = 1\n")
+    assert revision({}).dirty is False, "what git does not know of is no change"
+    subprocess.run(["git", "add", "net.py"], cwd=tmp_path, check=True)
+    assert revision({}).dirty is True and revision({}).branch == "trunk"
+
+
+# Programs
+
+
+def test_every_program_that_was_measured_is_kept_once(measured: Path, toy: Callable[[str], Path]) -> None:
+    root = measured / "run"
+    for run in (root, root / "earlier" / "fast"):
+        program = kept(root, manifest(run)["model"]["sha256"])
+        assert program is not None and program.name == "net.pte"
+    assert len(list((root / "programs").iterdir())) == 2
+    assert not (root / "earlier" / "fast" / "programs").exists()
+
+
+def test_a_program_that_was_changed_in_place_is_not_taken_for_what_it_was(measured: Path, tmp_path: Path) -> None:
+    shutil.copytree(measured / "run", tmp_path / "run")
+    sha256 = manifest(tmp_path / "run")["model"]["sha256"]
+    program = kept(tmp_path / "run", sha256)
+    assert program is not None
+    program.write_bytes(b"another program")
+    assert kept(tmp_path / "run", sha256) is None
+
+
+def test_an_export_of_the_kit_is_kept_with_its_inputs_and_takes_no_space(
+    toy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copytree(toy("fp16").parent, tmp_path / "artifacts")
+    pte = tmp_path / "artifacts" / toy("fp16").name
+    words = [
+        "run",
+        str(pte),
+        "--output-root",
+        str(tmp_path / "run"),
+        "--quiet",
+        "--runs",
+        "4",
+        "--startup-launches",
+        "0",
+    ]
+    assert main([*words, "--no-history"]) == 0
+    assert not (tmp_path / "run" / "programs").exists()
+    assert main(words) == 0
+    (home,) = (tmp_path / "run" / "programs").iterdir()
+    copy = home / pte.name
+    assert copy.stat().st_ino == pte.stat().st_ino
+    assert (home / "export_meta.json").is_file() and list(home.glob("*_inputs/*.npy"))
+    assert main(["compare", str(copy), str(copy), "--runs", "4", "--json"]) == 0
+
+
+# Confirming
+
+
+def compared(percent: dict[str, float]) -> Callable[[Series, str, str], ProgramComparison]:
+    """A comparison that knows how long each program takes, instead of measuring it."""
+    from model_profiling.analysis.latency import Comparison
+
+    def answer(series: Series, before: str, after: str) -> ProgramComparison:
+        ratio = percent[before] / percent[after]
+        verdict = "slower" if ratio < 0.99 else "faster" if ratio > 1.01 else "no difference seen"
+        latency = Comparison(before, after, ratio, ratio * 0.99, ratio * 1.01, 0.95, verdict, 0.5, True, 20)  # type: ignore[arg-type]
+        return ProgramComparison(before, after, "linux", "d", 1, [], "", "2026-01-01T00:00:00+00:00", "0", latency)
+
+    return answer
+
+
+@pytest.mark.parametrize("slow_from", [1, 2, 5, 15])
+def test_bisecting_takes_few_comparisons_and_names_the_program(slow_from: int, tmp_path: Path) -> None:
+    names = [f"{number:064x}" for number in range(16)]
+    forge = Forge(Path(__file__).parents[1] / "data" / "known_good_run")
+    forge.series(tmp_path / "out", [1.0] * 16, names)
+    series = History([tmp_path]).series()[0]
+    times = {name: 1.05 if number >= slow_from else 1.0 for number, name in enumerate(names)}
+    found = confirming.bisect(series, range(16), compared(times))
+    assert (found.before_sha256, found.after_sha256) == (names[slow_from - 1], names[slow_from])
+    assert len(found.comparisons) <= 6 and "+5.0 %" in found.sentence
+    even = confirming.bisect(series, range(16), compared(dict.fromkeys(names, 1.0)))
+    assert even.after_sha256 == "" and "not slower" in even.sentence and len(even.comparisons) == 1
+    with pytest.raises(InputError, match="nothing to compare"):
+        confirming.bisect(series, [3], compared(times))
+
+
+@pytest.mark.measures
+def test_a_slower_program_is_confirmed_by_measuring_the_kept_ones(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The series around the two real runs is forged; what is compared are the real programs, one twice as slow."""
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "run"
+    shutil.copytree(measured / "run", root, ignore=shutil.ignore_patterns("earlier"))
+    for label, first in (("earlier/fast", 0), (".", 20)):
+        forge = Forge(measured / "run" / label)
+        for number in range(first, first + 10):
+            forge.run(root / "earlier" / f"r{number}", number, 1 + 0.002 * (number % 5))
+    latest = manifest(root)
+    latest["created"] = "2026-03-01T00:00:00+00:00"
+    (root / "manifest.json").write_text(json.dumps(latest))
+    only = ["--experiment", next(name for name in latest["experiments"] if name.endswith("on"))]
+    assert main(["history", "regressions", "--json"]) == 0
+    assert {entry["step"]["state"] for entry in json.loads(capsys.readouterr().out)} == {"candidate"}
+    assert main(["history", "regressions", "--confirm", "--json", "--budget", "1", *only]) == 0
+    found = json.loads(capsys.readouterr().out)
+    records = [entry["step"]["comparison"] for entry in found]
+    assert records and all(record["latency"]["verdict"] == "slower" for record in records)
+    for entry in found:
+        contended = entry["step"]["comparison"]["latency"]["contended"]
+        assert entry["step"]["state"] == ("candidate" if contended else "confirmed")
+    assert len(list((root / "programs").glob("compared_*.json"))) == len(records)
+    assert main(["history", "bisect", "net", "--json", "--budget", "1", *only]) == 0
+    assert json.loads(capsys.readouterr().out)["programs"] == 2
+
+
+def test_programs_are_compared_only_on_the_device_of_their_series(tmp_path: Path) -> None:
+    forge = Forge(Path(__file__).parents[1] / "data" / "known_good_run")
+    forge.series(tmp_path / "out", [1.0] * 2, ["a" * 64, "b" * 64], device="Another CPU, 8 CPUs")
+    history = History([tmp_path])
+    measurer = Measurer(KeptPrograms(history.search.keeping), LocalPlatform(), lambda *_: None)
+    with pytest.raises(InputError, match="is of Another CPU"):
+        measurer.compare(history.series()[0], "a" * 64, "b" * 64)
