@@ -36,7 +36,8 @@ from model_profiling.fleet.sweep.portfolio import report
 from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import QUICK, ROOT, kit
+from tests.conftest import QUICK, ROOT, kit, needs
+from tests.helpers.chromium import BINARY, chromium
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.ssh_lab import PLAIN, SshLab
 
@@ -440,6 +441,25 @@ def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     shown = report(read(portfolio))
     assert "unknown" in text and any("kernels were not traced" in item for item in _bullets(shown))
+
+
+def test_the_page_sorts_its_cells_fits_a_phone_and_asks_nobody(portfolio: Path) -> None:
+    needs(BINARY is not None, "chromium")
+    column = (
+        "[...document.querySelectorAll('[data-table=cells] tbody td.number:nth-child(5)')].map(c => +c.dataset.value)"
+    )
+    with chromium() as tab:
+        tab.open(portfolio / "portfolio.html", width=390, height=844)
+        assert tab.value("document.documentElement.scrollWidth") <= 390
+        header = "document.querySelectorAll('[data-table=cells] th button')[4]"
+        assert tab.value(f"{header}.textContent") == "latency"
+        tab.value(f"{header}.click()")
+        down = tab.value(column)
+        tab.value(f"{header}.click()")
+        assert down[0] > 0 and down != tab.value(column) and sorted(down, reverse=True) == down
+        link = tab.value("document.querySelector('[data-table=cells] td a').href")
+        assert link.startswith("file://") and Path(link.removeprefix("file://")).is_file()
+        assert tab.errors == [] and all(each.startswith("file://") for each in tab.requests)
 
 
 def _bullets(shown: Any) -> list[str]:
