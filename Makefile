@@ -97,6 +97,7 @@ fuzz: $(VENV)/.setup-dev
 
 schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
+	$(BIN)/python -m model_profiling.fleet.sweep.sweep_file > model_profiling/configs/sweep.schema.json
 	$(BIN)/python -m model_profiling.schemas
 
 # The site, in site/; a broken link is an error.

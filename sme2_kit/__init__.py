@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.numerics import Numerics
     from model_profiling.analysis.roofs import Roofs
     from model_profiling.export.request import ExportResult
+    from model_profiling.fleet.sweep.result import SweepResult
     from model_profiling.pipeline.config import PageCache
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
@@ -68,6 +69,7 @@ __all__ = [
     "profile",
     "roofs",
     "run",
+    "sweep",
     "tune",
 ]
 
@@ -500,6 +502,30 @@ def tune(
             lambda request, made: numerics_of(request, made, opened, report, None if target else given),
         )
         return tuner.run()
+
+
+def sweep(
+    asked: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    only: Sequence[str] = (),
+    fresh: bool = False,
+    ray: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> SweepResult:
+    """Export and run models x dtypes x rewrites x threads x targets, and hold them against each other.
+
+    `asked` is a sweep file, or its keys as a dictionary. What is finished in `out` is not done again, unless `fresh`:
+    then all of it, or of the cells that `only` names, is measured anew and held against what was there. Jobs are
+    processes of their own, on this machine or, with `ray` (HOST:PORT, or "auto"), on a Ray cluster. A job that fails
+    raises nothing: `result.jobs` has its `failure`. `result.cells` has the numbers; `out` has the page, portfolio.html.
+    """
+    from sme2_kit import sweeping
+    from sme2_kit.notebook import shown_progress
+
+    opened = sweeping.opened(asked, out, only)
+    with shown_progress(on_progress) as report:
+        return opened.run(sweeping.executor(ray), fresh, report)
 
 
 def numerics(

@@ -32,6 +32,7 @@ LONGEST_FIRST = (
     *("test_workflow_steps", "test_wheel", "test_pipeline", "test_kernel_assignment", "test_rewrites", "test_derived"),
     *("test_onboarding", "test_in_process", "test_browser", "test_report", "test_tune", "test_llm", "test_runs"),
     *("test_check", "test_advice", "test_analysis", "test_io_layout", "test_api", "test_reproduce", "test_startup"),
+    *("test_sweep", "test_cluster"),
     *("test_etrecord", "test_mcp", "test_graph_page", "test_zoo", "test_profile", "test_hostile", "test_latency"),
 )
 # Commands that import torch.

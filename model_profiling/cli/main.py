@@ -30,6 +30,7 @@ COMMANDS = (
     "forecast",
     "roofs",
     "tune",
+    "sweep",
     "numerics",
     "report",
     "graph",

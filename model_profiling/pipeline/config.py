@@ -113,8 +113,13 @@ def json_schema() -> dict[str, Any]:
 
 def load_config(path: Path) -> Config:
     """Read a config file. Relative paths in it are relative to the working directory, as in the learning path."""
+    return parse_config(read_object(path, "config", "Start from model_profiling/configs/templates/."), str(path))
+
+
+def read_object(path: Path, what: str, instead: str) -> dict[str, Any]:
+    """The JSON object in a file that a user wrote; `instead` is what to do where it holds something else."""
     try:
-        raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
+        raw = json.loads(files.read_bytes(path, what, limit=16 << 20))
     except ValueError as error:
         where = "a number of thousands of digits"
         if isinstance(error, json.JSONDecodeError):
@@ -122,13 +127,13 @@ def load_config(path: Path) -> Config:
         elif isinstance(error, UnicodeDecodeError):
             where = "not UTF-8"
         raise InputError(
-            f"config {path} is not JSON ({where})", "Correct that place; a JSON Schema ships with the kit."
+            f"{what} {path} is not JSON ({where})", "Correct that place; a JSON Schema ships with the kit."
         ) from None
     except RecursionError:
-        raise InputError(f"config {path} is nested too deeply", "Check that it is the file you meant.") from None
+        raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
     if not isinstance(raw, dict):
-        raise InputError(f"config {path} is not a JSON object", "Start from model_profiling/configs/templates/.")
-    return parse_config(raw, str(path))
+        raise InputError(f"{what} {path} is not a JSON object", instead)
+    return raw
 
 
 def parse_config(raw: dict[str, Any], where: str) -> Config:
@@ -147,7 +152,7 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
             f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
         ) from None
     except msgspec.ValidationError as error:
-        raise InputError(f"config {where}: {_explain(str(error))}", _hint(str(error))) from None
+        raise InputError(f"config {where}: {explained(str(error))}", _hint(str(error))) from None
     return _checked(expanded(config, threads, where), where)
 
 
@@ -185,7 +190,8 @@ def _runner(path: str) -> str:
     return str(inside) if files.is_file(inside) else path
 
 
-def _explain(message: str) -> str:
+def explained(message: str) -> str:
+    """What msgspec says of a wrong value, in the words of whoever wrote the file."""
     plain = message.replace("Object contains", "there is an").replace(" | null`", "`")
     return plain.replace("`$.", "`").replace("`$`", "the top level")
 
@@ -197,7 +203,12 @@ def _hint(message: str) -> str:
     levels = {"experiments": {*Experiment.__struct_fields__, *_ALIASES}, "analysis": {*Analysis.__struct_fields__}}
     level = re.search(r"at `\$\.(\w+)", message)
     known = levels.get(level[1], set()) if level else {*Config.__struct_fields__}
-    close = difflib.get_close_matches(unknown[1], sorted(known), n=1)
+    return closest_key(unknown[1], known)
+
+
+def closest_key(key: str, known: set[str]) -> str:
+    """What to do about a key that nobody knows."""
+    close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
 

@@ -13,8 +13,8 @@ from model_profiling.errors import KitError
 from model_profiling.pipeline.collecting import clear_directory
 from model_profiling.pipeline.progress import Progress
 from model_profiling.publication import READY
-from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
-from model_profiling.runs import UNFINISHED, Unfinished
+from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord
+from model_profiling.runs import UNFINISHED, Unfinished, interrupted
 
 
 class GroupRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +98,24 @@ class Place:
 
 
 def sweep(root: Path) -> None:
-    """Remove what is in .partial and belongs to no run: half-removed places, and those of older kits."""
+    """Remove what is in .partial and belongs to no run: half-removed places, those of older kits, and that of a run
+    which was killed when all of it was in place already."""
     for path in (root / PARTIAL).glob("*"):
         if not (path / UNFINISHED).is_file():
             shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(KitError, OSError):
+        left = list(interrupted(root))
+        latest = RunDirectory(root).manifest() if left else None
+        for place, entry in left:
+            if latest is not None and _is_in_place(entry, latest):
+                clear_directory(place)
+        if left:
+            (root / PARTIAL).rmdir()  # unless others measure there
+
+
+def _is_in_place(entry: Unfinished, latest: Manifest) -> bool:
+    """Whether a run is the latest of its directory, with all that it was to measure."""
+    good = {name: record for name, record in latest.experiments.items() if record.status == "ok" and not record.partial}
+    done = {name: record.fingerprint for name, record in good.items()}
+    same = all(done.get(name) == fingerprint for name, fingerprint in entry.fingerprints.items())
+    return same and latest.label == entry.manifest.label

@@ -21,6 +21,8 @@ from model_profiling.analysis.target import Target
 from model_profiling.artifacts import ExportMeta
 from model_profiling.derived import DerivedIndex
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
+from model_profiling.fleet.sweep.result import RESULT as SWEEP
+from model_profiling.fleet.sweep.result import SweepResult
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.run_directory import Manifest, Samples
@@ -63,6 +65,7 @@ CONTRACTS = (
     Contract(ExportMeta, (artifacts.EXPORT_META,)),
     Contract(Numerics, (f"*{artifacts.NUMERICS}", artifacts.RUN_NUMERICS)),
     Contract(TuneResult, (RESULT,)),
+    Contract(SweepResult, (SWEEP,)),
     Contract(Roofs, (artifacts.ROOFS,)),
     Contract(Target, ()),
     Contract(PairComparison, ()),

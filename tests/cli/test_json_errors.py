@@ -25,6 +25,7 @@ FAILING: dict[str, list[str]] = {
     "forecast": ["nowhere", "elsewhere"],
     "graph": ["nowhere"],
     "tune": ["no_such_model"],
+    "sweep": ["nowhere.json"],
     "numerics": ["no_such_model"],
     "validate": ["--results", "nowhere@label", "--no-such-flag"],
     "models": ["--no-such-flag"],

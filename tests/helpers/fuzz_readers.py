@@ -47,6 +47,10 @@ from model_profiling.fleet.history.kept import KeptPrograms, read_comparison
 from model_profiling.fleet.history.steps import with_steps
 from model_profiling.fleet.history.trend_page import page_report, picture
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
+from model_profiling.fleet.sweep import journal as sweep_journal
+from model_profiling.fleet.sweep import sweep_file
+from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
+from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
@@ -357,6 +361,48 @@ def _read_config(data: bytes, folder: Path) -> None:
     load_config(_at(folder, "config.json", data))
 
 
+def _read_sweep_file(data: bytes, folder: Path) -> None:
+    path = _at(folder, "sweep.json", data)
+    asked = sweep_file.load(path)
+    jobs = Jobs(asked, sweep_file.cells(asked, str(path)), Folder(folder / "out"))
+    assert all(Path(job.subject).name == job.subject for job in jobs.all)
+    list(jobs.finished({}))
+
+
+_SWEEPS = _text(
+    '{"models": ["toy_cnn", {"model": "ds_cnn", "name": "d", "set": ["a=1"], "input": ["1,3,8,8"]}], "dtypes": ["fp32",'
+    '"int8"], "rewrites": [[], "layout", ["norm", "mean"]], "threads": [1, 2], "targets": ["local", "emulator",'
+    '"ssh:b", {"platform": "android", "device": "x", "cool_down": 30}], "exclude": [{"model": "d", "threads": [2]}],'
+    '"runs": 3, "budget_s": 1.5, "labels": {"a": "b"}, "output": "out_x", "reports": false}'
+)
+
+
+def _read_sweep_state(data: bytes, folder: Path) -> None:
+    """What a sweep finds of itself: a damaged journal or note means that a job is not finished."""
+    sweep_journal.Journal(_at(folder, "journal.jsonl", data))
+    asked = sweep_file.parse({"models": [str(SEEDS / f"{_STEM}.pte")]}, "here")
+    jobs = Jobs(asked, sweep_file.cells(asked, "here"), Folder(folder / "out"))
+    note = jobs.folder.note(jobs.cells[0])
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_bytes(data)
+    list(jobs.finished({}))
+
+
+def _parcels() -> list[bytes]:
+    return [packed(SEEDS, ["export_meta.json", "output.npy"])]
+
+
+def _unpack(data: bytes, folder: Path) -> None:
+    home = folder / "unpacked"
+    shutil.rmtree(home, ignore_errors=True)
+    unpacked(data, home)
+
+
+def _sweep_states() -> list[bytes]:
+    entry = sweep_journal.Entry("2026-11-16T16:40:48+00:00", "finished", "run a", 1, 1.5)
+    return [msgspec.json.encode(state) for state in (Note("key", 1, {"linux_on": "print session"}), entry)]
+
+
 def _config_seeds() -> list[bytes]:
     """The kit's own configs, each for a model that exists; tests run at the top of the repository."""
     root = Path(__file__).parents[2]
@@ -493,6 +539,9 @@ READERS = {
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
         Reader("config", _config_seeds, mutations.json_values, _read_config),
+        Reader("sweep_file", _SWEEPS, mutations.json_values, _read_sweep_file),
+        Reader("parcel", _parcels, mutations.binary, _unpack),
+        Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),

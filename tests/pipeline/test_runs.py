@@ -19,6 +19,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from model_profiling import files
 from model_profiling.analysis.staleness import ages
 from model_profiling.analysis.validation import problems
 from model_profiling.cli.main import main
@@ -28,7 +29,7 @@ from model_profiling.pipeline.progress import ALONE, Ended, Entry, Planned, Prog
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, first_round, later_rounds
 from model_profiling.run_directory import RunDirectory, Turn
-from model_profiling.runs import checked_label, earlier_labels, listed, remove, resolve, unique_label
+from model_profiling.runs import Unfinished, checked_label, earlier_labels, listed, remove, resolve, unique_label
 from tests.conftest import QUICK, ROOT, kit
 from tests.helpers.contract_check import check_files, check_printed
 
@@ -115,6 +116,23 @@ def test_a_run_is_found_by_its_label_and_what_exists_is_taken_as_it_is(tmp_path:
     assert resolve(tmp_path / "nowhere@x") == tmp_path / "nowhere@x"
     with pytest.raises(InputError, match="has no run labelled"):
         resolve(f"{root}@../../x")
+
+
+def test_a_run_that_was_killed_when_it_was_in_place_leaves_nothing_behind(tiny: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    words = ["run", tiny, "--output-root", root, "--runs", 2, "--launches", 1, "--startup-launches", 0, "--quiet"]
+    assert kit(*words).returncode == 0
+    manifest = RunDirectory(root).manifest()
+    prints = {name: record.fingerprint for name, record in manifest.experiments.items()}
+    runners = {name: record.runner for name, record in manifest.experiments.items()}
+    place = root / ".partial" / "0123456789ab"
+    files.write_json(place / "run.json", Unfinished(manifest, prints, runners, [1]))
+    assert [entry.status for entry in listed(root)] == ["complete", "interrupted"]
+    assert kit(*words).returncode == 0
+    assert [entry.status for entry in listed(root)] == ["complete"] and not place.parent.exists()
+    # One that is to measure something else, or is another run, stays.
+    files.write_json(place / "run.json", Unfinished(manifest, prints | {"more": "x"}, runners, [1]))
+    assert kit(*words).returncode == 0 and place.is_dir()
 
 
 def test_earlier_runs_go_when_asked_and_the_latest_does_not(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""`sme2-kit sweep FILE`: models x dtypes x rewrites x threads x targets from one small file, and a portfolio page."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model_profiling.cli.notes import note
+from model_profiling.cli.progress import progress
+from model_profiling.installation import shown
+from model_profiling.saying import say_json, tell
+
+if TYPE_CHECKING:
+    from model_profiling.fleet.sweep.jobs import Job
+    from model_profiling.fleet.sweep.result import SweepResult
+
+HELP = "export and run many models, dtypes and rewrites on many targets, and compare them on one page"
+
+
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE.json", help="what to sweep over")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="default: what the file says, else out_<its name>")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="only cells with this in their names; repeatable",
+    )
+    parser.add_argument("--fresh", action="store_true", help="measure all again; earlier results are kept and compared")
+    parser.add_argument("--dry-run", action="store_true", help="list the jobs and which are finished; start nothing")
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="run the jobs on a Ray cluster (HOST:PORT, or auto for one on this machine)"
+    )
+    parser.add_argument("--json", action="store_true", help="print sweep.json: every job and cell, with its numbers")
+
+
+def run(args: argparse.Namespace) -> int:
+    from model_profiling.errors import RunError
+    from sme2_kit import sweeping
+
+    sweep = sweeping.opened(args.file, args.output, args.only)
+    if args.dry_run:
+        _show_plan(sweep.plan(args.fresh), args.json)
+        return 0
+    with progress(of="jobs", command="sweep") as report:
+        result = sweep.run(sweeping.executor(args.ray), args.fresh, report, note)
+    if args.json:
+        say_json(result)
+    else:
+        tell(as_text(result, sweep.folder.home))
+    failed = [job for job in result.jobs if job.state == "failed"]
+    if failed:
+        raise RunError(
+            f"{len(failed)} of {len(result.jobs)} jobs failed; first {failed[0].name}: {failed[0].failure}",
+            f"{failed[0].hint} Run the same command to try again what failed.".strip(),
+        )
+    return 0
+
+
+def _show_plan(plan: "list[tuple[Job, bool]]", as_json: bool) -> None:
+    if as_json:
+        say_json([{"job": job.name, "finished": done, "after": job.after, "command": job.words} for job, done in plan])
+        return
+    done = sum(finished for _, finished in plan)
+    lines = [f"  {'finished' if finished else 'to do':<10}{job.name}" for job, finished in plan]
+    tell("\n".join([*lines, f"{len(plan)} jobs, {done} finished", ""]))
+
+
+def as_text(result: "SweepResult", home: Path) -> str:
+    """One line for each cell, and where the page is."""
+    from model_profiling.fleet.sweep.portfolio import PAGE
+    from model_profiling.report import numbers
+    from model_profiling.report.terminal_table import table
+
+    rows = [("cell", "latency", "speedup (95 % interval)", "SME2", "data movement", "against the last sweep")]
+    for cell in result.cells:
+        for found in cell.results:
+            speed = found.speedup
+            rows.append(
+                (
+                    f"{cell.name} {found.phase}".strip(),
+                    "-" if found.median_ms is None else numbers.ms(found.median_ms),
+                    "-" if speed is None else numbers.bounded_speedup(speed.ratio, speed.low, speed.high),
+                    "-" if found.sme2_coverage_percent is None else f"{found.sme2_coverage_percent:.0f} %",
+                    "-" if found.data_movement_percent is None else f"{found.data_movement_percent:.1f} %",
+                    "-" if found.against is None else found.against.verdict,
+                )
+            )
+        if not cell.results:
+            rows.append((cell.name, cell.state, "-", "-", "-", "-"))
+    lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5})]
+    return "\n".join([*lines, "", f"  page:      {shown(home / PAGE)}", ""])

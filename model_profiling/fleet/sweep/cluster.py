@@ -1,0 +1,265 @@
+"""Jobs on a Ray cluster: the same commands on other machines, their results as files here.
+
+A measurement goes to a node that offers its target as a custom resource (`ray start --resources='{"board": 1}'`), and
+takes the target's lock there: it is the machine that measures which says who may. Exports go wherever a CPU is free;
+what needs files of this machine (a model in a .py file, a checkpoint, a report) is done here.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.artifacts import ExportPaths
+from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.fleet.sweep.children import Children
+from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome
+from model_profiling.fleet.sweep.jobs import Job, Jobs, export_words
+from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Result, Task, perform
+from model_profiling.installation import install_command
+
+# How long to wait for a result that is said to be there, for a node to come back that offers a target, for an answer.
+_FETCH_S, _NODE_S, _CONNECT_S = 60.0, 120.0, 5.0
+_TOKENS = (
+    "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as on the machines of the cluster; "
+    "`ray get-auth-token` prints theirs."
+)
+
+
+@dataclass
+class _Running:
+    job: Job
+    ref: Any
+    began: float
+
+
+class Cluster:
+    """An executor that asks a Ray cluster, and this machine for what only it can do."""
+
+    host_comes_last = False
+
+    def __init__(self, address: str, jobs: Jobs, todo: list[Job]) -> None:
+        self._jobs = jobs
+        self._near = Children(jobs.folder, [])
+        self._ray = connected(address, jobs.folder.state / "logs" / "ray.log")
+        self._running: dict[str, _Running] = {}
+        self._programs: dict[str, Any] = {}
+        # Jobs that ended without being begun, and since when a target is missing.
+        self._ended: list[Ended] = []
+        self._missing: dict[str, float] = {}
+        self._remote = self._ray.remote(max_retries=0)(perform)
+        try:
+            self._refuse_missing(todo)
+        except KitError:
+            self.close()
+            raise
+
+    def _refuse_missing(self, todo: list[Job]) -> None:
+        offered = self._ray.cluster_resources()
+        wanted = dict.fromkeys(job.measures.label for job in todo if job.measures is not None)
+        for label in wanted:
+            if not offered.get(label):
+                raise SetupError(
+                    f"no node of the Ray cluster offers the target {label!r}",
+                    f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'.",
+                )
+
+    def lane(self, job: Job) -> str:
+        return "this machine" if _is_near(job) else self._near.lane(job)
+
+    def start(self, job: Job, words: tuple[str, ...]) -> str:
+        if _is_near(job):
+            return self._near.start(job, words)
+        offered = self._ray.cluster_resources()
+        target = job.measures
+        room = offered.get("CPU", 0.0) if target is None else offered.get(target.label, 0.0)
+        if target is not None and not room:
+            return self._without_node(job, target.label)
+        if sum(running.job.measures == target for running in self._running.values()) >= max(1, room):
+            return OWN
+        # What measures waits for its target on the node, and uses no CPU before it has it.
+        needs = {"num_cpus": 1} if target is None else {"num_cpus": 0, "resources": {target.label: 1}}
+        ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), self._program(job))
+        self._running[job.name] = _Running(job, ref, time.monotonic())
+        return ""
+
+    def _without_node(self, job: Job, label: str) -> str:
+        since = self._missing.setdefault(job.name, time.monotonic())
+        why = f"no node of the Ray cluster offers {label!r} any more"
+        if time.monotonic() - since < _NODE_S:
+            return why
+        self._ended.append(Ended(job, Outcome(0.0, why, "Start Ray on the machine that has it, and sweep again.")))
+        return ""
+
+    def _task(self, job: Job) -> Task:
+        if job.cell is None:
+            return Task(job.name, list(export_words(job.variant, Path(ARTIFACTS))), ARTIFACTS, None)
+        program = Path(ARTIFACTS) / self._jobs.program(job.variant).name
+        return Task(job.name, list(self._jobs.run_words(job.cell, program, Path(RUN))), RUN, job.measures)
+
+    def _program(self, job: Job) -> Any:
+        """What a run needs, put into the cluster once for all runs of one program."""
+        if job.cell is None:
+            return b""
+        if job.variant.name not in self._programs:
+            paths = ExportPaths(self._jobs.program(job.variant))
+            beside = (paths.pte, paths.etrecord, paths.meta, paths.inputs, paths.expected)
+            names = [path.name for path in beside if path.exists()]
+            self._programs[job.variant.name] = self._ray.put(packed(paths.directory, names))
+        return self._programs[job.variant.name]
+
+    def ended(self, timeout_s: float) -> list[Ended]:
+        found, self._ended = self._ended + self._near.ended(0.0), []
+        refs = {running.ref: name for name, running in self._running.items()}
+        if not refs:
+            return found or self._near.ended(timeout_s)
+        # Never `get` alone: that would wait for ever for what a lost node had.
+        ready, _ = self._ray.wait(list(refs), num_returns=1, timeout=0.0 if found else timeout_s, fetch_local=False)
+        for ref in ready:
+            running = self._running.pop(refs[ref])
+            found.append(Ended(running.job, self._outcome(running)))
+        return found
+
+    def _outcome(self, running: _Running) -> Outcome:
+        errors = self._ray.exceptions
+        seconds = time.monotonic() - running.began
+        try:
+            data = self._ray.get(running.ref, timeout=_FETCH_S)
+            result = msgspec.msgpack.decode(data, type=Result)
+            return self._received(running.job, result)
+        except errors.RayTaskError as error:
+            return Outcome(seconds, f"a node could not begin: {_first_line(error)}", "Install the kit on all nodes.")
+        except errors.RayError as error:
+            # Its programs may have been lost with the node, too.
+            self._programs.pop(running.job.variant.name, None)
+            return Outcome(seconds, f"its node or worker was lost ({type(error).__name__})", "", lost=True)
+        except msgspec.DecodeError as error:
+            return Outcome(seconds, f"a node sent no result: {error}", "Install the same kit on all nodes.")
+
+    def _received(self, job: Job, result: Result) -> Outcome:
+        """Put what came into files: the log, and the result where it waits to be put in place."""
+        log = self._jobs.folder.log(job)
+        files.write_text(log, result.log)
+        _keep_times(self._jobs.folder.state / "cluster.jsonl", job, result)
+        if result.failure:
+            return Outcome(result.seconds, result.failure, result.hint, node=result.node)
+        incoming = self._jobs.folder.incoming / uuid.uuid4().hex
+        try:
+            unpacked(result.parcel, incoming)
+        except KitError as error:
+            return Outcome(result.seconds, error.message, error.hint, node=result.node)
+        return Outcome(result.seconds, node=result.node, incoming=incoming)
+
+    def doing(self, job: Job) -> str:
+        return self._near.doing(job)
+
+    def close(self) -> None:
+        self._near.close()
+        for running in self._running.values():
+            with contextlib.suppress(Exception):  # the cluster may be gone
+                self._ray.cancel(running.ref, force=True)
+        self._running = {}
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+
+def _is_near(job: Job) -> bool:
+    """Whether a job needs files that only this machine has."""
+    asked = job.variant.asked
+    return job.kind == "report" or (job.kind == "export" and (".py" in asked.model or asked.checkpoint is not None))
+
+
+def _keep_times(path: Path, job: Job, result: Result) -> None:
+    """When a node had a target for itself, so that one can see afterwards that nobody else had."""
+    target = job.measures.label if job.measures is not None else ""
+    line = {"job": job.name, "node": result.node, "target": target, "began": result.began, "ended": result.ended}
+    files.append_line(path, msgspec.json.encode(line))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1][:300] if str(error).strip() else type(error).__name__
+
+
+def connected(address: str, log: Path) -> Any:
+    """Ray, connected to a cluster; what it says goes to a log."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise SetupError("--ray needs Ray, which is not installed", install_command("fleet")) from None
+    _refuse_silence(address)
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _said_to(log):
+            _keep_quiet(log)
+            ray.init(
+                address=address,
+                ignore_reinit_error=True,
+                configure_logging=False,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                namespace="sme2-kit",
+            )
+    except ray.exceptions.AuthenticationError as error:
+        raise SetupError(f"the Ray cluster at {address} refused us: {_first_line(error)}", _TOKENS) from None
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, ray.exceptions.RayError) as error:
+        raise SetupError(
+            f"there is no Ray cluster at {address}: {_first_line(error)}",
+            f"Start one with `ray start --head`, and give its address. {_TOKENS}",
+        ) from None
+    return ray
+
+
+def _refuse_silence(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or "/" in host or not port.isdecimal():
+        raise InputError(
+            f"--ray {address} is not an address", "Give HOST:PORT, as `ray start --head` prints it, or auto."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise SetupError(
+            f"there is no Ray cluster at {address}: {getattr(error, 'strerror', None) or error}",
+            "Start one with `ray start --head`, and give its address.",
+        ) from None
+
+
+def _keep_quiet(log: Path) -> None:
+    """A thread of Ray prints to standard output that a worker died, whatever one asks of it: that goes into a file."""
+    inner: Any = importlib.import_module("ray._private.worker")
+
+    def say(data: Any, *_: Any, **__: Any) -> None:
+        with contextlib.suppress(KitError):
+            files.append_line(log, repr(data)[:2000].encode())
+
+    if hasattr(inner, "print_to_stdstream"):
+        inner.print_to_stdstream = say
+
+
+@contextlib.contextmanager
+def _said_to(log: Path) -> Iterator[None]:
+    """What C++ and Python write to standard error while Ray connects belongs into a file."""
+    kept, target = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

@@ -1,0 +1,78 @@
+"""What carries jobs out: the small protocol that this machine and a Ray cluster have in common."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from model_profiling.fleet.sweep.jobs import Job
+
+# What a job waits for that needs no words: other jobs of its own sweep.
+OWN = "other jobs of this sweep"
+# What a board says that somebody measures on (platforms/ssh_lock.py).
+_TAKEN = " is being measured"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended. Without a `failure` it did what it should; `lost` says that nobody knows how far it came."""
+
+    seconds: float
+    failure: str = ""
+    hint: str = ""
+    lost: bool = False
+    # Where it ran, if that is not this machine, and where its result has come to; it is still to be put in place.
+    node: str = ""
+    incoming: Path | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody measures on the target from another machine: one waits for it as for any other lock."""
+        return _TAKEN in self.failure
+
+
+@dataclass(frozen=True)
+class Ended:
+    job: Job
+    outcome: Outcome
+
+
+class Executor(Protocol):
+    # Whether measurements on this machine wait until there is no other work: they stop it.
+    host_comes_last: bool
+
+    def lane(self, job: Job) -> str:
+        """Jobs of one lane need the same thing: where one has to wait, so do those behind it."""
+
+    def start(self, job: Job, words: tuple[str, ...]) -> str:
+        """Start a job if what it needs is free; else say what it waits for, in words."""
+
+    def ended(self, timeout_s: float) -> list[Ended]:
+        """The jobs that have ended since the last call; waits for one, but not longer than this."""
+
+    def doing(self, job: Job) -> str:
+        """What a running job says it does; '' if it says nothing."""
+
+    def close(self) -> None:
+        """End all that runs, and leave nothing behind."""
+
+
+def failure_of(log: str, code: int) -> tuple[str, str]:
+    """What went wrong and what to do, as a command said it last."""
+    _, found, error = f"\n{log.strip()}".rpartition("\nerror: ")
+    message, _, hint = error.partition("\n  fix: ")
+    if found:
+        return " ".join(message.split()), " ".join(hint.split())
+    last = log.strip().rpartition("\n")[2]
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"the command {how}" + (f"; it said last: {last[:300]}" if last else ""), "See its log."
+
+
+def last_line(path: Path) -> str:
+    """What a command said last, from the end of its log."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 400))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

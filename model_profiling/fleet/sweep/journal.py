@@ -1,0 +1,71 @@
+"""The journal of a sweep: one line when a job starts and one when it ends. What kills the sweep leaves it readable."""
+
+import contextlib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from model_profiling import files
+from model_profiling.pipeline.records import now
+
+Event = Literal["started", "finished", "failed", "lost", "busy"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """`round` counts the times that all was to be measured anew (--fresh). `replaces` is the label of the run that was
+    there when a run was started."""
+
+    at: str
+    event: Event
+    job: str
+    round: int
+    seconds: float = 0.0
+    failure: str = ""
+    hint: str = ""
+    replaces: str = ""
+    node: str = ""
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.entries = read(path)
+        self._by_job: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            self._by_job.setdefault(entry.job, []).append(entry)
+        if path.is_file():
+            self._end_torn_line()
+
+    def add(self, event: Event, job: str, round_: int, **more: str | float) -> None:
+        entry = msgspec.convert({"at": now(), "event": event, "job": job, "round": round_, **more}, Entry)
+        files.append_line(self._path, msgspec.json.encode(entry))
+        self.entries.append(entry)
+        self._by_job.setdefault(job, []).append(entry)
+
+    def of(self, job: str) -> list[Entry]:
+        return self._by_job.get(job, [])
+
+    def _end_torn_line(self) -> None:
+        """A line that a kill or a full disk tore is ended, so that the next one is not a part of it."""
+        with self._path.open("rb") as file:
+            file.seek(0, 2)
+            if not file.tell():
+                return
+            file.seek(-1, 2)
+            if file.read(1) == b"\n":
+                return
+        files.append_line(self._path, b"")
+
+
+def read(path: Path) -> list[Entry]:
+    """All entries that can be read; a line that was torn is none."""
+    if not path.is_file():
+        return []
+    found = []
+    decode = msgspec.json.Decoder(Entry).decode
+    for line in files.read_bytes(path, "journal of a sweep", limit=256 << 20).splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+            found.append(decode(line))
+    return found

@@ -1,0 +1,324 @@
+"""sweep.json: every job and every cell of a sweep, with the numbers that a portfolio is judged by."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from model_profiling import artifacts, files
+from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.latency import Comparison, Verdict, compare, latency_turns
+from model_profiling.analysis.metrics import Metrics
+from model_profiling.derived import current_fingerprint, read_index
+from model_profiling.errors import InputError, KitError
+from model_profiling.fleet.sweep.jobs import Kind
+from model_profiling.fleet.sweep.sweep_file import Cell
+from model_profiling.gates.baseline import refuse_wrong_baseline
+from model_profiling.run_directory import RunDirectory, Timing
+from model_profiling.runs import earlier_labels
+
+RESULT = "sweep.json"
+# Skipped is what needs a job that failed.
+JobState = Literal["finished", "failed", "skipped", "running", "waiting", "not asked for"]
+SweepStatus = Literal["complete", "partial", "failed"]
+Judgement = Literal["better", "worse", "no difference", "unknown"]
+_JUDGED: dict[Verdict, Judgement] = {"faster": "better", "slower": "worse", "no difference seen": "no difference"}
+_NOT_TRACED = "kernels were not traced; a cell on the emulator shows them"
+_EMULATED = "the CPU was emulated, and emulated time is no latency"
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """One job. `seconds` is how long it took when it was last carried out, None if that is not known."""
+
+    name: str
+    kind: Kind
+    state: JobState
+    seconds: float | None = None
+    failure: str = ""
+    hint: str = ""
+    # Its log, relative to this file; '' if there is none here.
+    log: str = ""
+    # The machine of a cluster that carried it out; '' for this one.
+    node: str = ""
+
+
+class Against(msgspec.Struct, frozen=True):
+    """This result held against the one that the cell had before. `ratio` is how many times faster it is now, bounded by
+    `low` and `high`; without them, `reason` says why nothing is known."""
+
+    verdict: Judgement
+    # The earlier run, relative to this file, and when it was made.
+    run: str = ""
+    created: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+class Speedup(msgspec.Struct, frozen=True):
+    """How many times faster `experiment` is than `baseline`, which runs without the accelerator."""
+
+    baseline: str
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: Verdict
+    # Whether other work kept taking the processor away.
+    contended: bool = False
+
+
+class CellResult(msgspec.Struct, frozen=True):
+    """What a run says of one experiment: the accelerated one; of a language model one for each phase.
+
+    What is None is not known, and `unknown` says why, by field.
+    """
+
+    experiment: str
+    phase: str = ""
+    median_ms: float | None = None
+    mad_percent: float | None = None
+    token_per_sec: float | None = None
+    speedup: Speedup | None = None
+    # Of CONV and GEMM operators those on SME2, in percent of them, and in words.
+    sme2_coverage_percent: float | None = None
+    sme2_coverage: str = ""
+    data_movement_percent: float | None = None
+    startup_ms: float | None = None
+    startup_low_ms: float | None = None
+    startup_high_ms: float | None = None
+    peak_bytes: int | None = None
+    against: Against | None = None
+    warnings: list[str] = []
+    unknown: dict[str, str] = {}
+
+
+class CellRecord(msgspec.Struct, frozen=True):
+    """One cell. `run` and `report` are relative to this file, '' where there is none."""
+
+    name: str
+    model: str
+    dtype: str
+    rewrites: list[str]
+    threads: int
+    target: str
+    timing: Timing
+    state: JobState
+    run: str = ""
+    report: str = ""
+    results: list[CellResult] = []
+    # Why there is no result.
+    failure: str = ""
+
+
+class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
+    """`status` is complete when all jobs are finished, failed when one failed and no other is left to do. `round` says
+    how often the sweep was begun anew (--fresh), the first time included."""
+
+    name: str
+    kit_version: str
+    created: str
+    updated: str
+    status: SweepStatus
+    targets: list[str]
+    jobs: list[JobRecord]
+    cells: list[CellRecord]
+    labels: dict[str, str] = {}
+    round: int = 1
+    schema: int = 1
+
+
+def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failure: str) -> CellRecord:
+    """What is known of a cell: its numbers where its run is finished, else why there are none."""
+    results: list[CellResult] = []
+    if state == "finished":
+        try:
+            results = read_results(directory, home)
+        except KitError as error:
+            state, failure = "failed", error.message
+    page = directory / artifacts.REPORT_PAGE
+    finished = state == "finished"
+    return CellRecord(
+        name=cell.name,
+        model=cell.variant.model,
+        dtype=cell.variant.dtype,
+        rewrites=list(cell.variant.rewrites),
+        threads=cell.threads,
+        target=cell.target.label,
+        timing=cell.target.timing,
+        state=state,
+        run=relative(directory, home) if finished else "",
+        report=relative(page, home) if finished and page.is_file() else "",
+        results=results,
+        failure=failure,
+    )
+
+
+def relative(path: Path, home: Path) -> str:
+    return Path(os.path.relpath(path, home)).as_posix()
+
+
+def read_results(directory: Path, home: Path) -> list[CellResult]:
+    """The numbers of a finished run, from the files that it wrote."""
+    summary = _summary(directory)
+    if summary.metrics is None:
+        raise InputError(f"{directory} has no metrics", "Make them again: sme2-kit analyze")
+    metrics, judged = summary.metrics, _Earlier(directory, home)
+    if summary.timing == "emulated":
+        return [_emulated(summary, metrics, names) for names in _by_phase(metrics)]
+    compared = {comparison.after: comparison for comparison in metrics.comparisons}
+    names = list(compared) or list(metrics.experiments)
+    return [_measured(name, summary, metrics, compared.get(name), judged) for name in names]
+
+
+def _summary(directory: Path) -> AnalysisSummary:
+    """The analysis of a run; made now where there is none of this state of it, as of a run that came from elsewhere."""
+    path, run = directory / artifacts.ANALYSIS_SUMMARY, RunDirectory(directory)
+    try:
+        found = files.read_json(path, AnalysisSummary, "analysis summary")
+        if found.sources == current_fingerprint(run, read_index(run)):
+            return found
+    except InputError:
+        pass
+    from model_profiling.analysis.run_view import RunView
+    from model_profiling.report import artifact_files
+
+    opened = RunView.open(directory)
+    artifact_files.save(opened)
+    return opened.summary
+
+
+def _by_phase(metrics: Metrics) -> list[list[str]]:
+    phases: dict[str, list[str]] = {}
+    for name, measured in metrics.experiments.items():
+        phases.setdefault(measured.phase.label if measured.phase is not None else "", []).append(name)
+    return list(phases.values())
+
+
+def _emulated(summary: AnalysisSummary, metrics: Metrics, names: Sequence[str]) -> CellResult:
+    """Of the levels that were emulated the one that uses SME2 most; no time of it means anything."""
+
+    def on_sme2(name: str) -> int:
+        analysed = summary.experiments.get(name)
+        return (analysed.coverage.on_sme2 or 0) if analysed is not None and analysed.coverage is not None else -1
+
+    name = max(names, key=on_sme2)
+    unknown = dict.fromkeys(("median_ms", "speedup", "data_movement_percent", "startup_ms"), _EMULATED)
+    unknown["peak_bytes"] = "an emulator's memory is not that of its guest"
+    percent, words, why = _coverage(summary.experiments.get(name))
+    return CellResult(
+        name,
+        _phase(metrics, name),
+        sme2_coverage_percent=percent,
+        sme2_coverage=words,
+        unknown=unknown | ({"sme2_coverage_percent": why} if why else {}),
+    )
+
+
+def _phase(metrics: Metrics, name: str) -> str:
+    phase = metrics.experiments[name].phase
+    return phase.label if phase is not None else ""
+
+
+def _measured(
+    name: str, summary: AnalysisSummary, metrics: Metrics, compared: Comparison | None, judged: "_Earlier"
+) -> CellResult:
+    measured, analysed = metrics.experiments[name], summary.experiments.get(name)
+    unknown: dict[str, str] = {}
+    if measured.latency is None:
+        unknown["median_ms"] = "the experiment has no latency"
+    if compared is None:
+        unknown["speedup"] = "this CPU has no accelerator for the dtype that can be switched off"
+    elif compared.high is None:
+        unknown["speedup"] = f"{compared.turns} turns are too few for an interval"
+    percent, words, why = _coverage(analysed)
+    if why:
+        unknown["sme2_coverage_percent"] = why
+    if analysed is None:
+        unknown["data_movement_percent"] = "the run has no traced executions"
+    if measured.startup is None:
+        unknown["startup_ms"] = measured.startup_unknown
+    if measured.memory is None:
+        unknown["peak_bytes"] = measured.memory_unknown
+    start = measured.startup.first_result if measured.startup is not None else None
+    latency = measured.latency
+    return CellResult(
+        experiment=name,
+        phase=_phase(metrics, name),
+        median_ms=latency.median_ms if latency is not None else None,
+        mad_percent=latency.mad_percent if latency is not None else None,
+        token_per_sec=measured.phase.token_per_sec if measured.phase is not None else None,
+        speedup=_speedup(compared) if compared is not None else None,
+        sme2_coverage_percent=percent,
+        sme2_coverage=words,
+        data_movement_percent=None if analysed is None else analysed.breakdown.category("Data Movement").share * 100,
+        startup_ms=start.median_ms if start is not None else None,
+        startup_low_ms=start.low_ms if start is not None else None,
+        startup_high_ms=start.high_ms if start is not None else None,
+        peak_bytes=measured.memory.peak_bytes if measured.memory is not None else None,
+        against=judged.against(name),
+        warnings=list(latency.warnings) if latency is not None else [],
+        unknown=unknown,
+    )
+
+
+def _speedup(compared: Comparison) -> Speedup:
+    low = compared.low if compared.high is not None else None
+    bounds = (compared.ratio, low, compared.high)
+    return Speedup(compared.before, *bounds, compared.verdict, compared.contended)
+
+
+def _coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, str]:
+    """Percent, in words, and why it is not known."""
+    found = analysed.coverage if analysed is not None else None
+    if found is None:
+        return None, "", _NOT_TRACED
+    if found.on_sme2 is None:
+        return None, "", found.unknown or _NOT_TRACED
+    if not found.eligible:
+        return None, "", "the program has no CONV or GEMM operators"
+    return found.on_sme2 / found.eligible * 100, found.headline, ""
+
+
+class _Earlier:
+    """The run that a cell had before the one that is there, and how the two compare."""
+
+    def __init__(self, directory: Path, home: Path) -> None:
+        self._now = directory
+        self._home = home
+        labels = earlier_labels(directory)
+        self._before = directory / artifacts.EARLIER / labels[-1] if labels else None
+
+    def against(self, name: str) -> Against | None:
+        """None where the cell has only this result."""
+        if self._before is None:
+            return None
+        place = relative(self._before, self._home)
+        try:
+            # Refuses a run of another program's name, machine or setting, and a damaged one.
+            refuse_wrong_baseline(f"{self._before}:{name}", f"{self._now}:{name}", any_baseline=False)
+            created, found = self._compared(self._before, name)
+        except KitError as error:
+            return Against("unknown", place, reason=error.message)
+        if found.high is None:
+            return Against("unknown", place, created, found.ratio, reason=f"{found.turns} turns are too few to judge")
+        bounds = (found.ratio, found.low, found.high)
+        if found.contended:
+            return Against("unknown", place, created, *bounds, reason="measured on a busy machine")
+        return Against(_JUDGED[found.verdict], place, created, *bounds)
+
+    def _compared(self, before: Path, name: str) -> tuple[str, Comparison]:
+        sides, created = [], ""
+        for directory in (RunDirectory(before), RunDirectory(self._now)):
+            manifest = directory.manifest()
+            created = created or manifest.created
+            record = manifest.experiments.get(name)
+            if record is None or record.status != "ok":
+                raise InputError(f"{directory.path} has no finished experiment {name!r}", "Measure it again.")
+            turns = latency_turns(record, directory.samples(manifest, name))
+            if not turns:
+                raise InputError(f"{directory.path} has no latency of {name!r}", "Measure it again.")
+            sides.append((name, turns))
+        return created, compare(sides[0], sides[1], paired=False)

@@ -1,0 +1,116 @@
+"""One job on a machine of a cluster: in a folder of its own, by a process that ends with the worker that started it."""
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import __version__
+from model_profiling.errors import KitError
+from model_profiling.fleet.sweep.children import outcome_of, start_tied
+from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
+from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.sweep_file import Target
+
+ARTIFACTS, RUN = "artifacts", "run"
+_LOOK_S = 0.1
+_HOME = "sme2-kit-job-"
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What to do: a command whose paths are relative to the job's folder, and which folder of it to send back."""
+
+    name: str
+    words: list[str]
+    result: str
+    measures: Target | None
+    kit_version: str = __version__
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How it went; `began` and `ended` are when the job had what it measures on for itself, by this machine's clock."""
+
+    node: str
+    seconds: float = 0.0
+    failure: str = ""
+    hint: str = ""
+    parcel: bytes = b""
+    log: str = ""
+    began: float = 0.0
+    ended: float = 0.0
+
+
+def perform(task: bytes, program: bytes) -> bytes:
+    """Carry a task out; `program` is the folder of artifacts that it needs, if any. Never raises."""
+    node = platform.node()
+    try:
+        result = _performed(msgspec.msgpack.decode(task, type=Task), program, node)
+    except KitError as error:
+        result = Result(node, failure=error.message, hint=error.hint)
+    except (OSError, msgspec.DecodeError) as error:
+        result = Result(node, failure=f"{type(error).__name__} on {node}: {error}", hint="Check that machine.")
+    return msgspec.msgpack.encode(result)
+
+
+def _performed(task: Task, program: bytes, node: str) -> Result:
+    if task.kit_version != __version__:
+        return Result(
+            node,
+            failure=f"{node} has sme2-kit {__version__}, and the sweep was started by {task.kit_version}",
+            hint="Install the same version on all machines of the cluster.",
+        )
+    _sweep()
+    home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
+    try:
+        if program:
+            unpacked(program, home / ARTIFACTS)
+        claim = _claimed(task)
+        began, clock = time.time(), time.monotonic()
+        log = home / "log"
+        try:
+            child = start_tied(tuple(task.words), log, claim.handles, home)
+        finally:
+            claim.close()
+        outcome = outcome_of(child.wait(), time.monotonic() - clock, log)
+        ended = time.time()
+        parcel = b"" if outcome.failure else packed(home / task.result)
+        text = log.read_text(errors="replace")[-100_000:]
+        return Result(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _claimed(task: Task) -> Claim:
+    """Wait until what the job needs is free on this machine."""
+    claims = Claims(f"process {os.getpid()}, {task.name} of a cluster")
+    try:
+        while isinstance(claim := claims.try_claim(task.measures), Busy):
+            time.sleep(_LOOK_S)
+        return claim
+    finally:
+        claims.step_back()
+
+
+def _sweep() -> None:
+    """Remove the folders of workers that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_HOME}*"):
+        number = re.fullmatch(rf"{_HOME}(\d+)-.*", path.name)
+        with contextlib.suppress(OSError):
+            if number and path.stat().st_uid == os.getuid() and not _alive(int(number[1])):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,196 @@
+"""Sweeps on a real Ray cluster of two nodes: what a killed node or worker had is done again, never twice at once."""
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from model_profiling.fleet.sweep import journal, locks
+from tests.conftest import QUICK, ROOT, needs
+from tests.fleet.test_sweep import FEW, until
+
+RAY = Path(sys.executable).with_name("ray")
+
+
+@dataclass
+class Cluster:
+    address: str
+    environment: dict[str, str]
+    nodes: "list[subprocess.Popen[bytes]]"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    needs(RAY.exists(), "ray (extra fleet)")
+    home = tmp_path_factory.mktemp("cluster")
+    # Paths of sockets must be short.
+    scratch = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    (home / "token").write_text(secrets.token_hex(32))
+    environment = {**os.environ, **QUICK, "PYTHONPATH": str(ROOT), locks.VARIABLE: str(home / "locks")}
+    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home / "token")}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(scratch), "TMPDIR": str(scratch)}
+    port = free_port()
+    common = ["--node-ip-address=127.0.0.1", "--num-cpus=1", '--resources={"local": 1}', "--disable-usage-stats"]
+    common += ["--object-store-memory=80000000", "--block"]
+    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={scratch}"]
+    nodes: list[subprocess.Popen[bytes]] = []
+    try:
+        for words in (head, [f"--address=127.0.0.1:{port}"]):
+            log = (home / f"node{len(nodes)}.log").open("wb")
+            command = [str(RAY), "start", *words, *common]
+            nodes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+            until(listening, port)
+        yield Cluster(f"127.0.0.1:{port}", environment, nodes)
+    finally:
+        for node in nodes:
+            kill_tree(node.pid)
+            node.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def listening(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    return False
+
+
+def processes() -> dict[int, tuple[int, list[str]]]:
+    """The parent and the words of every process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError):
+            state = (path / "stat").read_text().rpartition(")")[2].split()
+            if state[0] != "Z":
+                words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                found[int(path.name)] = int(state[1]), words
+    return found
+
+
+def tree(root: int) -> list[int]:
+    every = processes()
+    found = [root]
+    for process in found:
+        found += [child for child, (parent, _) in every.items() if parent == process]
+    return found
+
+
+def kill_tree(root: int) -> None:
+    """A machine that loses its power: all at once, without a word."""
+    for process in tree(root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def measuring(cluster: Cluster, node: int | None = None) -> list[int]:
+    """The jobs of this cluster that measure now, as processes, also those whose worker is gone; of one node, if it is
+    named. Other tests measure at the same time."""
+    every = processes()
+    ours = f"{locks.VARIABLE}={cluster.environment[locks.VARIABLE]}".encode()
+    jobs = {p for p, (_, words) in every.items() if any(w.endswith("tied.py") for w in words) and "run" in words}
+    # Before a runner is itself, it looks like what starts it.
+    found = [process for process in jobs if every[process][0] not in jobs and ours in surroundings(process)]
+    inside = set(tree(cluster.nodes[node].pid)) if node is not None and found else set()
+    return [process for process in found if node is None or process in inside]
+
+
+def surroundings(process: int) -> list[bytes]:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    return []
+
+
+class Watch(threading.Thread):
+    """Counts how many jobs measure at once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(daemon=True)
+        self._cluster = cluster
+        self.most = 0
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(0.15):
+            self.most = max(self.most, len(measuring(self._cluster)))
+
+
+def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
+    cluster: Cluster, toy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    keys = FEW | {"models": [str(toy("fp16")), str(toy("int8"))], "threads": [1, 2, 3], "runs": 30, "reports": False}
+    (tmp_path / "six.json").write_text(json.dumps(keys))
+    command = [sys.executable, "-m", "model_profiling", "sweep", "six.json", "--json", "--ray", cluster.address]
+    watch = Watch(cluster)
+    watch.start()
+    with (tmp_path / "said").open("wb") as said:
+        sweep = subprocess.Popen(
+            command, cwd=tmp_path, env=cluster.environment, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        try:
+            # A worker in the middle of a measurement: its parent is the worker's process.
+            job = until(measuring, cluster)[0]
+            worker = processes()[job][0]
+            os.kill(worker, signal.SIGKILL)
+            journaled = tmp_path / "out_six" / ".sweep" / "journal.jsonl"
+            until(lambda: any(entry.event == "finished" for entry in journal.read(journaled)))
+            until(measuring, cluster, 1)
+            kill_tree(cluster.nodes[1].pid)
+            output, _ = sweep.communicate(timeout=120)
+        finally:
+            sweep.kill()
+    watch.over.set()
+    watch.join()
+    text = (tmp_path / "said").read_text()
+    assert sweep.returncode == 0, text
+    result = json.loads(output)
+    assert result["status"] == "complete" and len(result["cells"]) == 6
+    entries = journal.read(journaled)
+    ended = Counter(entry.job for entry in entries if entry.event == "finished")
+    assert len(ended) == 6 and set(ended.values()) == {1}
+    assert sum(entry.event == "lost" for entry in entries) >= 2
+    assert watch.most == 1
+    spans = [json.loads(line) for line in (tmp_path / "out_six/.sweep/cluster.jsonl").read_text().splitlines()]
+    spans.sort(key=lambda span: span["began"])
+    assert len(spans) == 6 and all(a["ended"] <= b["began"] for a, b in itertools.pairwise(spans))
+    # Nothing of Ray's own words reaches the user.
+    assert all(line.startswith(("sweep: ", "note: ")) for line in text.splitlines()), text
+    for cell in result["cells"]:
+        manifest = json.loads((tmp_path / "out_six" / cell["run"] / "manifest.json").read_text())
+        assert Path(manifest["model"]["path"]).is_file()
+
+
+def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
+    nobody = cluster.environment
+    wrong = cluster.environment | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    for environment, address, words in (
+        (nobody, f"127.0.0.1:{free_port()}", "there is no Ray cluster"),
+        (nobody, "nonsense", "not an address"),
+        (wrong, cluster.address, "RAY_AUTH_TOKEN"),
+    ):
+        command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+        assert not done.stdout
