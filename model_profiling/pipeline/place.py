@@ -109,8 +109,8 @@ def sweep(root: Path) -> None:
         for place, entry in left:
             if latest is not None and _is_in_place(entry, latest):
                 clear_directory(place)
-        if left:
-            (root / PARTIAL).rmdir()  # unless others measure there
+    with contextlib.suppress(OSError):  # there is none, or others measure there
+        (root / PARTIAL).rmdir()
 
 
 def _is_in_place(entry: Unfinished, latest: Manifest) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__, files, publication
+from model_profiling.artifacts import PARTIAL
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.adopting import adopt_run
@@ -21,6 +22,7 @@ from model_profiling.fleet.sweep.ledger import Ledger, Queue
 from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
 from model_profiling.on_progress import OnNote, OnProgress, no_notes, no_progress
+from model_profiling.pipeline.place import sweep as remove_leftovers
 from model_profiling.pipeline.records import now
 from model_profiling.run_directory import Manifest
 from model_profiling.runs import label_of
@@ -337,11 +339,12 @@ class _Round:
 
 
 def _recover(directory: Path) -> None:
-    """Put in place what a killed run had decided to."""
+    """Put in place what a killed run had decided to, and remove what it had no time to."""
     with contextlib.suppress(KitError):
-        if publication.pending(directory):
+        if publication.pending(directory) or (directory / PARTIAL).is_dir():
             with files.locked(directory, "pipeline"):
                 publication.recover(directory)
+                remove_leftovers(directory)
 
 
 def _said(job: Job, doing: str) -> str:
