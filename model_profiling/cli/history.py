@@ -9,6 +9,7 @@ from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
+from model_profiling.counting import counted
 from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
@@ -191,9 +192,9 @@ def _regressions(args: argparse.Namespace) -> None:
     if args.json:
         say_json(found)
         return
-    counted = f"{len(series)} series of {len({each.model for each in series})} models"
     if not found:
-        tell(f"no steps in {counted}\n")
+        models = counted(len({each.model for each in series}), "model")
+        tell(f"no steps in {len(series)} series of {models}\n")
     for entry in found:
         tell(f"{entry.series} on {entry.device}, {entry.step.created[:16]}\n  {entry.step.sentence}\n")
     if any(entry.step.state == "candidate" for entry in found):

@@ -103,12 +103,12 @@ def page_report(found: Trend, home: Path) -> Report:
     models = sorted({series.model for series in found.series})
     steps = [step for series in found.series for step in series.steps]
     confirmed = [step for step in steps if step.state == "confirmed" and step.percent > 0]
-    waiting = [step for step in steps if step.state == "candidate"]
+    waiting = [step for step in steps if step.state in ("candidate", "program not kept")]
     runs = sum(len(series.points) for series in found.series)
     figures = [
         Figure("series", str(len(found.series)), f"{runs} measurements"),
         Figure("confirmed regressions", str(len(confirmed)), "slower side by side as well"),
-        Figure("candidates", str(len(waiting)), "steps that nobody has compared yet"),
+        Figure("candidates", str(len(waiting)), "steps that were not compared side by side"),
     ]
     title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
     days = sorted(point.created[:10] for series in found.series for point in series.points)
