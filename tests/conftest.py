@@ -19,7 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
 LONGEST_FIRST = (
-    *("test_documented_commands", "test_ssh", "test_android_faults", "test_emulator", "test_site"),
+    *(
+        "test_documented_commands",
+        "test_sweep",
+        "test_cluster",
+        "test_ssh",
+        "test_kept_programs",
+        "test_android_faults",
+        "test_emulator",
+        "test_site",
+    ),
     *(
         "test_cross_compiling",
         "test_other_viewers",
