@@ -23,6 +23,7 @@ from model_profiling.fleet.sweep import journal, locks
 from tests.conftest import QUICK, ROOT, needs
 from tests.fleet.test_sweep import FEW, until
 
+pytestmark = pytest.mark.wide
 RAY = Path(sys.executable).with_name("ray")
 
 

@@ -86,6 +86,7 @@ def until(holds: Callable[..., Any], *arguments: Any) -> Any:
 # Killed and continued
 
 
+@pytest.mark.wide
 def test_a_sweep_that_is_killed_at_random_moments_and_continued_runs_no_job_twice_to_its_end(
     toy: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def all_ended(processes: list[int]) -> bool:
     return True
 
 
+@pytest.mark.wide
 def test_a_fresh_run_that_ended_just_before_its_sweep_was_killed_is_not_measured_again(
     toy: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -88,6 +88,8 @@ class SshLab:
             "PidFile": "none",
             "ForceCommand": script,
             "MaxSessions": sessions,
+            # bash reads ~/.bashrc for a server unless it is told that it is not the first shell.
+            "SetEnv": "SHLVL=5",
         }
         file = self.home / f"{name}.sshd"
         file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
