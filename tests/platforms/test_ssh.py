@@ -252,15 +252,24 @@ def test_two_people_do_not_measure_at_once(lab: SshLab, board: str, device: SshD
 
 
 def test_a_lock_whose_owner_here_is_dead_is_taken_over(lab: SshLab, device: SshDevice, board: str) -> None:
-    child = os.fork()
-    if child == 0:
-        # A connection that outlives its owner, as after a network that died without a word.
+    # A connection that outlives its owner, as after a network that died without a word.
+    reading, writing = os.pipe()
+    owner = os.fork()
+    if owner == 0:
         other = SshDevice(board, lab.config)
         TargetLock(other).take()
-        os._exit(0) if os.fork() else time.sleep(60)
+        if (left := os.fork()) == 0:
+            time.sleep(60)
+        else:
+            os.write(writing, str(left).encode())
         os._exit(0)
-    os.waitpid(child, 0)
-    TargetLock(device).take()
+    os.waitpid(owner, 0)
+    try:
+        lock = TargetLock(device)
+        lock.take()
+        lock.release()
+    finally:
+        os.kill(int(os.read(reading, 20)), signal.SIGKILL)
 
 
 # Connections.
