@@ -318,6 +318,7 @@ def test_a_sweep_leaves_a_cpu_for_what_talks_to_a_phone_and_all_for_a_measuremen
     executor.close()
 
 
+@pytest.mark.wide
 def test_boards_have_a_lane_each_and_one_that_somebody_measures_on_is_waited_for(
     toy: Callable[[str], Path], tmp_path: Path
 ) -> None:

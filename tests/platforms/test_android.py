@@ -178,6 +178,7 @@ def test_a_finished_run_is_kept_unless_another_device_is_meant(
     assert lab.kit(other, "--config", config, "--analysis-only").code == 0  # needs no device
 
 
+@pytest.mark.wide
 def test_a_slow_cable_does_not_enter_the_measured_time(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("slow")])
     delay_s = 0.15
