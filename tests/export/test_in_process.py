@@ -343,6 +343,7 @@ def test_imports_are_found_as_python_finds_them() -> None:
         assert wanted == found or (path.name == "scaffold.py" and wanted < found), path
 
 
+@pytest.mark.wide
 def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(
     kit_copy: Path, register: Any, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_views_and_permutes_only_rename_memory(shape: list[int], data: Any) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(NUMBERS, SHAPES)
+@pytest.mark.wide
 def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, ...]) -> None:
     network, x = random_network(numbers, shape)
     with torch.no_grad():

@@ -154,6 +154,7 @@ def test_questions_asked_at_once_all_get_the_answer(here: Path, forge: Forge) ->
     assert answers == [300] * 4
 
 
+@pytest.mark.wide
 def test_ten_thousand_runs_are_no_trouble(tmp_path: Path, forge: Forge) -> None:
     """Here fewer: the work grows as the runs do, and memory stays small; docs/history.md has times."""
 

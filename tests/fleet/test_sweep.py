@@ -379,6 +379,7 @@ def read(home: Path) -> SweepResult:
     return msgspec.json.decode((home / "sweep.json").read_bytes(), type=SweepResult)
 
 
+@pytest.mark.wide
 def test_a_portfolio_has_every_cell_and_one_failure_stops_no_other(portfolio: Path) -> None:
     result = read(portfolio)
     found = {cell.name: cell for cell in result.cells}
@@ -395,6 +396,7 @@ def test_a_portfolio_has_every_cell_and_one_failure_stops_no_other(portfolio: Pa
     check_files(portfolio)
 
 
+@pytest.mark.wide
 def test_a_new_result_is_held_against_the_one_before(portfolio: Path) -> None:
     found = {cell.name: cell.results for cell in read(portfolio).cells if cell.results}
     (against,) = [result.against for result in found["toy_cnn-fp16-t1-local"]]
@@ -437,6 +439,7 @@ def test_a_result_of_another_machine_is_no_baseline(tmp_path: Path) -> None:
         assert "another CPU" in found.against.reason and found.against.ratio is None
 
 
+@pytest.mark.wide
 def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None:
     page, text = (portfolio / "portfolio.html").read_text(), (portfolio / "portfolio.md").read_text()
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "<script>" not in text
@@ -446,6 +449,7 @@ def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None
     assert "unknown" in text and any("kernels were not traced" in item for item in _bullets(shown))
 
 
+@pytest.mark.wide
 def test_the_page_sorts_its_cells_fits_a_phone_and_asks_nobody(portfolio: Path) -> None:
     needs(BINARY is not None, "chromium")
     column = (
@@ -470,6 +474,7 @@ def _bullets(shown: Any) -> list[str]:
     return [item for block in section.blocks for item in block.items] if section is not None else []
 
 
+@pytest.mark.wide
 def test_only_that_matches_nothing_and_a_second_sweep_at_once_are_refused(portfolio: Path) -> None:
     home = portfolio.parent
     done = swept(home, home / "all.json", "--only", "int8")
@@ -479,6 +484,7 @@ def test_only_that_matches_nothing_and_a_second_sweep_at_once_are_refused(portfo
     assert done.returncode == 3 and "another sweep is writing" in done.stderr
 
 
+@pytest.mark.wide
 def test_a_program_gets_the_result_and_what_failed_raises_nothing(
     portfolio: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,6 +288,7 @@ def json_files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*.json") if ".partial" not in path.parts]
 
 
+@pytest.mark.wide
 def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy: Toy, tmp_path: Path) -> None:
     root = tmp_path / "out"
     experiments = [{"name": f"e{i}", "num_runs": 30, "num_threads": 1 + i % 2} for i in range(4)]

@@ -209,6 +209,7 @@ print(kills)
 """
 
 
+@pytest.mark.wide
 def test_a_run_killed_between_any_two_system_calls_while_it_is_put_in_place_loses_nothing(tmp_path: Path) -> None:
     """Whoever looks next finds the old run untouched, or the new one complete and the old one kept."""
     done = subprocess.run(

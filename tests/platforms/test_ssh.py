@@ -350,6 +350,7 @@ def test_a_link_on_which_nothing_moves_is_given_up(
     del board, device
 
 
+@pytest.mark.wide
 def test_a_slow_link_only_takes_longer(lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("model_profiling.platforms.transfer.STALLED_S", 2.0)
     (tmp_path / "large").write_bytes(os.urandom(1_500_000))

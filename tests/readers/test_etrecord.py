@@ -321,6 +321,7 @@ def test_corrupt_records_never_crash(tmp_path: Path) -> None:
     _corrupt(whole, len(whole), tmp_path / "corrupt", etrecord.read, EtrecordError)
 
 
+@pytest.mark.wide
 def test_corrupt_programs_never_crash(toy: Toy, tmp_path: Path) -> None:
     def read(path: Path) -> None:
         program = pte.read(path)

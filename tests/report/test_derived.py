@@ -314,6 +314,7 @@ def metrics_latencies(run: Path) -> set[float]:
     return {entry["latency"]["median_ms"] for entry in metrics["experiments"].values()}
 
 
+@pytest.mark.wide
 def test_after_another_run_no_report_contradicts_the_metrics(toy: Callable[[str], Path], tmp_path: Path) -> None:
     run, model = tmp_path / "run", toy("fp16")
     first = kit("run", model, "--output-root", run, "--runs", 5, "--quiet", "--html")

@@ -195,6 +195,7 @@ def test_on_paper_the_whole_graph_is_there_without_what_scrolls(opened: Tab) -> 
         opened.call("Emulation.setEmulatedMedia", media="")
 
 
+@pytest.mark.wide
 def test_two_thousand_operators_begin_folded_and_can_all_be_unfolded(
     tab: Tab, measured_run: Path, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def the_record(home: Path) -> tuple[Path, ExportRecord]:
     ],
     ids=["registered with settings", "file, typed elsewhere", "rewrite, shape and seed", "checkpoint and place"],
 )
+@pytest.mark.wide
 def test_the_printed_export_gives_the_same_program(
     words: list[str], away: bool, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

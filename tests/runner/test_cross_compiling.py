@@ -36,6 +36,7 @@ def test_it_compiles_for_the_other_platforms(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+@pytest.mark.wide
 def test_the_other_architecture_proves_and_masks_its_features_too(target: str, toy: Toy) -> None:
     """Under an emulator: no timing, but the real table, the real proof and the real kernels of that architecture."""
     arch = TARGETS[target].arch

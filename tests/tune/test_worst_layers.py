@@ -47,6 +47,7 @@ def test_only_those_that_no_other_beats_are_worth_a_look() -> None:
     assert best_of_both([*tried, ("unknown", None, 50.0)]) == {"fast", "both", "exact"}
 
 
+@pytest.mark.wide
 def test_keeping_the_worst_layer_is_measured_beside_the_rest(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     words = ("tune", "net.py:Net", "--dtype", "int8", "--worst-layers", 1, "--runs", 4, "--launches", 2)
