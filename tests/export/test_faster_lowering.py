@@ -89,7 +89,7 @@ def quantized() -> Any:
 @pytest.mark.parametrize(
     ("captured", "backend", "delegation"),
     [
-        (parts, "xnnpack", "whole"),
+        pytest.param(parts, "xnnpack", "whole", marks=pytest.mark.wide),
         (of_any_length, "portable", "whole"),
         pytest.param(quantized, "xnnpack", "whole", marks=pytest.mark.wide),
     ],

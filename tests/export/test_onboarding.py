@@ -85,6 +85,7 @@ def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) ->
     assert "strange_net" in (runs / "report.html").read_text() and (runs / "report.md").is_file()
 
 
+@pytest.mark.wide
 def test_any_pte_runs_on_the_inputs_it_is_given(stranger: Path, tmp_path: Path) -> None:
     pte = export(ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")).paths.pte
     foreign = Path(shutil.copy(pte, tmp_path / "from_elsewhere.pte"))

@@ -208,6 +208,7 @@ def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
     assert TypeAdapter(Rewrite).validate_python("per-pixel") == "layout"
 
 
+@pytest.mark.wide
 def test_int8_is_quantized_after_the_rewrite(tmp_path: Path) -> None:
     done = kit("export", "toy_cnn", "--dtype", "int8", "--rewrite", "layout", "--save-graph", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
