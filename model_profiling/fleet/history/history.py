@@ -90,7 +90,6 @@ class Indexed(msgspec.Struct, frozen=True, gc=False):
         return Revision(self.revision, self.branch, self.dirty)
 
 
-_COLUMNS = [name for name in Indexed.__struct_fields__ if name not in ("id", "path", "labels")]
 _labels = msgspec.json.Decoder(dict[str, str])
 
 
@@ -292,11 +291,13 @@ _operators = msgspec.json.Decoder(list[tuple[str, str, float]])
 
 
 def _rows(connection: sqlite3.Connection) -> Iterable[Indexed]:
-    columns = ", ".join(_COLUMNS)
-    for row in connection.execute(f"SELECT id, path, labels, {columns} FROM runs WHERE status <> 'foreign'"):
-        said = dict(zip(_COLUMNS, row[3:], strict=True))
-        said["dirty"] = None if said["dirty"] is None else bool(said["dirty"])
-        yield Indexed(id=row[0], path=os.fsdecode(row[1]), labels=_labels.decode(row[2]), **said)
+    names = Indexed.__struct_fields__
+    path, labels, dirty = (names.index(name) for name in ("path", "labels", "dirty"))
+    for found in connection.execute(f"SELECT {', '.join(names)} FROM runs WHERE status <> 'foreign'"):
+        row = list(found)
+        row[path], row[labels] = os.fsdecode(row[path]), _labels.decode(row[labels])
+        row[dirty] = None if row[dirty] is None else bool(row[dirty])
+        yield Indexed(*row)
 
 
 def _measurements(connection: sqlite3.Connection, wanted: set[int]) -> Iterable[Measured]:
