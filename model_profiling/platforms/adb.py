@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import InputError, KitError, SetupError
-from model_profiling.platforms.device import ANSWER_S, Device, DeviceLostError, Output
+from model_profiling.platforms.device import ANSWER_S, Device, DeviceLostError, Output, call
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
@@ -186,17 +186,7 @@ class AdbDevice(Device):
 
 def _call(command: list[str], timeout_s: float, who: str) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=False,
-            text=True,
-            errors="replace",
-            # Ctrl-C is for the pipeline, which still has settings to restore through adb.
-            start_new_session=True,
-        )
+        return call(command, timeout_s)
     except subprocess.TimeoutExpired:
         raise DeviceLostError(
             f"{who} did not answer within {timeout_s:g} s",

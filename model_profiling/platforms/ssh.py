@@ -18,7 +18,7 @@ from pathlib import Path
 
 from model_profiling.counting import counted
 from model_profiling.errors import InputError, KitError, SetupError
-from model_profiling.platforms.device import ANSWER_S, PATIENCE, Device, Output
+from model_profiling.platforms.device import ANSWER_S, PATIENCE, Device, Output, call
 from model_profiling.platforms.transfer import STALLED_S, Moved, receive, send
 
 # sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
@@ -106,7 +106,7 @@ class SshDevice(Device):
         if self._lost is not None:
             raise self._lost
         try:
-            done = _call(self._quick(words), timeout_s)
+            done = call(self._quick(words), timeout_s)
         except subprocess.TimeoutExpired:
             raise self.lost(f"did not answer within {timeout_s:g} s") from None
         noise, begun, said = f"\n{done.stdout}".partition(f"\n{_BEGINS}\n")
@@ -139,13 +139,13 @@ class SshDevice(Device):
 
     def present(self) -> bool:
         try:
-            return all(_call(self._about(path, "check"), ANSWER_S).returncode == 0 for path in self._connections)
+            return all(call(self._about(path, "check"), ANSWER_S).returncode == 0 for path in self._connections)
         except subprocess.TimeoutExpired:
             return False
 
     def answers(self, within_s: float) -> bool:
         try:
-            return _call(self._quick(["true"]), within_s).returncode == 0
+            return call(self._quick(["true"]), within_s).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
@@ -232,7 +232,7 @@ class SshDevice(Device):
     def _disconnect(self) -> None:
         for path in self._connections:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                _call(self._about(path, "exit"), 5)
+                call(self._about(path, "exit"), 5)
         self._connections.clear()
         self._used.clear()
 
@@ -250,20 +250,6 @@ class SshDevice(Device):
         # If the connection is gone, no other is opened behind our back.
         options = [f"-oControlPath={path}", "-oControlMaster=no", "-oProxyCommand=false", "-oBatchMode=yes"]
         return [*self._ssh, "-T", *options, "-oLogLevel=ERROR", "--", self._host, in_any_shell(script)]
-
-
-def _call(command: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=timeout_s,
-        check=False,
-        text=True,
-        errors="replace",
-        # Ctrl-C is for the pipeline, which still has something to end through ssh.
-        start_new_session=True,
-    )
 
 
 def _last(said: str) -> str:
