@@ -5,7 +5,10 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # Quiet but for warnings and errors; PIP_ARGS=-v shows what it does.
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+# pip would compile twenty thousand files, most of them for nothing, in a minute; Python compiles what it imports.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
+# And keeps it: without, every process would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
 # One worker more than there are processors: some tests wait.

@@ -23,7 +23,10 @@ _listed: dict[Any, set[Any]] = {}
 @contextlib.contextmanager
 def faster_lowering() -> Iterator[None]:
     with contextlib.ExitStack() as all_of_them:
-        for saving in (_shared_provenance, _compiled_when_called, _registered_quickly, _decomposed_where_it_matters):
+        for saving in (
+            *(_shared_provenance, _compiled_when_called, _registered_quickly, _decomposed_where_it_matters),
+            _partitioned_without_looking_back,
+        ):
             all_of_them.enter_context(saving())
         all_of_them.enter_context(unchanged_graphs_stay())
         yield
@@ -143,3 +146,17 @@ def _would_change(program: ExportedProgram, table: Any) -> bool:
     nodes = program.graph_module.graph.nodes
     # Control flow has graphs of its own.
     return any(node.op == "get_attr" or (node.op == "call_function" and node.target in table) for node in nodes)
+
+
+@contextlib.contextmanager
+def _partitioned_without_looking_back() -> Iterator[None]:
+    """The partitioner reads the source of every caller, of the whole program, to warn of a way to call it that is not
+    ours."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    look_back = XnnpackPartitioner._check_if_called_from_to_backend
+    XnnpackPartitioner._check_if_called_from_to_backend = lambda self: False
+    try:
+        yield
+    finally:
+        XnnpackPartitioner._check_if_called_from_to_backend = look_back

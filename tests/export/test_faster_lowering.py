@@ -141,3 +141,13 @@ def test_a_graph_that_a_pass_changed_is_traced_and_verified_again() -> None:
                 node.target = torch.relu
         with pytest.raises(SpecViolationError):
             made._validate()
+
+
+def test_lowering_does_not_look_at_the_program_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deeper in a large program, the longer it would take."""
+
+    def asked() -> Any:
+        raise AssertionError("the stack was asked for")
+
+    monkeypatch.setattr("inspect.stack", asked)
+    assert lowering.lower(parts(), "xnnpack", "whole").nodes
