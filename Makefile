@@ -18,7 +18,7 @@ PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 
-.PHONY: help setup setup-models demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
+.PHONY: help setup setup-models setup-wide demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -44,7 +44,8 @@ $(VENV)/.setup: pyproject.toml | $(BIN)/python
 
 $(VENV)/.setup-dev: $(VENV)/.setup
 	@echo "setting up $(VENV): tools to test with"
-	@$(PIP) -e '.[export,dev]'
+	@# Meanwhile Python compiles what exports import.
+	@$(BIN)/python -c 'import model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner' > /dev/null 2>&1 & $(PIP) -e '.[export,dev]' && wait
 	@touch $@
 
 setup: $(VENV)/.setup
@@ -55,11 +56,12 @@ demo: $(VENV)/.setup
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-dev
 	$(BIN)/python -m pytest -m "not models and not wide and not measures" $(PARALLEL) --warm=all
-	$(BIN)/python -m pytest -m measures --warm=none $(call MARKED,measures)
+	$(BIN)/python -m pytest -m "measures and not wide" --warm=none $(call MARKED,measures)
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
-test-wide: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m wide $(PARALLEL) --warm=all $(call MARKED,wide)
+test-wide: $(VENV)/.setup-wide
+	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL) --warm=all $(call MARKED,wide)
+	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
 
 # Tests that neither export nor measure: what to run before every commit.
 FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \
@@ -76,7 +78,13 @@ $(VENV)/.setup-models: $(VENV)/.setup-dev
 	@$(PIP) -e '.[export,dev,models]' $(TORCH)
 	@touch $@
 
+$(VENV)/.setup-wide: $(VENV)/.setup-dev
+	@echo "setting up $(VENV): other people's programs to test with"
+	@$(PIP) -e '.[export,wide]' $(TORCH)
+	@touch $@
+
 setup-models: $(VENV)/.setup-models
+setup-wide: $(VENV)/.setup-wide
 
 # MODELS="models and not again" leaves out what repeats a large model in another dtype than fp32.
 MODELS ?= models
@@ -104,11 +112,11 @@ schema: $(VENV)/.setup
 	$(BIN)/python -m model_profiling.schemas
 
 # The site, in site/; a broken link is an error.
-docs: $(VENV)/.setup-dev
+docs: $(VENV)/.setup-wide
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every command block of README, docs and skills that can run here, slow ones too.
-test-docs: $(VENV)/.setup-dev
+test-docs: $(VENV)/.setup-wide
 	SME2_KIT_ALL_DOCS=1 $(BIN)/python -m pytest tests/project/test_docs.py tests/project/test_documented_commands.py -s
 
 # The layout library of the graph page, from npm, with its licence; `vendor/README.md` has its version and checksum.
@@ -124,7 +132,7 @@ known-good: $(VENV)/.setup-dev
 	$(BIN)/python -m tests.helpers.known_good
 
 # NAMES="toy_cnn mobilenet_v3_small" makes only these folders again.
-gallery: $(VENV)/.setup-dev
+gallery: $(VENV)/.setup-wide
 	$(BIN)/python docs/gallery/regenerate.py $(NAMES)
 
 clean:

@@ -155,6 +155,7 @@ def test_a_failed_write_names_the_file(tmp_path: Path) -> None:
         files.write_bytes(target, b"x")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("end", ["TERM", "KILL"])
 def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     """Also in the middle of a long turn, and also when the kit is ended without a word."""

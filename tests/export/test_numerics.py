@@ -93,6 +93,7 @@ def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(tmp_path: Path)
     assert all((side(found, layer).added.sqnr_db or 0) > 20 for layer in found.worst)
 
 
+@pytest.mark.wide
 def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
     from model_profiling.export.in_memory import export_module, loader
     from model_profiling.export.numerics.measuring import measure_numerics

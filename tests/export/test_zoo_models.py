@@ -19,6 +19,8 @@ pytestmark = pytest.mark.models
 SMALLER: dict[str, tuple[tuple[str, int], ...]] = {
     "smollm2_135m": (("layers", 2), ("context", 512)),
     "qwen3_0_6b": (("layers", 2), ("context", 512)),
+    "llm_block_prefill": (("tokens", 32), ("width", 256)),
+    "llm_block_decode": (("tokens", 32), ("width", 256)),
     "deit_tiny": (("blocks", 2),),
     "efficient_sam": (("blocks", 2), ("resolution", 128)),
     "edgetam_image_encoder": (("resolution", 128),),

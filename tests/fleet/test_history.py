@@ -418,6 +418,7 @@ def test_every_measurement_goes_into_a_table_for_other_programs(
     assert main(["history", "export"]) == 2
 
 
+@pytest.mark.wide
 def test_parquet_is_read_by_pandas(here: Path, forge: Forge, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         import pyarrow.parquet

@@ -28,8 +28,8 @@ def fresh_workspace(home: Path) -> Path:
             (venv / entry.name).symlink_to(entry)
     warm.warm_up(shared_home(), _own_programs(venv))
     # Newer than pyproject.toml: make finds nothing to install.
-    (venv / ".setup").touch()
-    (venv / ".setup-dev").touch()
+    for stamp in (".setup", ".setup-dev", ".setup-wide"):
+        (venv / stamp).touch()
     return home
 
 

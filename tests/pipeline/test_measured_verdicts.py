@@ -143,6 +143,7 @@ def test_two_programs_are_measured_in_turns_and_judged(toy: Toy, pytestconfig: p
     assert found["latency"]["contended"] or "slower by more than 5 %" in done.stderr
 
 
+@pytest.mark.wide
 @pytest.mark.measures
 def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_path: Path) -> None:
     # The exports of test_tune.py, if it has run: the kit's own cache says whether they still hold.

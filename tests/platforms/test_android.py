@@ -123,6 +123,7 @@ def test_the_manifest_says_which_device_and_what_it_went_through(native_run: Run
     assert was.transport["pushed_bytes"] > 10e6
 
 
+@pytest.mark.wide
 def test_a_language_model_runs_by_phase_on_a_device(lab: Lab, phone: TestDevice, tmp_path: Path) -> None:
     np.save(tmp_path / "tokens.npy", tokens())
     lengths = ["--prefill", "40", "--decode", "4", "--depth", "60", "--tokens", tmp_path / "tokens.npy"]
@@ -150,6 +151,7 @@ def test_only_the_bundle_and_the_model_stay_on_the_device(native_run: RunDirecto
         assert f"{name}: {LICENCES[name]}" in licences
 
 
+@pytest.mark.wide
 def test_what_is_there_is_not_pushed_again_and_what_is_damaged_is(
     lab: Lab, phone: TestDevice, native_run: RunDirectory, toy: Toy, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_what_is_there_is_not_pushed_again_and_what_is_damaged_is(
     assert [Path(name).name.split(".part-")[0] for name in phone.pushed] == ["libexecutorch_etdump.so"]
 
 
+@pytest.mark.wide
 def test_a_finished_run_is_kept_unless_another_device_is_meant(
     lab: Lab, phone: TestDevice, native_run: RunDirectory, toy: Toy, tmp_path: Path
 ) -> None:
@@ -242,6 +245,7 @@ def test_the_desktop_emulators_architecture_works_the_same_way(lab: Lab, toy: To
     assert any("no kernel trace" in note for note in record.notes)
 
 
+@pytest.mark.wide
 def test_two_devices_at_once_each_get_their_own_run(lab: Lab, toy: Toy, tmp_path: Path) -> None:
     devices = [lab.device(name, model=f"Phone {name}") for name in ("left", "right")]
     configs = [
@@ -321,6 +325,7 @@ def test_no_name_is_ever_interpreted(lab: Lab, phone: TestDevice, tmp_path: Path
     assert not list(tmp_path.rglob("pwned"))
 
 
+@pytest.mark.wide
 def test_a_model_of_any_name_and_any_prefix_run_as_they_are(
     lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path
 ) -> None:
@@ -336,6 +341,7 @@ def test_a_model_of_any_name_and_any_prefix_run_as_they_are(
     assert not Path("pwned").exists()
 
 
+@pytest.mark.wide
 def test_a_run_that_throttled_says_so_in_its_verdict(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
     pair = [short("off"), short("on")]
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", pair)
@@ -348,6 +354,7 @@ def test_a_run_that_throttled_says_so_in_its_verdict(lab: Lab, phone: TestDevice
     assert comparison.caveats == ["the device throttled (severe) at up to 47.5 °C"]
 
 
+@pytest.mark.wide
 def test_cool_down_waits_before_a_turn(lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path) -> None:
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("cool")])
     phone.phone.set_heat(44.0)
@@ -375,6 +382,7 @@ def test_cool_down_waits_before_a_turn(lab: Lab, phone: TestDevice, toy: Toy, tm
     assert was.heat[-1].celsius == 35.0
 
 
+@pytest.mark.wide
 def test_a_users_own_runner_goes_with_its_cpp_runtime_and_its_logcat(
     lab: Lab, phone: TestDevice, toy: Toy, tmp_path: Path, runner: Path
 ) -> None:
@@ -428,6 +436,7 @@ def test_a_launch_prefix_works_on_this_machine_too(toy: Toy, tmp_path: Path) -> 
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["status"] == "complete"
 
 
+@pytest.mark.wide
 def test_nothing_stays_on_the_device_if_that_is_asked(lab: Lab, toy: Toy, tmp_path: Path) -> None:
     device = lab.device("clean")
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", [short("x")])

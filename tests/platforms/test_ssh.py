@@ -121,6 +121,7 @@ def test_the_choice_of_a_platform_is_checked_in_one_place() -> None:
 # Shells.
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "fish", "busybox sh"])
 def test_whatever_the_login_shell_words_arrive_as_they_are(lab: SshLab, shell: str, tmp_path: Path) -> None:
     import shutil
@@ -329,6 +330,7 @@ def test_a_kit_that_is_ended_leaves_nothing_running_there(
     bench.the_rest_continues()
 
 
+@pytest.mark.wide
 def test_a_link_on_which_nothing_moves_is_given_up(
     lab: SshLab, board: str, device: SshDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

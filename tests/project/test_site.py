@@ -27,7 +27,7 @@ _BLANK_BYTES = 8000
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    needs(all(importlib.util.find_spec(name) for name in ("material", "mkdocstrings_handlers")), "the dev extra")
+    needs(all(importlib.util.find_spec(name) for name in ("material", "mkdocstrings_handlers")), "the wide extra")
     home = tmp_path_factory.mktemp("site") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(home)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
@@ -62,9 +62,9 @@ def test_every_page_fits_its_window_and_asks_no_other_host(site: Path, tab: Tab,
         for width in WIDTHS:
             tab.resize(width, HEIGHT)
             assert tab.value("document.documentElement.scrollWidth <= innerWidth"), f"{name} scrolls at {width} px"
-            shot = tab.picture()
-            (tmp_path / f"{name.replace('/', '_')}-{width}-{colours}.png").write_bytes(shot)
-            assert len(shot) > _BLANK_BYTES, f"{name} is empty at {width} px"
+        shot = tab.picture()
+        (tmp_path / f"{name.replace('/', '_')}-{width}-{colours}.png").write_bytes(shot)
+        assert len(shot) > _BLANK_BYTES, f"{name} is empty at {width} px"
         assert tab.errors == [], name
         assert [url for url in tab.requests if not url.startswith((f"{site.as_uri()}/", "data:"))] == [], name
 

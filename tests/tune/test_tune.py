@@ -78,6 +78,7 @@ def test_what_a_busy_machine_measured_does_not_win() -> None:
     assert not won(Tried("int8", "", "", 1.0, msgspec.structs.replace(faster, contended=True)))
 
 
+@pytest.mark.wide
 def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     pytestconfig: pytest.Config, tmp_path: Path
 ) -> None:
