@@ -98,6 +98,7 @@ def runtime(case: Case) -> list[int]:
     return case.rows(lambda entry: entry.where == "runtime")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("form", ["decoder", "custom", "two_methods"])
 def test_kernels_of_every_linear_layer_are_known_in_both_phases(form: str, tmp_path: Path) -> None:
     """With a concatenation before attention, executions that fill a cache, and in one method or two."""

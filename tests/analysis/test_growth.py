@@ -8,6 +8,7 @@ from benchmarks.growth import STUDIES, Study, grow
 _MOST = 1.35
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_time_grows_no_faster_than_its_input(study: Study) -> None:
     exponents = []

@@ -46,6 +46,7 @@ def about(found: LayoutReasons, word: str) -> list[Moves]:
 _LARGE = [pytest.param(name, marks=pytest.mark.wide) for name in ("Pixels", "Windows", "Heads")]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["Scaled", "Ranked", "Joined", "Between", *_LARGE])
 def test_as_many_transposes_go_as_was_predicted(checked: Checking, name: str) -> None:
     before, after = checked(name).layout, checked(name, "layout").layout

@@ -35,6 +35,7 @@ def test_at_most_one_series_in_a_hundred_without_a_step_has_one(kind: str) -> No
     assert alarms <= SERIES / 100
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("percent", [5, -5])
 def test_a_step_of_five_percent_in_noise_of_one_is_found_where_it_is(percent: int) -> None:
     rng = np.random.default_rng(8)

@@ -380,6 +380,7 @@ def test_a_program_that_shares_its_tables_a_million_times_is_refused(tmp_path: P
         pte.read(tmp_path / "shared.pte")
 
 
+@pytest.mark.wide
 def test_reading_stays_linear_in_the_graph(tmp_path: Path) -> None:
     def seconds(count: int) -> float:
         nodes = [node(handle, trace=TRACE.replace("29", str(handle))) for handle in range(1, count)]

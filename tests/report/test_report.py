@@ -240,6 +240,7 @@ def test_pictures_lie_beside_the_markdown_that_shows_them(reported: Path) -> Non
         assert (reported / name).with_suffix(".svg").read_text().startswith("<svg")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["shift", "latency", "modules", "operators"])
 def test_one_picture_at_paper_quality(reported: Path, tmp_path: Path, name: str) -> None:
     pictures = [tmp_path / "one.png", tmp_path / "one.svg"]
