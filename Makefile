@@ -11,9 +11,10 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-# One worker more than there are processors: some tests wait.
+# One worker more than there are processors: some tests wait. Those for other programs do so longer.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
+PARALLEL_WIDE := -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
@@ -60,7 +61,7 @@ test: $(VENV)/.setup-dev
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
-	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL) --warm=all $(call MARKED,wide)
+	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL_WIDE) --warm=all $(call MARKED,wide)
 	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
 
 # Tests that neither export nor measure: what to run before every commit.
