@@ -11,15 +11,14 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 unexport PYTHONDONTWRITEBYTECODE
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
-# One worker more than there are processors: some tests wait. Those for other programs do so longer.
+# One worker more than there are processors: some tests wait.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
-PARALLEL_WIDE := -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 
-.PHONY: help setup setup-models setup-wide demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
+.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -61,7 +60,7 @@ test: $(VENV)/.setup-dev
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
-	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL_WIDE) --warm=all $(call MARKED,wide)
+	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL) --warm=all $(call MARKED,wide)
 	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
 
 # Tests that neither export nor measure: what to run before every commit.
@@ -86,6 +85,11 @@ $(VENV)/.setup-wide: $(VENV)/.setup-dev
 
 setup-models: $(VENV)/.setup-models
 setup-wide: $(VENV)/.setup-wide
+
+# Both at once: pip takes long to find what goes together.
+setup-all: $(VENV)/.setup-dev
+	@$(PIP) -e '.[export,wide,models]' $(TORCH)
+	@touch $(VENV)/.setup-models $(VENV)/.setup-wide
 
 # MODELS="models and not again" leaves out what repeats a large model in another dtype than fp32.
 MODELS ?= models
