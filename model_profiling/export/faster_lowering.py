@@ -150,8 +150,8 @@ def _would_change(program: ExportedProgram, table: Any) -> bool:
 
 @contextlib.contextmanager
 def _partitioned_without_looking_back() -> Iterator[None]:
-    """The partitioner reads the source of every caller, of the whole program, to warn of a way to call it that is not
-    ours."""
+    """The partitioner looks for the source of all its callers, to warn of a way to call it that is not ours. If one has
+    no file (code of a notebook, of a test's worker), that is a search through all modules, every time."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     look_back = XnnpackPartitioner._check_if_called_from_to_backend

@@ -144,7 +144,7 @@ def test_a_graph_that_a_pass_changed_is_traced_and_verified_again() -> None:
 
 
 def test_lowering_does_not_look_at_the_program_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deeper in a large program, the longer it would take."""
+    """Code without a file among its callers would make that long."""
 
     def asked() -> Any:
         raise AssertionError("the stack was asked for")
