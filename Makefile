@@ -88,6 +88,7 @@ setup-wide: $(VENV)/.setup-wide
 
 # Both at once: pip takes long to find what goes together.
 setup-all: $(VENV)/.setup-dev
+	@echo "setting up $(VENV): what all other tests need"
 	@$(PIP) -e '.[export,wide,models]' $(TORCH)
 	@touch $(VENV)/.setup-models $(VENV)/.setup-wide
 

@@ -38,7 +38,7 @@ SLOW_TO_EXPORT = (
     "deit_tiny",
     "mobilenet_v3_small",
 )
-# They have no operator that others here lack.
+# Their operators are those of others here, but for index and split_with_sizes of mobile_sam and alias of qwen3.
 ONLY_AGAIN = ("mobile_sam", "qwen3_0_6b", "mobilenet_v1_025")
 # What every other test exports and runs all the time.
 KNOWN = (("toy_cnn", "fp16"), ("toy_cnn", "int8"))
@@ -51,8 +51,7 @@ CASES = sorted(
     ),
     key=lambda case: (SLOW_TO_EXPORT.index(case[0]) if case[0] in SLOW_TO_EXPORT else len(SLOW_TO_EXPORT), case),
 )
-# Of each architecture one, in turns of dtype; the largest would take minutes of emulation, and of those that do not,
-# one more is left to `make test-models`.
+# Of each architecture one, in turns of dtype; the largest would take minutes of emulation.
 EMULATED = (
     ("toy_cnn", "fp32"),
     ("mobilenet_v3_small", "fp32"),
@@ -60,6 +59,7 @@ EMULATED = (
     ("ds_cnn", "fp16"),
     ("llm_block_decode", "int4"),
 )
+# Left to `make test-models`.
 EMULATED_AGAIN = (("edgetam_image_encoder", "fp32"),)
 
 
