@@ -30,8 +30,13 @@ help:
 	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   fuzz all readers"
 	@echo "make clean   remove what make made (not your results)"
 
+# The pip that comes with Python may be years old, and then takes twice as long.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip || echo "going on with the pip that is there"
+
+# Once the kit is there, its name brings what an extra needs without installing the kit again.
+KIT := executorch-sme2-kit
 
 # torch goes first: whatever comes after finds it and does not ask for another build of it.
 $(VENV)/.setup: pyproject.toml | $(BIN)/python
@@ -45,7 +50,7 @@ $(VENV)/.setup: pyproject.toml | $(BIN)/python
 $(VENV)/.setup-dev: $(VENV)/.setup
 	@echo "setting up $(VENV): tools to test with"
 	@# Meanwhile Python compiles what exports import.
-	@$(BIN)/python -c 'import model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner' > /dev/null 2>&1 & $(PIP) -e '.[export,dev]' && wait
+	@$(BIN)/python -c 'import model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner' > /dev/null 2>&1 & $(PIP) '$(KIT)[export,dev]' && wait
 	@touch $@
 
 setup: $(VENV)/.setup
@@ -75,12 +80,12 @@ check: lint
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): what the zoo's models need"
-	@$(PIP) -e '.[export,dev,models]' $(TORCH)
+	@$(PIP) '$(KIT)[export,dev,models]' $(TORCH)
 	@touch $@
 
 $(VENV)/.setup-wide: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): other people's programs to test with"
-	@$(PIP) -e '.[export,wide]' $(TORCH)
+	@$(PIP) '$(KIT)[export,wide]' $(TORCH)
 	@touch $@
 
 setup-models: $(VENV)/.setup-models
@@ -89,7 +94,7 @@ setup-wide: $(VENV)/.setup-wide
 # Both at once: pip takes long to find what goes together.
 setup-all: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): what all other tests need"
-	@$(PIP) -e '.[export,wide,models]' $(TORCH)
+	@$(PIP) '$(KIT)[export,wide,models]' $(TORCH)
 	@touch $(VENV)/.setup-models $(VENV)/.setup-wide
 
 # MODELS="models and not again" leaves out what repeats a large model in another dtype than fp32.
