@@ -35,6 +35,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	@$(PIP) --upgrade pip || echo "going on with the pip that is there"
 
+# While pip works on one processor, Python compiles on another what exports will import.
+COMPILING = $(BIN)/python -c 'import $(1)' > /dev/null 2>&1 &
+
 # Once the kit is there, its name brings what an extra needs without installing the kit again.
 KIT := executorch-sme2-kit
 
@@ -43,14 +46,15 @@ $(VENV)/.setup: pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV), the first time for minutes; 1 of 2: $(TORCH)"
 	@$(PIP) $(TORCH)
 	@echo "setting up $(VENV); 2 of 2: ExecuTorch and the kit"
-	@$(PIP) -e '.[export]'
+	@$(call COMPILING,torch.export._trace, torch._dynamo, torch._inductor.lowering) $(PIP) -e '.[export]' && wait
 	@$(BIN)/python -m compileall -q model_profiling sme2_kit
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup
 	@echo "setting up $(VENV): tools to test with"
-	@# Meanwhile Python compiles what exports import.
-	@$(BIN)/python -c 'import model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner' > /dev/null 2>&1 & $(PIP) '$(KIT)[export,dev]' && wait
+	@$(call COMPILING,model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner) $(PIP) '$(KIT)[export,dev]' && wait
+	@# Python compiles the tests while the first session begins.
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 &
 	@touch $@
 
 setup: $(VENV)/.setup
