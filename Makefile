@@ -30,10 +30,11 @@ help:
 	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   fuzz all readers"
 	@echo "make clean   remove what make made (not your results)"
 
-# The pip that comes with Python may be years old, and then takes twice as long.
+# The pip that comes with Python may be years old, and then takes twice as long: a new one if there is a way to get it.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	@$(PIP) --upgrade pip || echo "going on with the pip that is there"
+	@echo "$(PYTHON) -m venv $(VENV)"
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@$(PYTHON) -m pip --python $@ install --quiet --no-compile $(PIP_ARGS) pip 2> /dev/null || $(PYTHON) -m venv $(VENV)
 
 # While pip works on one processor, Python compiles on another what exports will import.
 COMPILING = $(BIN)/python -c 'import $(1)' > /dev/null 2>&1 &

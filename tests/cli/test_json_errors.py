@@ -37,11 +37,12 @@ FAILING: dict[str, list[str]] = {
 COUNTING = ("--runs", "--threads", "--launches", "--budget")
 
 
+(_PARSERS,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+
+
 def having(flag: str) -> list[str]:
     """The commands that take a flag."""
-    parser = make_parser()
-    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return [name for name, below in commands.choices.items() if flag in below._option_string_actions]
+    return [name for name, below in _PARSERS.choices.items() if flag in below._option_string_actions]
 
 
 def failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], str]:

@@ -227,6 +227,7 @@ def test_an_export_in_memory_is_not_taken_for_another(register: Any, tmp_path: P
 @pytest.mark.parametrize("frozen", [False, True])
 def test_what_the_caller_froze_stays_frozen(frozen: bool) -> None:
     before = gc.get_threshold()
+    gc.unfreeze()
     if frozen:
         gc.freeze()
     try:

@@ -8,6 +8,7 @@ streams. The kit itself is imported, too, but has done nothing yet; a program th
 import atexit
 import contextlib
 import fcntl
+import gc
 import importlib
 import importlib.util
 import json
@@ -169,6 +170,8 @@ def _serve(address: Path, session: int) -> None:
     drawing = warm_drawing.listening(Path(f"{address}-drawing"))
     _export_once()
     _import_kit()
+    # What is there stays: a child's collector need not look at it, nor copy its pages.
+    gc.freeze()
     # A thread would not be there in a child, which would wait for it.
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "the warm process has threads"
     waiting = selectors.DefaultSelector()
