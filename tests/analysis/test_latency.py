@@ -49,6 +49,7 @@ def compared(seed: int, placement: str, scale: float = 1.0, launches: int = 20, 
     return compare(("old", sides[0]), ("new", sides[1]), paired)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_intervals_hold_the_truth_and_equal_things_are_rarely_called_different(placement: str, paired: bool) -> None:

@@ -290,6 +290,7 @@ with Artist() as artist:
 """
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("host_program", ["script without a guard", "standard input"])
 def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(DRAWS)

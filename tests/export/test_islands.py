@@ -173,6 +173,7 @@ def test_sizes_that_are_not_known_stay() -> None:
         assert rewritten(name, Net(*forwards), torch.randn(2, 4, 6, 8), dynamic=dynamic)[0] == 0
 
 
+@pytest.mark.wide
 @settings(max_examples=6, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_norms_of_any_shape_and_size(data: st.DataObject) -> None:
@@ -261,7 +262,7 @@ class Islands(torch.nn.Module):  # type: ignore[misc]
         return mixed.cumsum(-1) + mixed.mean(-1, keepdim=True), (query @ key.mT)[:, 0]
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+@pytest.mark.parametrize("dtype", ["fp16", pytest.param("int8", marks=pytest.mark.wide)])
 def test_a_program_of_islands_is_one_delegate(dtype: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     result = export_module(Islands(), torch.randn(1, 3, 4, 4), tmp_path, dtype=dtype, rewrites=ISLANDS)

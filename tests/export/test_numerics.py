@@ -72,6 +72,7 @@ def test_a_wide_range_in_int8_is_named_first_and_mended_by_what_is_advised(tmp_p
     assert predicted is not None and predicted > 3
 
 
+@pytest.mark.wide
 def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(tmp_path: Path) -> None:
     net, x = network("convolutions", seed=5)
     found = looked_at(net, x, "int8", tmp_path)
@@ -117,6 +118,7 @@ def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
     assert found.layers[-1].sides[found.main].error.sqnr_db == pytest.approx(found.variants[0].outputs.sqnr_db, abs=3)
 
 
+@pytest.mark.wide
 def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from model_profiling.export.numerics import measuring, taps
 

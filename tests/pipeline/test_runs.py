@@ -395,6 +395,7 @@ def test_a_changed_setting_keeps_the_earlier_run_in_full(
         assert here(capsys, "validate", "--results", place)[0] == 0
 
 
+@pytest.mark.wide
 def test_a_zip_of_all_runs_answers_elsewhere_as_it_does_here(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

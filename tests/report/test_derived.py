@@ -338,6 +338,7 @@ def test_after_another_run_no_report_contradicts_the_metrics(toy: Callable[[str]
     assert kit("validate", "--results", run).returncode == 0
 
 
+@pytest.mark.wide
 def test_a_second_run_that_fails_partway_outdates_nothing(toy: Callable[[str], Path], tmp_path: Path) -> None:
     run, crash, config = tmp_path / "run", tmp_path / "crash", tmp_path / "config.json"
     crash.write_text("#!/bin/sh\nkill -SEGV $$\n")
