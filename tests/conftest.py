@@ -47,7 +47,7 @@ LONGEST_FIRST = (
 # Commands that import torch.
 EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
 # Tests that do not judge a verdict need no long measurement.
-QUICK = {"SME2_KIT_BUDGET_S": "1"}
+QUICK = {"SME2_KIT_BUDGET_S": "0.3"}
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would every process that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)

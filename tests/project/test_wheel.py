@@ -38,7 +38,7 @@ class Installed:
         # As a user's shell has it: our own paths, and a wish for no compiled files, would hide what is written where.
         ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
         environment = {name: value for name, value in os.environ.items() if name not in ours}
-        environment |= {"SME2_KIT_BUDGET_S": "1", "RUNNER_TEMP": str(self.home.parent)}
+        environment |= {"SME2_KIT_BUDGET_S": "0.3", "RUNNER_TEMP": str(self.home.parent)}
         words = list(map(str, command))
         return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
 

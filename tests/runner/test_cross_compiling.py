@@ -3,7 +3,6 @@
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +16,8 @@ from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.runner.test_runner import Toy, call, event
 
 
-def _other_platforms() -> list[Any]:
-    """What this machine is not; zig builds its C++ library first, which takes as long as a hundred tests."""
-    wide = {name: [pytest.mark.wide] if "ziglang" in target.cross_compiler else [] for name, target in TARGETS.items()}
-    return [pytest.param(name, marks=wide[name]) for name in TARGETS if name != host_target().name]
-
-
-@pytest.mark.parametrize("target", _other_platforms())
+@pytest.mark.wide
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != host_target().name])
 def test_it_compiles_for_the_other_platforms(target: str) -> None:
     command = TARGETS[target].cross_compiler
     if "ziglang" in command:
@@ -69,6 +63,7 @@ def test_the_build_is_cached_until_something_changes(
     assert built[0] != built[1]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
 def test_a_language_models_operators_load_on_the_other_architecture(target: str, tmp_path: Path) -> None:
     arch = TARGETS[target].arch

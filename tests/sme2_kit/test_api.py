@@ -428,7 +428,7 @@ def test_the_notebook_of_the_documentation_works_in_a_fresh_kernel() -> None:
     v4: Any = nbformat.v4
     make = {"markdown": v4.new_markdown_cell, "python": v4.new_code_cell}
     notebook = v4.new_notebook(cells=[make[kind](text) for kind, text in site_hooks().notebook_cells(source)])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_BUDGET_S": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_BUDGET_S": "0.3"}
     kernel = AsyncKernelManager(kernel_name="python3")
     assert kernel.kernel_spec is not None
     kernel.kernel_spec.argv[0] = str(warm.python(shared_home()))
