@@ -25,8 +25,9 @@ def split_sizes(profile: Profile) -> list[Profile]:
     """The executions of each size, those that took longest first; the profile as it is where there is one size."""
     if profile.executions < 2 or not _keeps_a_cache(profile):
         return [profile]
-    order = np.argsort(-profile.execute, kind="stable")
-    cuts = np.flatnonzero(profile.execute[order[:-1]] > _GAP * profile.execute[order[1:]]) + 1
+    scale = _scale(profile)
+    order = np.argsort(-scale, kind="stable")
+    cuts = np.flatnonzero(scale[order[:-1]] > _OPERATORS_GAP * scale[order[1:]]) + 1
     groups = np.split(order, cuts)
     joined = [groups[0]]
     for group in groups[1:]:
@@ -50,13 +51,27 @@ def _keeps_a_cache(profile: Profile) -> bool:
     return any(word in instance.operator for instance in profile.instances for word in _CACHES)
 
 
+def _operators(profile: Profile) -> npt.NDArray[np.bool_]:
+    return np.array([instance.where != "runtime" for instance in profile.instances])
+
+
+def _scale(profile: Profile) -> Nanoseconds:
+    """How many times its shortest time the middle operator of each execution took.
+
+    The whole of an execution may be long because the system interrupted it; that is in one operator, or in few.
+    """
+    times = profile.times[_operators(profile) & (profile.times.max(axis=1) > _TIMED_NS)]
+    if not len(times):
+        return np.ones(profile.executions)
+    return _middle((times / np.maximum(times.min(axis=1, keepdims=True), 1)).T)
+
+
 def _another_size(profile: Profile, longer: npt.NDArray[np.int64], shorter: npt.NDArray[np.int64]) -> bool:
     """Whether most operators took longer; where only a few did, something else happened to them."""
     least = _GAP_OF_ONE if min(len(longer), len(shorter)) == 1 else _GAP
-    whole = profile.execute[None]
-    if _middle(whole[:, longer])[0] < least * _middle(whole[:, shorter])[0]:
-        return False
     before, after = (_middle(profile.times[:, group]) for group in (longer, shorter))
-    timed = (before > _TIMED_NS) & np.array([instance.where != "runtime" for instance in profile.instances])
+    if before.sum() < least * after.sum():
+        return False
+    timed = (before > _TIMED_NS) & _operators(profile)
     grown = before[timed] > _OPERATORS_GAP * after[timed]
     return bool(grown.mean() > _MOST_OPERATORS) if len(grown) else False
