@@ -34,13 +34,12 @@ def dumps(draw: st.DrawFn) -> tuple[Profile, list[list[int]]]:
     long = draw(st.integers(0, 12))
     longer = np.arange(short + long) < long
     source.shuffle(longer)
-    times = source.lognormal(np.log(20_000), 1, operators)[:, None] * source.uniform(
-        0.95, 1.15, (operators, short + long)
-    )
-    # A few operators do not depend on the size.
+    # A few operators do not depend on the size, and take little.
     growing = source.random(operators) < 0.8
     growing[: operators // 2 + 1] = True
-    times[np.ix_(growing, longer)] *= draw(st.floats(4, 80))
+    base = np.where(growing, np.maximum(source.lognormal(np.log(20_000), 1, operators), 5_000), 8_000)
+    times = base[:, None] * source.uniform(0.95, 1.15, (operators, short + long))
+    times[np.ix_(growing, longer)] *= draw(st.floats(8, 80))
     for group in (np.flatnonzero(longer), np.flatnonzero(~longer)):
         if len(group) >= 3:
             interrupted = group[source.random(len(group)) < draw(st.floats(0, 1))]
