@@ -63,15 +63,20 @@ setup: $(VENV)/.setup
 demo: $(VENV)/.setup
 	$(BIN)/sme2-kit quicktest
 
+# `make test test-wide` is one session: what tests share is made once.
+BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
+
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
-test: $(VENV)/.setup-dev
-	$(BIN)/python -m pytest -m "not models and not wide and not measures" $(PARALLEL) --warm=all
-	$(BIN)/python -m pytest -m "measures and not wide" --warm=none $(call MARKED,measures)
+test: $(VENV)/.setup-$(if $(BOTH),wide,dev)
+	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)" $(PARALLEL) --warm=all
+	$(BIN)/python -m pytest -m "measures$(if $(BOTH),, and not wide)" --warm=none $(call MARKED,measures)
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
+ifndef BOTH
 	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL) --warm=all $(call MARKED,wide)
 	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
+endif
 
 # Tests that neither export nor measure: what to run before every commit.
 FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \

@@ -1,5 +1,6 @@
 """The workflows for GitHub: well formed, their shell parses, and what they name exists. Gates run the users' one."""
 
+import itertools
 import os
 import re
 import shlex
@@ -81,13 +82,20 @@ def test_the_step_that_trusts_the_checkout_works(tmp_path: Path) -> None:
     assert str(tmp_path) in (tmp_path / ".gitconfig").read_text()
 
 
+def _selected(*goals: str) -> list[str]:
+    """The marks that `make goals…` asks pytest for."""
+    said = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return re.findall(r'pytest -m "([^"]+)"', said)
+
+
 def test_ci_runs_every_kind_of_test() -> None:
-    """What `make test` leaves out by its mark is run by another target, and CI runs all of them."""
-    makefile, ci = (ROOT / "Makefile").read_text(), (ROOT / ".ci" / "run").read_text()
-    for target in ("lint", "test", "test-wide", "test-models"):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE) and re.search(rf"make {target}(?!-)\b", ci), target
-    (left_out,) = re.findall(r'-m "not (.+?)" ', makefile)
-    for mark in left_out.split(" and not "):
-        assert re.search(rf'-m "?{mark}\b|MODELS \?= {mark}\b', makefile), mark
-    # What has two marks is in none of their own targets.
-    assert '-m "wide and measures"' in makefile
+    """What `make test` leaves out by its mark is run by another target, once, and CI runs all of them."""
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "make lint\n" in ci and "make test test-wide\n" in ci and "make test-models " in ci
+    assert _selected("test-models") == ["models"]
+    for sessions in (_selected("test", "test-wide"), [*_selected("test"), *_selected("test-wide")]):
+        for wide, measures in itertools.product((False, True), repeat=2):
+            marks = {"wide": wide, "measures": measures, "models": False}
+            assert sum(eval(session, {}, marks) for session in sessions) == 1, (marks, sessions)
+    large = {"wide": False, "measures": False, "models": True}
+    assert not any(eval(session, {}, large) for session in _selected("test"))
