@@ -81,7 +81,10 @@ class OperatorTime(msgspec.Struct, frozen=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True):
-    """One experiment's time. `ms` anywhere is the mean over typical executions, so that parts sum to `execute_ms`."""
+    """One experiment's time. `ms` anywhere is the mean of undisturbed times, so that parts sum to `execute_ms`.
+
+    `unreliable` says why it cannot be relied on; '' where it can.
+    """
 
     executions: int
     execute_ms: float
@@ -89,6 +92,7 @@ class Breakdown(msgspec.Struct, frozen=True):
     shares_by_where: dict[str, float]
     operators: list[OperatorTime]
     instances: list[InstanceTime]
+    unreliable: str = ""
 
     @property
     def ms_by_category(self) -> dict[str, float]:
@@ -107,7 +111,8 @@ def break_down(
     profile: Profile, sources: dict[int, SourceLine] | None = None, works: dict[int, Work] | None = None
 ) -> Breakdown:
     """Add a profile up; `sources` has the PyTorch line of operators and `works` their work, by their row."""
-    times, whole = profile.typical_times / 1e6, profile.typical_execute / 1e6
+    times = profile.steady.mean(axis=1) / 1e6
+    whole = float(times.sum())
     instances = profile.instances
     by_category: dict[Part, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
     by_where: dict[str, list[float]] = {"delegated": [], "portable": [], "runtime": []}

@@ -6,7 +6,7 @@ import numpy.typing as npt
 
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.categories import CATEGORIES
-from model_profiling.analysis.intervals import Interval, ratio_intervals
+from model_profiling.analysis.intervals import Interval, mean_reach, part_intervals
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
@@ -16,6 +16,8 @@ from model_profiling.graph_terms import CUSTOM_OPERATORS
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 TOUCHED = 1.1
+# A category's share of the time that grew by less is not worth a word.
+_LEAST_GROWTH = 0.01
 # XNNPACK times its operators in whole microseconds.
 XNNPACK_CLOCK_NS = 1000.0
 
@@ -92,16 +94,25 @@ def compare_profiles(
 ) -> ProfileComparison:
     """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
     (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
-    categories = []
+    side_by_side = paired and np.array_equal(old.launches, new.launches)
     rows = [_rows_by_category(profile) for profile in (old, new)]
-    for name in (*CATEGORIES, RUNTIME):
-        times = [_sum(profile, members[name]) for profile, members in zip((old, new), rows, strict=True)]
-        was, now = old_breakdown.category(name), new_breakdown.category(name)
-        interval = intervals(times, [(was.ms, now.ms)], old, new, paired)[0]
-        categories.append(Change(name, was.ms, now.ms, was.share, now.share, *interval))
-    operators = _operators(before, after, paired)
+    names: tuple[Part, ...] = (*CATEGORIES, RUNTIME)
+    times = [
+        np.stack([profile.launch_times[members[name]].sum(axis=0) for name in names])
+        for profile, members in zip((old, new), rows, strict=True)
+    ]
+    sides = [(old_breakdown.category(name), new_breakdown.category(name)) for name in names]
+    among = _parts(old, new)
+    bounds = intervals(times, [(was.ms, now.ms) for was, now in sides], old, new, paired, among)
+    categories = [
+        Change(name, was.ms, now.ms, was.share, now.share, *interval)
+        for name, (was, now), interval in zip(names, sides, bounds, strict=True)
+    ]
+    operators = _operators(before, after, paired, among)
     shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
-    whole = intervals([old.execute[None, :], new.execute[None, :]], [shown], old, new, paired)[0]
+    wholes = [side.sum(axis=0)[None, :] for side in times]
+    whole = intervals(wholes, [shown], old, new, paired, among)[0]
+    shares = [side / np.maximum(side.sum(axis=0), 1e-9) for side in times]
     return ProfileComparison(
         before=before_name,
         after=after_name,
@@ -109,7 +120,9 @@ def compare_profiles(
         execute=Change("Method::execute", *shown, 1.0, 1.0, *whole),
         categories=categories,
         operators=sorted(operators, key=lambda entry: -max(entry.change.before_ms, entry.change.after_ms)),
-        shift=_shift(old_breakdown, new_breakdown),
+        shift=_shift(
+            old_breakdown, new_breakdown, dict(zip(names, zip(*shares, strict=True), strict=True)), side_by_side
+        ),
         untouched=[entry for entry in operators if _untouched(entry)],
     )
 
@@ -130,21 +143,21 @@ def _rows_by_category(profile: Profile) -> dict[str, list[int]]:
     return rows
 
 
-def _sum(profile: Profile, rows: list[int]) -> npt.NDArray[np.float64]:
-    result: npt.NDArray[np.float64] = profile.times[rows].sum(axis=0)[None, :]
-    return result
+def _parts(old: Profile, new: Profile) -> int:
+    """How many parts two profiles are compared in: operators, categories and the whole."""
+    return max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 2
 
 
 def _operators(
-    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool
+    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool, among: int
 ) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
     (_, old, old_breakdown), (_, new, new_breakdown) = before, after
     old_rows, new_rows = _places(old), _places(new)
     common = [place for place in old_rows if place in new_rows]
-    times = [old.times[[old_rows[p] for p in common]], new.times[[new_rows[p] for p in common]]]
+    times = [old.launch_times[[old_rows[p] for p in common]], new.launch_times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
-    bounds = dict(zip(common, intervals(times, shown, old, new, paired, XNNPACK_CLOCK_NS), strict=True))
+    bounds = dict(zip(common, intervals(times, shown, old, new, paired, among, XNNPACK_CLOCK_NS), strict=True))
     changes = []
     for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
         was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
@@ -190,29 +203,58 @@ def intervals(
     old: Profile,
     new: Profile,
     paired: bool,
+    among: int = 0,
     resolution_ns: float | npt.NDArray[np.float64] = 0.0,
 ) -> list[Interval]:
-    """For each row of times: the ratio of the two times shown, and bounds of it."""
+    """For each row of launches' times: the ratio of the two times shown, and bounds of it that hold all together.
+
+    `among` is how many such bounds there are of the two profiles, if not as many as they have parts.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
-    return ratio_intervals((times[0], old.groups), (times[1], new.groups), ratio, paired, resolution_ns)
+    side_by_side = paired and np.array_equal(old.launches, new.launches)
+    return part_intervals(times[0], times[1], ratio, side_by_side, among or _parts(old, new), resolution_ns)
 
 
-def _shift(before: Breakdown, after: Breakdown) -> Shift:
-    """Say in words what dominated, what dominates, and what grew most."""
+_Shares = dict[Part, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+
+
+def _shift(before: Breakdown, after: Breakdown, shares: _Shares, paired: bool) -> Shift:
+    """Say in words what dominated, what dominates, and what grew most, as far as launches agree on it.
+
+    `shares` are those of the categories in each launch of both sides.
+    """
     was, now = before.dominant, after.dominant
-    grown = max(after.categories, key=lambda entry: entry.share - before.category(entry.category).share)
-    gain = grown.share - before.category(grown.category).share
-    earlier = before.category(now.category).share
+    lead = _surely_above(shares[was.category][0], shares[now.category][0], True, len(shares))
+    led = _surely_above(shares[now.category][1], shares[was.category][1], True, len(shares))
+    told = {
+        entry.category: _surely_above(*shares[entry.category][::-1], paired, len(shares)) for entry in after.categories
+    }
     if now.category != was.category:
         fell = f"{was.category} ({was.share:.0%} of the time before, {after.category(was.category).share:.0%} now)"
-        rose = f"{now.category} ({earlier:.0%} before, {now.share:.0%} now)"
+        rose = f"{now.category} ({before.category(now.category).share:.0%} before, {now.share:.0%} now)"
+        moved = bool(lead and led)
         sentence = f"The bottleneck moved from {fell} to {rose}."
-    else:
+        if not moved:
+            why = "launches are too few to tell" if lead is None or led is None else "this run does not tell them apart"
+            sentence = f"No shift seen: {fell} and {rose} take most of the time, and {why}."
+        return Shift(was.category, now.category, was.share, now.share, moved, sentence)
+    fewer = _surely_above(*shares[now.category], paired, len(shares))
+    if told[now.category] or fewer:
         sentence = f"{now.category} dominated and still does ({was.share:.0%} of the time before, {now.share:.0%} now)"
-        if gain >= 0.01 and grown.category != now.category:
-            sentence += (
-                f"; {grown.category} grew most, from {before.category(grown.category).share:.0%} to {grown.share:.0%}"
-            )
-        sentence += "."
-    return Shift(was.category, now.category, was.share, now.share, now.category != was.category, sentence)
+    else:
+        sentence = f"{now.category} takes most of the time in both ({was.share:.0%} before, {now.share:.0%} now)"
+    grown = max(after.categories, key=lambda entry: entry.share - before.category(entry.category).share)
+    if told[grown.category] and grown.category != now.category:
+        earlier = before.category(grown.category).share
+        if grown.share - earlier >= _LEAST_GROWTH:
+            sentence += f"; {grown.category} grew most, from {earlier:.0%} to {grown.share:.0%}"
+    return Shift(was.category, now.category, was.share, now.share, False, f"{sentence}.")
+
+
+def _surely_above(
+    one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], paired: bool, among: int
+) -> bool | None:
+    """Whether the mean of one row of launches is above that of another; None if launches are too few to tell."""
+    reach = mean_reach(one[None, :], other[None, :], paired, among)
+    return None if reach is None else bool(one.mean() - other.mean() > reach[0])

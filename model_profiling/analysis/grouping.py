@@ -60,13 +60,13 @@ def _bounds(
     if not groups:
         return []
     times = [
-        np.array([profile.times[[getattr(member, row) for member in members]].sum(axis=0) for members in groups])
+        np.array([profile.launch_times[[getattr(member, row) for member in members]].sum(axis=0) for members in groups])
         for profile, row in ((before, "before_row"), (after, "after_row"))
     ]
     shown = [(sum(m.change.before_ms for m in group), sum(m.change.after_ms for m in group)) for group in groups]
     # Each operator's clock may be off by a step, all in one direction.
     clock = np.array([XNNPACK_CLOCK_NS * len(members) for members in groups])
-    return intervals(times, shown, before, after, comparison.paired, clock)
+    return intervals(times, shown, before, after, comparison.paired, resolution_ns=clock)
 
 
 def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:

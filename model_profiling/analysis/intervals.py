@@ -5,6 +5,9 @@ placement), so executions of one launch share their luck and only launches are i
 its median. The interval is that of the rank tests of Wilcoxon (launches side by side) and of Mann and Whitney (launches
 on their own): exact for any distribution that is symmetric about its middle, and one disturbed launch barely moves it.
 Fewer launches than such an interval takes show nothing of how launches differ: then that spread is assumed.
+
+The parts of a profile are many, so that their bounds are wider: all of them hold together. Ranks of a few launches
+cannot say that; there the bounds are Student's.
 """
 
 import functools
@@ -21,6 +24,10 @@ Interval = tuple[float | None, float | None, float | None]
 # The standard deviation between launches where it could not be measured: the largest that was seen on networks of about
 # one millisecond, which are hit hardest (0.7 to 2.6 %).
 ASSUMED_SPREAD = 0.026
+# Launches of one sitting have things in common that they cannot show by differing. Intervals that miss the long-run
+# ratio miss it by up to this (benchmarks/verdicts.py), so all are that much wider; and no difference is claimed that
+# is not that much larger again.
+IN_COMMON = 0.0025
 # Ways are counted exactly, in floating point, as long as there are no more than two to the power of this.
 _MOST_COUNTED = 53
 # Pairwise averages that are held in memory together, and launches of which all pairs are still worth it.
@@ -135,17 +142,47 @@ def _normal_quantile(p: float) -> float:
 
 
 def student_t(confidence: float, freedom: int) -> float:
-    """The two-sided quantile of Student's t: exact for 1 and 2 degrees of freedom, else a Cornish-Fisher expansion."""
-    p = 0.5 + confidence / 2
+    """The two-sided quantile of Student's t, by halving: the share of it within +-t has a closed form."""
     if freedom < 1:
         return math.inf
-    if freedom == 1:
-        return math.tan(math.pi * (p - 0.5))
-    if freedom == 2:
-        return (2 * p - 1) * math.sqrt(2 / (4 * p * (1 - p)))
-    z, v = _normal_quantile(p), freedom
-    t = z + (z**3 + z) / (4 * v) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-    return t + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    low, high = 0.0, 1.0
+    while _within_t(high, freedom) < confidence:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within_t(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def _within_t(t: float, freedom: int) -> float:
+    """The probability of a Student's t between -t and t."""
+    angle = math.atan(t / math.sqrt(freedom))
+    odd = freedom % 2
+    term = total = math.cos(angle) if odd else 1.0
+    for power in range(2 + odd, freedom - 1, 2):
+        term *= math.cos(angle) ** 2 * (power - 1) / power
+        total += term
+    if odd:
+        return (angle + (math.sin(angle) * total if freedom > 1 else 0.0)) * 2 / math.pi
+    return math.sin(angle) * total
+
+
+def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int, confidence: float = 0.95) -> Numbers | None:
+    """How far the mean of each row of `before - after` may be off, so that all of `among` such bounds hold together.
+
+    A column is a launch. None where there are too few launches to bound anything.
+    """
+    sizes = before.shape[1], after.shape[1]
+    paired = paired and sizes[0] == sizes[1]
+    if not enough_launches(*sizes, paired, confidence):
+        return None
+    if paired:
+        variance, freedom = _variance_of_mean(before - after), sizes[0] - 1
+    else:
+        variance = _variance_of_mean(before) + _variance_of_mean(after)
+        freedom = min(sizes) - 1
+    result: Numbers = student_t(1 - (1 - confidence) / max(1, among), freedom) * np.sqrt(variance)
+    return result
 
 
 class Groups:
@@ -163,19 +200,43 @@ class Groups:
         return _medians(times, self._turn)
 
 
+def part_intervals(
+    before: Numbers,
+    after: Numbers,
+    ratio: Numbers,
+    paired: bool,
+    among: int,
+    resolution_ns: float | Numbers = 0.0,
+    confidence: float = 0.95,
+) -> list[Interval]:
+    """For each part of two profiles, a row with a column per launch: `ratio`, which is shown, and bounds that hold it.
+
+    A profile has many parts, and of bounds that hold at 95 % each some would miss: these hold all together, `among` so
+    many. With too few launches there is no ratio. A clock that counts in steps of `resolution_ns` may be off by half a
+    step on either side, always in the same direction; no number of launches averages that away.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sides = np.log(before), np.log(after)
+        reach = mean_reach(*sides, paired, among, confidence) if len(ratio) else None
+        if reach is None:
+            return [(None, None, None)] * len(ratio)
+        middle = sides[0].mean(axis=1) - sides[1].mean(axis=1)
+        reach = reach + 2 * IN_COMMON
+        reach = reach + resolution_ns / 2 / before.mean(axis=1) + resolution_ns / 2 / after.mean(axis=1)
+        # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
+        low = np.minimum(np.exp(middle - reach), ratio)
+        high = np.maximum(np.exp(middle + reach), ratio)
+    return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
+
+
 def ratio_intervals(
     before: tuple[Numbers, Groups],
     after: tuple[Numbers, Groups],
     ratio: Numbers,
     paired: bool,
-    resolution_ns: float | Numbers = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """For each row (a part) of executions: `ratio`, which is shown, and bounds of before over after that hold it.
-
-    A clock that counts in steps of `resolution_ns` may be off by half a step on either side, always in the same
-    direction; no number of launches averages that away, so it widens the interval as a whole.
-    """
+    """For each row of executions: `ratio`, which is shown, and bounds of before over after that hold it."""
     if len(ratio) == 0:
         return []
     (old, old_groups), (new, new_groups) = before, after
@@ -188,10 +249,9 @@ def ratio_intervals(
             paired = paired and turns[0].shape == turns[1].shape
             reach = assumed_reach(*turns, (sides[0].shape[1], sides[1].shape[1]), paired, confidence)
             bounds = np.log(ratio) - reach, np.log(ratio) + reach
-        clock = resolution_ns / 2 / np.median(old, axis=1) + resolution_ns / 2 / np.median(new, axis=1)
         # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
-        low = np.minimum(np.exp(bounds[0] - clock), ratio)
-        high = np.maximum(np.exp(bounds[1] + clock), ratio)
+        low = np.minimum(np.exp(bounds[0]), ratio)
+        high = np.maximum(np.exp(bounds[1]), ratio)
     return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 

@@ -7,17 +7,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.analysis.intervals import Groups, enough_launches, ratio_intervals
+from model_profiling.analysis.intervals import IN_COMMON, Groups, enough_launches, ratio_intervals
 from model_profiling.counting import counted
 from model_profiling.run_directory import ExperimentRecord, Samples, Turn
 
 Verdict = Literal["faster", "slower", "no difference seen"]
 _LEAST_TURNS = 4
 _MOST_POINTS = 500
-# Launches of one sitting have things in common that they cannot show by differing. Intervals that miss the long-run
-# ratio miss it by up to this (benchmarks/verdicts.py), so all are that much wider; and no difference is claimed that
-# is not that much larger again.
-_IN_COMMON = 0.0025
 # A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
 # Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
 # over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
@@ -193,10 +189,10 @@ def compare(
     if turns >= _LEAST_TURNS:
         _, lower, high = ratio_intervals(first, second, np.array([ratio]), paired, confidence=confidence)[0]
         assert lower is not None and high is not None
-        margin = 1 + _IN_COMMON
+        margin = 1 + IN_COMMON
         low, high = lower / margin, high * margin
         verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
-        width = ((high - low) / 2 / ratio + _IN_COMMON) * 100
+        width = ((high - low) / 2 / ratio + IN_COMMON) * 100
         sizes = len(launches[0]), len(launches[1])
         if enough_launches(*sizes, paired and sizes[0] == sizes[1], confidence):
             spread = max(_spread_percent(side) or 0.0 for side in launches)

@@ -5,6 +5,7 @@ call's own time, an operator call's own time, the method's own time. So the rows
 every execution, exactly.
 """
 
+import functools
 import itertools
 from typing import Literal
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from model_profiling import etdump
 from model_profiling.analysis.categories import Category, CategoryTable, OperatorClass, strip_instance
-from model_profiling.analysis.intervals import Groups
+from model_profiling.analysis.quantiles import median
 from model_profiling.errors import InputError
 
 Where = Literal["delegated", "portable", "runtime"]
@@ -25,10 +26,14 @@ Nanoseconds = npt.NDArray[np.float64]
 RUNTIME: Literal["Runtime"] = "Runtime"
 # What each parent took for itself.
 _OWN_TIME = {"DELEGATE_CALL": "delegate call", "OPERATOR_CALL": "operator call", etdump.EXECUTE: "method"}
-# One in so many executions is left out at each end of the range by duration; the others count as typical.
-_TRIMMED = 10
-# Neighbours in time are not independent: so many executions count as a turn.
-_TURN = 5
+# An operator's time in one execution counts as disturbed if it is this many standard deviations off its median (as the
+# median deviation tells it), and also this part of it and this many nanoseconds: XNNPACK's clock steps by 1000.
+_DEVIATIONS, _PART, _STEPS_NS = 5.0, 0.1, 2000.0
+_STANDARD = 1.4826
+# Numbers that are sorted together.
+_AT_ONCE = 1 << 20
+# Of two executions nobody can say which one was disturbed.
+_LEAST_EXECUTIONS = 3
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -50,7 +55,7 @@ class Instance(msgspec.Struct, frozen=True):
         return RUNTIME if self.where == "runtime" else self.kind_of.category
 
 
-class Profile(msgspec.Struct, frozen=True, eq=False):
+class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
     """`times[i, e]` is what instance i took in execution e, `starts[i, e]` when it began after the method did."""
 
     instances: tuple[Instance, ...]
@@ -64,33 +69,29 @@ class Profile(msgspec.Struct, frozen=True, eq=False):
     def executions(self) -> int:
         return len(self.execute)
 
-    @property
-    def typical(self) -> npt.NDArray[np.bool_]:
-        """The executions in the middle of the range: a mean over them is steady, and unlike a median it adds up."""
-        order = np.argsort(self.execute, kind="stable")
-        # A tenth on each side, but never nothing where three or more can spare it: one outlier must not move the mean.
-        cut = max(len(order) // _TRIMMED, 1 if len(order) >= 3 else 0)
-        chosen = np.zeros(len(order), dtype=bool)
-        chosen[order[cut : len(order) - cut]] = True
-        return chosen
+    @functools.cached_property
+    def steady(self) -> Nanoseconds:
+        """`times` with what disturbed single operators left out: interrupted once, an operator counts as in the others.
+
+        A disturbance is in one operator, or in few, so that each operator is undisturbed in most executions even where
+        hardly any execution is. Whatever is computed from this adds up, in each execution and on average.
+        """
+        return _undisturbed(self.times)
+
+    @functools.cached_property
+    def launch_times(self) -> Nanoseconds:
+        """What each instance took in each launch, a column for each: the mean of its undisturbed times there."""
+        parts = [self.times[:, self.launch == launch] for launch in self.launches.tolist()]
+        return np.stack([_undisturbed(part).mean(axis=1) for part in parts], axis=1)
 
     @property
-    def typical_times(self) -> Nanoseconds:
-        """Each instance's mean over the typical executions; these sum to `typical_execute`."""
-        result: Nanoseconds = self.times[:, self.typical].mean(axis=1)
-        return result
-
-    @property
-    def typical_execute(self) -> float:
-        return float(self.execute[self.typical].mean())
+    def launches(self) -> npt.NDArray[np.int64]:
+        """The numbers of the launches, in order."""
+        return np.unique(self.launch)
 
     def without_times(self) -> "Profile":
         """The same operators with no time at all: what is left of a run whose clock means nothing."""
         return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.launch)
-
-    @property
-    def groups(self) -> Groups:
-        return Groups(self.launch, np.arange(self.executions) // _TURN)
 
     def with_launches(self, launches: dict[int, int]) -> "Profile":
         """The same profile with executions assigned to launches, in order; what a launch has too many is its warm-up.
@@ -110,6 +111,22 @@ class Profile(msgspec.Struct, frozen=True, eq=False):
         """The profile of some of its executions."""
         times, starts = self.times[:, chosen], self.starts[:, chosen]
         return Profile(self.instances, times, starts, self.execute[chosen], self.launch[chosen])
+
+
+def _undisturbed(times: Nanoseconds) -> Nanoseconds:
+    """Each row with its disturbed times replaced by the mean of the others, some rows at a time."""
+    result, executions = times.copy(), times.shape[1]
+    step = max(1, _AT_ONCE // max(1, executions))
+    for start in range(0, len(result) if executions >= _LEAST_EXECUTIONS else 0, step):
+        rows = result[start : start + step]
+        middle = median(np.sort(rows, axis=1))[:, None]
+        off = np.abs(rows - middle)
+        spread = _STANDARD * median(np.sort(off, axis=1))[:, None]
+        disturbed = off > np.maximum(np.maximum(_DEVIATIONS * spread, _PART * np.abs(middle)), _STEPS_NS)
+        if disturbed.any():
+            mean = np.where(disturbed, 0.0, rows).sum(axis=1) / (~disturbed).sum(axis=1)
+            np.copyto(rows, mean[:, None], where=disturbed)
+    return result
 
 
 def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:

@@ -152,8 +152,9 @@ static uint64_t tell() {
   return now;
 }
 
-extern "C" int clock_gettime(clockid_t clock, timespec *at) {
-  const uintptr_t caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+// The kit's runner has a clock of its own, which asks here; other runners read the C library's, which is below.
+extern "C" int sme2_kit_read_clock(void *from, clockid_t clock, timespec *at) {
+  const uintptr_t caller = reinterpret_cast<uintptr_t>(from);
   if (backend_end == 0) dl_iterate_phdr(find_backend, nullptr);
   if (caller >= backend_start && caller < backend_end) {
     const uint64_t now = tell();
@@ -161,6 +162,10 @@ extern "C" int clock_gettime(clockid_t clock, timespec *at) {
     return 0;
   }
   return syscall(SYS_clock_gettime, clock, at);
+}
+
+extern "C" int clock_gettime(clockid_t clock, timespec *at) {
+  return sme2_kit_read_clock(__builtin_return_address(0), clock, at);
 }
 
 __attribute__((destructor)) static void report() {

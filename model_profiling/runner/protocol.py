@@ -78,6 +78,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     # Tokens that were read after the load and before the first execution, to fill a cache, and how long that took.
     filled: int = 0
     fill_ns: int = 0
+    # 1: operators' times in the ETDump leave out what the system gave to other processes.
+    stops_clock: int = 0
 
 
 class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):

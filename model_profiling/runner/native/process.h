@@ -7,11 +7,9 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -25,17 +23,9 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "clock.h"
+
 namespace kit {
-
-inline int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-inline int64_t clock_ns(clockid_t clock) {
-  timespec time{};
-  clock_gettime(clock, &time);
-  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
 
 // When the system started this process, on the clock of now_ns(); now, where it does not say.
 // Linux tells when in ticks of some milliseconds. Until `main` a process computes and hardly ever waits, so that the time it

@@ -1,0 +1,116 @@
+"""What is said of two profiles: robust where executions were interrupted, and silent where nothing can be told."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.categories import OperatorClass
+from model_profiling.analysis.comparison import Change, ProfileComparison, compare_profiles
+from model_profiling.analysis.profile import Instance, Profile
+from model_profiling.report import numbers
+
+_KINDS = (
+    OperatorClass("CONV", "conv2d", "F32", ""),
+    OperatorClass("Elementwise", "add", "F32", ""),
+    OperatorClass("Data Movement", "transpose", "X32", ""),
+)
+_RUNS = 6
+
+
+def instances(count: int) -> tuple[Instance, ...]:
+    return tuple(Instance(f"Op #{i}", "Op", "delegated", 0, i, _KINDS[i % len(_KINDS)]) for i in range(count))
+
+
+def launched(true: np.ndarray, launches: int, generator: np.random.Generator, noise: float = 0.01) -> Profile:
+    """A profile of `true` times in so many processes: each has its own luck, and each execution and operator some."""
+    shape = (len(true), launches, _RUNS)
+    luck = generator.lognormal(0, noise, (len(true), launches, 1)) * generator.lognormal(0, 0.01, (1, launches, 1))
+    times = true[:, None, None] * luck * (1 + 0.005 * generator.standard_t(3, shape))
+    times[generator.random(shape) < 0.03] += 4e6  # interrupted
+    times = times.reshape(len(true), -1)
+    launch = np.repeat(np.arange(launches), _RUNS)
+    return Profile(instances(len(true)), times, times * 0, times.sum(axis=0), launch)
+
+
+def compared(before: Profile, after: Profile, paired: bool) -> ProfileComparison:
+    return compare_profiles(("before", before, break_down(before)), ("after", after, break_down(after)), paired)
+
+
+def rows(comparison: ProfileComparison) -> list[Change]:
+    return [*comparison.categories, comparison.execute, *(entry.change for entry in comparison.operators)]
+
+
+def told(change: Change) -> bool:
+    return numbers.speedup(change.ratio, change.low, change.high) not in ("~", "-")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    executions=st.integers(5, 60),
+    operators=st.integers(2, 40),
+    preempted=st.floats(0, 1),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_interrupted_executions_do_not_move_the_breakdown(
+    executions: int, operators: int, preempted: float, seed: int
+) -> None:
+    """However many executions lost the processor in one operator or another, for however long: what counts is the rest.
+
+    An operator itself may be hit in up to two of five executions.
+    """
+    generator = np.random.default_rng(seed)
+    kind = OperatorClass("Elementwise", "add", "F32", "")
+    instances = tuple(Instance(f"Add #{i}", "Add", "delegated", 0, i, kind) for i in range(operators))
+    true = generator.uniform(5_000, 500_000, operators)
+    times = true[:, None] * generator.normal(1, 0.004, (operators, executions))
+    for row in range(operators):
+        hit = generator.permutation(executions)[: int(executions * min(0.4, preempted * generator.random()))]
+        times[row, hit] += generator.uniform(1_000_000, 20_000_000, len(hit))
+    profile = Profile(instances, times, times * 0, times.sum(axis=0), np.zeros(executions, np.int64))
+    breakdown = break_down(profile)
+    found = np.array([entry.ms for entry in breakdown.instances]) * 1e6
+    assert np.abs(found / true - 1).max() < 0.02
+    assert breakdown.execute_ms * 1e6 == pytest.approx(true.sum(), rel=0.01)
+    assert breakdown.execute_ms == pytest.approx(sum(entry.ms for entry in breakdown.categories), rel=1e-9)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("launches", [6, 10])
+def test_of_a_program_against_itself_nothing_is_said(launches: int, paired: bool) -> None:
+    """No row and no sentence, in 95 of 100 repeats, however many operators there are and however launches differ."""
+    generator, claims = np.random.default_rng(launches), 0
+    repeats = 100
+    for _ in range(repeats):
+        # The two largest categories are close, so that chance alone decides which is the largest.
+        true = generator.uniform(20_000, 400_000, 60)
+        sides = [launched(true, launches, generator, noise=0.02) for _ in range(2)]
+        found = compared(*sides, paired)
+        claims += any(told(change) for change in rows(found)) or found.shift.moved or "grew" in found.shift.sentence
+    assert claims <= 0.05 * repeats
+
+
+@settings(max_examples=30, deadline=None)
+@given(launches=st.integers(1, 5), faster=st.floats(1.0, 20.0), seed=st.integers(0, 2**32 - 1))
+def test_too_few_launches_give_no_ratio_and_no_shift(launches: int, faster: float, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    true = generator.uniform(20_000, 400_000, 9)
+    sped = np.where(np.arange(9) % 3 == 0, true / faster, true)
+    found = compared(launched(true, launches, generator), launched(sped, launches, generator), True)
+    assert not any(told(change) for change in rows(found))
+    assert all(change.ratio is None for change in rows(found))
+    assert not found.shift.moved and "moved" not in found.shift.sentence
+
+
+@settings(max_examples=30, deadline=None)
+@given(launches=st.integers(6, 12), faster=st.floats(3.0, 15.0), seed=st.integers(0, 2**32 - 1))
+def test_a_shift_is_told_with_enough_launches(launches: int, faster: float, seed: int) -> None:
+    """CONV takes 60 % and becomes three times faster or more: its rows and the shift are told, and no others."""
+    generator = np.random.default_rng(seed)
+    true = np.array([[300_000.0, 80_000.0, 120_000.0]] * 4).reshape(-1)
+    sped = np.where(np.arange(12) % 3 == 0, true / faster, true)
+    found = compared(launched(true, launches, generator), launched(sped, launches, generator), True)
+    by_category = {change.name: change for change in found.categories}
+    assert told(by_category["CONV"]) and by_category["CONV"].ratio == pytest.approx(faster, rel=0.1)
+    assert found.shift.moved and found.shift.sentence.startswith("The bottleneck moved from CONV")
