@@ -191,6 +191,8 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method: str = ""
     phase: Phase | None = None
     filled: int = 0
+    # Whether operators' times in its ETDump leave out what the system gave to other processes.
+    stops_clock: bool = False
 
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,13 @@ from model_profiling.analysis.categories import CATEGORIES
 from model_profiling.analysis.profile import RUNTIME, Instance, Part, Profile, Where
 from model_profiling.analysis.quantiles import median, quantile
 from model_profiling.analysis.work import Work
+from model_profiling.durations import shown_ms
 
+# Operators add up to what an execution takes, but for this part of it and this many milliseconds: some of it is outside
+# of Method::execute.
+_MOST_OFF, _MOST_OFF_MS = 0.1, 0.02
+# An operator's undisturbed time is known while it is disturbed in fewer executions than this.
+_MOST_PREEMPTED = 0.4
 # Numbers that are sorted together.
 _AT_ONCE = 1 << 20
 
@@ -108,9 +114,17 @@ class Breakdown(msgspec.Struct, frozen=True):
 
 
 def break_down(
-    profile: Profile, sources: dict[int, SourceLine] | None = None, works: dict[int, Work] | None = None
+    profile: Profile,
+    sources: dict[int, SourceLine] | None = None,
+    works: dict[int, Work] | None = None,
+    expected_ms: float | None = None,
+    preempted: float = 0.0,
 ) -> Breakdown:
-    """Add a profile up; `sources` has the PyTorch line of operators and `works` their work, by their row."""
+    """Add a profile up; `sources` has the PyTorch line of operators and `works` their work, by their row.
+
+    `expected_ms` is what an execution takes as executions without a tracer tell it, None if they do not; `preempted` is
+    the share of these executions that other processes interrupted.
+    """
     times = profile.steady.mean(axis=1) / 1e6
     whole = float(times.sum())
     instances = profile.instances
@@ -130,7 +144,19 @@ def break_down(
             _instance(instance, ms, whole, spread, (sources or {}).get(row), (works or {}).get(row))
             for row, (instance, ms, spread) in enumerate(zip(instances, times.tolist(), spreads, strict=True))
         ],
+        unreliable=_unreliable(whole, expected_ms, preempted),
     )
+
+
+def _unreliable(whole: float, expected_ms: float | None, preempted: float) -> str:
+    """Why the times of operators cannot be relied on; '' where nothing speaks against them."""
+    if expected_ms is not None and abs(whole - expected_ms) > _MOST_OFF * expected_ms + _MOST_OFF_MS:
+        return (
+            f"the operators add up to {shown_ms(whole)}, but an execution takes {shown_ms(expected_ms)} with the tracer"
+        )
+    if preempted > _MOST_PREEMPTED:
+        return f"other processes preempted {preempted:.0%} of the traced executions"
+    return ""
 
 
 def _category(name: Part, members: list[float], whole: float) -> CategoryTime:

@@ -74,6 +74,8 @@ class ProfileComparison(msgspec.Struct, frozen=True):
     shift: Shift
     # CONV and GEMM operators that did not become faster although acceleration was switched on.
     untouched: list[OperatorChange]
+    # Why nothing can be said of how parts changed; '' where it can.
+    unreliable: str = ""
 
 
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
@@ -94,7 +96,7 @@ def compare_profiles(
 ) -> ProfileComparison:
     """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
     (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
-    side_by_side = paired and np.array_equal(old.launches, new.launches)
+    unreliable = old_breakdown.unreliable or new_breakdown.unreliable
     rows = [_rows_by_category(profile) for profile in (old, new)]
     names: tuple[Part, ...] = (*CATEGORIES, RUNTIME)
     times = [
@@ -102,16 +104,16 @@ def compare_profiles(
         for profile, members in zip((old, new), rows, strict=True)
     ]
     sides = [(old_breakdown.category(name), new_breakdown.category(name)) for name in names]
-    among = _parts(old, new)
-    bounds = intervals(times, [(was.ms, now.ms) for was, now in sides], old, new, paired, among)
+    parts = _Parts(old, new, paired, unreliable)
+    bounds = parts.intervals(times, [(was.ms, now.ms) for was, now in sides])
     categories = [
         Change(name, was.ms, now.ms, was.share, now.share, *interval)
         for name, (was, now), interval in zip(names, sides, bounds, strict=True)
     ]
-    operators = _operators(before, after, paired, among)
+    operators = _operators(before, after, parts)
     shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
     wholes = [side.sum(axis=0)[None, :] for side in times]
-    whole = intervals(wholes, [shown], old, new, paired, among)[0]
+    whole = parts.intervals(wholes, [shown])[0]
     shares = [side / np.maximum(side.sum(axis=0), 1e-9) for side in times]
     return ProfileComparison(
         before=before_name,
@@ -120,10 +122,9 @@ def compare_profiles(
         execute=Change("Method::execute", *shown, 1.0, 1.0, *whole),
         categories=categories,
         operators=sorted(operators, key=lambda entry: -max(entry.change.before_ms, entry.change.after_ms)),
-        shift=_shift(
-            old_breakdown, new_breakdown, dict(zip(names, zip(*shares, strict=True), strict=True)), side_by_side
-        ),
+        shift=_shift(old_breakdown, new_breakdown, dict(zip(names, zip(*shares, strict=True), strict=True)), parts),
         untouched=[entry for entry in operators if _untouched(entry)],
+        unreliable=unreliable,
     )
 
 
@@ -143,13 +144,8 @@ def _rows_by_category(profile: Profile) -> dict[str, list[int]]:
     return rows
 
 
-def _parts(old: Profile, new: Profile) -> int:
-    """How many parts two profiles are compared in: operators, categories and the whole."""
-    return max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 2
-
-
 def _operators(
-    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool, among: int
+    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], parts: "_Parts"
 ) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
     (_, old, old_breakdown), (_, new, new_breakdown) = before, after
@@ -157,7 +153,7 @@ def _operators(
     common = [place for place in old_rows if place in new_rows]
     times = [old.launch_times[[old_rows[p] for p in common]], new.launch_times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
-    bounds = dict(zip(common, intervals(times, shown, old, new, paired, among, XNNPACK_CLOCK_NS), strict=True))
+    bounds = dict(zip(common, parts.intervals(times, shown, XNNPACK_CLOCK_NS), strict=True))
     changes = []
     for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
         was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
@@ -197,38 +193,51 @@ def base_name(instance: Instance) -> str:
     return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
 
 
-def intervals(
-    times: list[npt.NDArray[np.float64]],
-    shown: list[tuple[float, float]],
-    old: Profile,
-    new: Profile,
-    paired: bool,
-    among: int = 0,
-    resolution_ns: float | npt.NDArray[np.float64] = 0.0,
-) -> list[Interval]:
-    """For each row of launches' times: the ratio of the two times shown, and bounds of it that hold all together.
+class _Parts:
+    """Two profiles whose parts are compared: how sure one may be of each, so that all of it holds together."""
 
-    `among` is how many such bounds there are of the two profiles, if not as many as they have parts.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
-    side_by_side = paired and np.array_equal(old.launches, new.launches)
-    return part_intervals(times[0], times[1], ratio, side_by_side, among or _parts(old, new), resolution_ns)
+    def __init__(self, old: Profile, new: Profile, paired: bool, unreliable: str) -> None:
+        self.unreliable = unreliable
+        self.paired = paired and np.array_equal(old.launches, new.launches)
+        # Operators, categories and the whole.
+        self.count = max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 2
+
+    def intervals(
+        self,
+        times: list[npt.NDArray[np.float64]],
+        shown: list[tuple[float, float]],
+        resolution_ns: float | npt.NDArray[np.float64] = 0.0,
+    ) -> list[Interval]:
+        """For each row of launches' times: the ratio of the two times shown, and its bounds."""
+        if self.unreliable:
+            return [(None, None, None)] * len(shown)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
+        return part_intervals(times[0], times[1], ratio, self.paired, self.count, resolution_ns)
+
+
+def compared_parts(comparison: ProfileComparison, old: Profile, new: Profile) -> _Parts:
+    """The same two profiles as in a comparison, for parts that it has not."""
+    return _Parts(old, new, comparison.paired, comparison.unreliable)
 
 
 _Shares = dict[Part, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 
 
-def _shift(before: Breakdown, after: Breakdown, shares: _Shares, paired: bool) -> Shift:
+def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) -> Shift:
     """Say in words what dominated, what dominates, and what grew most, as far as launches agree on it.
 
     `shares` are those of the categories in each launch of both sides.
     """
     was, now = before.dominant, after.dominant
+    if parts.unreliable:
+        sentence = f"Whether the bottleneck moved cannot be told: {parts.unreliable}."
+        return Shift(was.category, now.category, was.share, now.share, False, sentence)
     lead = _surely_above(shares[was.category][0], shares[now.category][0], True, len(shares))
     led = _surely_above(shares[now.category][1], shares[was.category][1], True, len(shares))
     told = {
-        entry.category: _surely_above(*shares[entry.category][::-1], paired, len(shares)) for entry in after.categories
+        entry.category: _surely_above(*shares[entry.category][::-1], parts.paired, len(shares))
+        for entry in after.categories
     }
     if now.category != was.category:
         fell = f"{was.category} ({was.share:.0%} of the time before, {after.category(was.category).share:.0%} now)"
@@ -239,7 +248,7 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, paired: bool) -
             why = "launches are too few to tell" if lead is None or led is None else "this run does not tell them apart"
             sentence = f"No shift seen: {fell} and {rose} take most of the time, and {why}."
         return Shift(was.category, now.category, was.share, now.share, moved, sentence)
-    fewer = _surely_above(*shares[now.category], paired, len(shares))
+    fewer = _surely_above(*shares[now.category], parts.paired, len(shares))
     if told[now.category] or fewer:
         sentence = f"{now.category} dominated and still does ({was.share:.0%} of the time before, {now.share:.0%} now)"
     else:

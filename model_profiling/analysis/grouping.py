@@ -4,7 +4,13 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.breakdown import Breakdown, OperatorTime
-from model_profiling.analysis.comparison import XNNPACK_CLOCK_NS, Change, OperatorChange, ProfileComparison, intervals
+from model_profiling.analysis.comparison import (
+    XNNPACK_CLOCK_NS,
+    Change,
+    OperatorChange,
+    ProfileComparison,
+    compared_parts,
+)
 from model_profiling.analysis.intervals import Interval
 from model_profiling.analysis.profile import Part, Profile, Where
 
@@ -66,7 +72,7 @@ def _bounds(
     shown = [(sum(m.change.before_ms for m in group), sum(m.change.after_ms for m in group)) for group in groups]
     # Each operator's clock may be off by a step, all in one direction.
     clock = np.array([XNNPACK_CLOCK_NS * len(members) for members in groups])
-    return intervals(times, shown, before, after, comparison.paired, resolution_ns=clock)
+    return compared_parts(comparison, before, after).intervals(times, shown, clock)
 
 
 def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:

@@ -43,6 +43,13 @@ class Latency(msgspec.Struct, frozen=True):
     launch_spread_percent: float | None = None
     # What a reader must know before believing the rest, in words.
     warnings: list[str] = []
+    # The share of executions in which other work took the processor away.
+    preempted: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work took the processor away so often that medians cannot be relied on."""
+        return self.preempted > _MOST_PREEMPTED
 
     @property
     def mad_percent(self) -> float | None:
@@ -119,6 +126,7 @@ def summarise(turns: list[Turn]) -> Latency:
         launches=len(medians),
         launch_spread_percent=_spread_percent(medians),
         warnings=_warnings(turns, ms, drift),
+        preempted=preempted_share(turns),
     )
 
 

@@ -82,7 +82,8 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
     def launch_times(self) -> Nanoseconds:
         """What each instance took in each launch, a column for each: the mean of its undisturbed times there."""
         parts = [self.times[:, self.launch == launch] for launch in self.launches.tolist()]
-        return np.stack([_undisturbed(part).mean(axis=1) for part in parts], axis=1)
+        result: Nanoseconds = np.stack([_undisturbed(part).mean(axis=1) for part in parts], axis=1)
+        return result
 
     @property
     def launches(self) -> npt.NDArray[np.int64]:

@@ -198,6 +198,13 @@ class RunView:
         return None
 
     @property
+    def busy(self) -> float:
+        """The share of executions that other processes preempted, if so large that times mean little; else 0."""
+        metrics = self.summary.metrics
+        latencies = [each.latency for each in metrics.experiments.values()] if metrics is not None else []
+        return max((latency.preempted for latency in latencies if latency is not None and latency.busy), default=0.0)
+
+    @property
     def measured(self) -> bool:
         """Whether times mean anything: an emulator's do not, and are never shown."""
         return self.summary.timing == "measured"

@@ -61,7 +61,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     start_numpy()
     from model_profiling.gates.baseline import refuse_wrong_baseline
-    from model_profiling.gates.verdict import Limits, judge
+    from model_profiling.gates.verdict import Limits, conclusion, judge
     from model_profiling.pipeline.schedule import STARTUP_LAUNCHES
     from model_profiling.report import terminal
     from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
@@ -96,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
     judgements = judge(list(found), limits, args.strict)
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
+    if judgements:
+        warn(f"gate: {conclusion(judgements, args.strict)}\n")
     _leave_for_ci(args, found, judgements)
     return 1 if any(judgement.failed for judgement in judgements) else 0
 
@@ -111,4 +113,4 @@ def _leave_for_ci(args: argparse.Namespace, found: "Comparisons", judgements: "l
     if args.summary:
         # Several steps of one job share this file: what others wrote stays.
         earlier = files.read_bytes(args.summary, "job summary").decode() if args.summary.exists() else ""
-        files.write_text(args.summary, earlier + job_summary(list(found), judgements))
+        files.write_text(args.summary, earlier + job_summary(list(found), judgements, args.strict))

@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 
 from model_profiling.analysis.comparison import PairComparison
-from model_profiling.gates.verdict import Gate, Judgement
+from model_profiling.gates.verdict import Gate, Judgement, conclusion
 from model_profiling.report import metric_columns
 from model_profiling.report.markdown import row, text
 from model_profiling.report.words import comparison_sentence, memory_sentence, startup_sentence
@@ -12,10 +12,9 @@ from model_profiling.report.words import comparison_sentence, memory_sentence, s
 _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
 
 
-def job_summary(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
+def job_summary(results: Sequence[PairComparison], judgements: list[Judgement], strict: bool = False) -> str:
     """The verdict first, then each comparison in a row, then what changed inside, category by category."""
-    failed = [judgement for judgement in judgements if judgement.failed]
-    title = "Performance" if not judgements else f"Performance gate: {'failed' if failed else 'passed'}"
+    title = "Performance" if not judgements else f"Performance gate: {conclusion(judgements, strict)}"
     lines = [f"## {title}", ""]
     lines += [f"- {text(judgement.sentence)}" for judgement in judgements]
     lines += ["", row(["experiment", "gate", "result"]), "|---|---|---|"]

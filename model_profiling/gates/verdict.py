@@ -46,6 +46,17 @@ class Judgement(msgspec.Struct, frozen=True):
         return (self.before, self.after) == (pair.latency.before, pair.latency.after)
 
 
+def conclusion(judgements: Sequence[Judgement], strict: bool) -> str:
+    """The last word of a gate: failed, passed, or that there is no verdict and what that means for CI."""
+    unsure = [judgement for judgement in judgements if judgement.outcome == "unsure"]
+    if any(judgement.outcome == "failed" for judgement in judgements):
+        return "failed"
+    if not unsure:
+        return "passed"
+    count = "" if len(unsure) == len(judgements) else f" for {len(unsure)} of {len(judgements)} comparisons"
+    return f"no verdict{count}, " + ("which --strict counts as failed" if strict else "which passes without --strict")
+
+
 def judge(pairs: Sequence[PairComparison], limits: Limits, strict: bool) -> list[Judgement]:
     """Hold each pair against each limit; one that has no interval at all is no basis for a pass."""
     for flag, limit in limits.given.items():

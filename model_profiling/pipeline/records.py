@@ -85,6 +85,7 @@ def experiment_record(
         method=ready.method if ready else "",
         phase=experiment.phase,
         filled=ready.filled if ready else 0,
+        stops_clock=bool(ready and ready.stops_clock),
     )
 
 

@@ -25,6 +25,8 @@ from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.sdk import installed_sdk
 
 _OLDEST, _NEWEST = (3, 10), (3, 13)
+# In percent above the median: on a machine that has nothing else to do, 19 of 20 repeats of some work take less.
+_MOST_P95 = 25
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -163,7 +165,7 @@ def _jitter() -> Check:
     worst = (statistics.quantiles(times, n=20)[-1] / middle - 1) * 100
     return Check(
         "noise",
-        mad < 2,
+        mad < 2 and worst < _MOST_P95,
         f"a fixed workload varies by {mad:.1f} % (MAD); its p95 is {worst:+.0f} % from the median",
         "Stop other work; take more runs.",
     )

@@ -141,6 +141,8 @@ class Report(msgspec.Struct, frozen=True):
     actions: list[Advice] = []
     # Where there is nothing to do, why.
     no_actions: str = ""
+    # Whether figures and actions are shown less boldly: they cannot be relied on, as the alerts say.
+    subdued: bool = False
 
     def section(self, key: str) -> Section | None:
         return next((section for section in self.sections if section.key == key), None)

@@ -41,7 +41,7 @@ def render(report: Report, pictures: Mapping[str, str]) -> str:
 def _first_screen(report: Report) -> list[str]:
     lines = ["", *(f"- {text(sentence)}" for sentence in report.alerts)] if report.alerts else []
     if report.figures:
-        lines += ["", *_figures(report.figures)]
+        lines += ["", *_figures(report.figures, report.subdued)]
     if report.legend:
         lines += ["", text(report.legend)]
     if report.actions or report.no_actions:
@@ -50,11 +50,16 @@ def _first_screen(report: Report) -> list[str]:
     return lines + [line for sentence in report.headline for line in ("", text(sentence))]
 
 
-def _figures(figures: list[Figure]) -> list[str]:
-    """One row of large numbers under their names, and below each what to know of it."""
+def _figures(figures: list[Figure], subdued: bool) -> list[str]:
+    """One row of numbers under their names, bold unless subdued, and below each what to know of it."""
     rows = [[f.label for f in figures], [f.value for f in figures], [f.note for f in figures]]
     labels, values, notes = ([text(cell) for cell in row] for row in rows)
-    return [_row(labels), "|" + "---|" * len(figures), _row([f"**{value}**" for value in values]), _row(notes)]
+    return [
+        _row(labels),
+        "|" + "---|" * len(figures),
+        _row(values if subdued else [f"**{value}**" for value in values]),
+        _row(notes),
+    ]
 
 
 def _blocks(blocks: list[Block] | list[Advice], pictures: Mapping[str, str]) -> list[str]:

@@ -47,6 +47,8 @@ class Style(msgspec.Struct, frozen=True):
 
     colour: bool
     blocks: bool
+    # What is bold or has the colour of a verdict elsewhere is dim.
+    subdued: bool = False
 
     @classmethod
     def of_stdout(cls) -> "Style":
@@ -58,15 +60,15 @@ class Style(msgspec.Struct, frozen=True):
         return paint(code, text) if self.colour and text else text
 
     def bold(self, text: str) -> str:
-        return self.paint(1, text)
+        return self.paint(2 if self.subdued else 1, text)
 
     def dim(self, text: str) -> str:
         return self.paint(2, text)
 
     def verdict(self, comparison: Comparison, text: str) -> str:
         """Green or red only where the verdict may be relied on."""
-        if comparison.verdict == "no difference seen":
-            return text
+        if comparison.verdict == "no difference seen" or self.subdued:
+            return self.dim(text) if self.subdued else text
         return self.paint({"faster": 32, "slower": 31}[comparison.verdict] if comparison.reliable else 33, text)
 
     def bar(self, share: float, width: int = _BAR) -> str:
@@ -115,7 +117,8 @@ def _time(run: "RunView", style: Style) -> list[str]:
         if run.repeats(comparison.before, comparison.after):
             continue
         sides = run.sides(comparison.before, comparison.after)
-        lines += [*_categories(comparison, sides, style, run.phase(comparison.after)), ""]
+        lines += _categories(comparison, sides, style, run.phase(comparison.after))
+        lines += [*_unreliable(comparison.unreliable, style), ""]
         after = run.summary.experiments[comparison.after]
         lines += [*_top_groups(run.operator_groups[number], after, MOST_OPERATORS), *roofs(run, comparison.after), ""]
     for name in [name for name in run.alone if name not in others]:
@@ -282,12 +285,18 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
         optional={3},
         header=False,
     )
+    lines += _unreliable(breakdown.unreliable, style)
     reach = _reach(experiment)
     rows = [("top operators", "time", "share", *(["of roof"] if reach else []))]
     for entry, places in [x for x in instance_groups(breakdown) if x[0].where != "runtime"][:most]:
         name = named(repeated(entry.instances, entry.operator), entry.where)
         rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}", *([reach(places)] if reach else [])))
     return [*lines, "", *table(rows, words=1)]
+
+
+def _unreliable(why: str, style: Style) -> list[str]:
+    """Under times of operators that cannot be relied on: why."""
+    return [f"  {style.paint(33, wrapped(f'do not rely on these times: {why}'))}"] if why else []
 
 
 def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool) -> list[str]:

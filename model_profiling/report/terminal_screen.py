@@ -1,5 +1,7 @@
 """The first screen of a run in the terminal: three figures, what to do next, what shifted; and the model as a tree."""
 
+import msgspec
+
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
@@ -21,6 +23,9 @@ _MOST_UNSCALED = 3
 def first_screen(run: RunView, style: Style) -> list[str]:
     """Three figures, what to do next, and what shifted."""
     lines = [f"  {style.paint(33, wrapped(alert))}" for alert in content.alerts(run)]
+    if run.busy:
+        # Nothing below is bold: it cannot be relied on.
+        style = msgspec.structs.replace(style, subdued=True)
     comparisons = run.metrics.comparisons
     lines += _figures(content.figures(run), comparisons[0] if comparisons else None, style)
     meaning = content.legend(run)

@@ -54,4 +54,5 @@ def report(run: RunView, title: str = "") -> Report:
         legend=first_screen.legend(run),
         actions=first_screen.actions(run),
         no_actions=first_screen.no_actions(run),
+        subdued=bool(run.busy),
     )

@@ -13,6 +13,7 @@ from model_profiling.counting import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content.places import file_line, source
+from model_profiling.report.content.reproduce import again_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.words import factor, forecast_sentence, worth
 from model_profiling.runner.features import meaning, spoken
@@ -23,15 +24,27 @@ _NOT_KNOWN = "not known"
 
 
 def alerts(run: RunView) -> list[str]:
-    """What failed or is only a part, before anything is read."""
+    """What failed, is only a part or cannot be relied on, before anything is read."""
     records = run.manifest.experiments
-    found = [f"{run.label(name)} failed and has no results." for name, r in records.items() if r.status != "ok"]
+    found = [_busy(run)] if run.busy else []
+    found += [f"{run.label(name)} failed and has no results." for name, r in records.items() if r.status != "ok"]
     found += [f"Partial: {run.label(name)} has {record.partial}." for name, record in records.items() if record.partial]
     if not run.measured:
         found.append("The CPU was emulated: operators and kernels are real, times are not and are left out.")
     elif not run.shown:
         found.append("No experiment finished: there is nothing to report.")
     return found
+
+
+def _busy(run: RunView) -> str:
+    """Say that the machine was busy, what that means for what follows, and how to measure again."""
+    again = again_command(run.manifest)
+    left_out = [record.stops_clock for record in run.manifest.experiments.values() if record.status == "ok"]
+    kept = " Times of operators leave out what other processes took." if left_out and all(left_out) else ""
+    return (
+        f"The machine was busy: other processes preempted {run.busy:.0%} of the executions. Do not rely on latency, "
+        f"speedup and advice.{kept} Stop other work and measure again{f': {again}' if again else ''}."
+    )
 
 
 def figures(run: RunView) -> list[Figure]:

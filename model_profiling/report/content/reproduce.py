@@ -83,6 +83,12 @@ def _measuring(manifest: Manifest) -> str:
     return command or f"sme2-kit run {shlex.quote(manifest.model.path)}"
 
 
+def again_command(manifest: Manifest) -> str:
+    """The command that measures again, whatever is there already; empty if a Python program measured."""
+    command = _measuring(manifest)
+    return f"{command} --force" if command and "--force" not in command.split() else command
+
+
 def _place(directory: str, base: str) -> str:
     """The run directory as it must be written in `base`."""
     full = Path(directory).resolve()

@@ -25,14 +25,22 @@ def categories(run: RunView) -> Section | None:
         blocks.append(Picture("shift", "Above in milliseconds, below in percent. Traced executions."))
     for name in run.alone:
         blocks.append(_alone(run.label(name), run.summary.experiments[name].breakdown))
+    blocks += unreliable(run)
     blocks.append(
         Paragraph(
-            "Times are means over typical executions, so that they add up to Method::execute. "
+            "Times are means of undisturbed executions of each operator; they add up to Method::execute. "
+            "Intervals hold for all rows together, from launches; with too few launches there is no ratio. "
             "Runtime is what ExecuTorch itself took around the operators. "
             "~ means that the interval does not show a difference."
         )
     )
     return Section("categories", "Where the time goes", blocks)
+
+
+def unreliable(run: RunView) -> list[Block]:
+    """Say of which experiments the times of operators cannot be relied on, and why."""
+    shown = [(run.label(name), run.summary.experiments[name].breakdown.unreliable) for name in run.shown]
+    return [Paragraph(f"Do not rely on the times of {label}: {why}.") for label, why in shown if why]
 
 
 def numbered(name: str, number: int) -> str:
