@@ -116,7 +116,8 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 def _undisturbed(times: Nanoseconds) -> Nanoseconds:
     """Each row with its disturbed times replaced by the mean of the others, some rows at a time."""
-    result, executions = times.copy(), times.shape[1]
+    result: Nanoseconds = times.copy()
+    executions = times.shape[1]
     step = max(1, _AT_ONCE // max(1, executions))
     for start in range(0, len(result) if executions >= _LEAST_EXECUTIONS else 0, step):
         rows = result[start : start + step]

@@ -85,8 +85,8 @@ def test_of_a_program_against_itself_nothing_is_said(launches: int, paired: bool
     for _ in range(repeats):
         # The two largest categories are close, so that chance alone decides which is the largest.
         true = generator.uniform(20_000, 400_000, 60)
-        sides = [launched(true, launches, generator, noise=0.02) for _ in range(2)]
-        found = compared(*sides, paired)
+        before, after = (launched(true, launches, generator, noise=0.02) for _ in range(2))
+        found = compared(before, after, paired)
         claims += any(told(change) for change in rows(found)) or found.shift.moved or "grew" in found.shift.sentence
     assert claims <= 0.05 * repeats
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 from model_profiling import etdump
+from model_profiling.analysis.categories import load_table
+from model_profiling.analysis.profile import profiles
 from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
 from tests.conftest import needs_hardware
@@ -254,3 +257,34 @@ def test_other_work_on_the_cpus_of_several_threads_is_noticed(runner: Path) -> N
             other.wait()
     assert done.returncode == 0, done.stderr
     assert event(done, "turn")["preempted"] > 0
+
+
+def test_only_a_single_thread_has_a_clock_that_stops(runner: Path, toy: Toy) -> None:
+    """Of several threads one waits for the rest: that is its own time."""
+    said = [
+        event(call(runner, "--model_path", toy("fp32"), "--num_executions=1", f"--cpu_threads={threads}"), "ready")
+        for threads in (1, 2)
+    ]
+    assert [ready["stops_clock"] for ready in said] == [int(sys.platform == "linux"), 0]
+
+
+@pytest.mark.measures
+@pytest.mark.skipif(sys.platform != "linux", reason="the clock stops on Linux only")
+def test_operators_do_not_take_longer_because_others_compute(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    """Beside busy loops executions are interrupted, and operators take no longer: single ones and all together."""
+    means: list[dict[str, float]] = []
+    for loops in (0, os.cpu_count() or 1):
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
+        try:
+            flags = ("--num_executions=60", "--warmup=5", "--cpu_threads=1", "--etdump_path", tmp_path / "a.etdump")
+            done = call(runner, "--model_path", toy("fp32"), *flags)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        assert done.returncode == 0, done.stderr
+        (profile,) = profiles(etdump.read(tmp_path / "a.etdump"), load_table())
+        totals = profile.times.mean(axis=1)
+        means.append({"whole": float(totals.sum()), "largest": float(totals.max())})
+    for part in ("whole", "largest"):
+        assert means[1][part] < 1.2 * means[0][part]
