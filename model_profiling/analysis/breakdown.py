@@ -69,6 +69,8 @@ class InstanceTime(msgspec.Struct, frozen=True):
     spread: Spread
     source: SourceLine | None = None
     work: Work | None = None
+    # The standard error of `ms`, over launches where there are several.
+    error_ms: float = 0.0
 
 
 class OperatorTime(msgspec.Struct, frozen=True):
@@ -133,7 +135,7 @@ def break_down(
     for instance, ms in zip(instances, times.tolist(), strict=True):
         by_category[instance.category].append(ms)
         by_where[instance.where].append(ms)
-    spreads = _spreads(profile.times)
+    spreads, errors = _spreads(profile.times), _errors(profile)
     return Breakdown(
         executions=profile.executions,
         execute_ms=whole,
@@ -141,8 +143,10 @@ def break_down(
         shares_by_where={place: sum(members) / (whole or 1.0) for place, members in by_where.items()},
         operators=_operators(profile, times, whole, spreads),
         instances=[
-            _instance(instance, ms, whole, spread, (sources or {}).get(row), (works or {}).get(row))
-            for row, (instance, ms, spread) in enumerate(zip(instances, times.tolist(), spreads, strict=True))
+            _instance(instance, ms, whole, spread, (sources or {}).get(row), (works or {}).get(row), error)
+            for row, (instance, ms, spread, error) in enumerate(
+                zip(instances, times.tolist(), spreads, errors, strict=True)
+            )
         ],
         unreliable=_unreliable(whole, expected_ms, preempted),
     )
@@ -195,8 +199,22 @@ def _operators(
     return sorted(found, key=lambda entry: -entry.ms)
 
 
+def _errors(profile: Profile) -> list[float]:
+    """The standard error of each operator's time in milliseconds; one execution tells none."""
+    columns = profile.launch_times if len(profile.launches) > 1 else profile.steady
+    count = columns.shape[1]
+    found = columns.std(axis=1, ddof=1) / count**0.5 if count > 1 else np.zeros(len(columns))
+    return [ns / 1e6 for ns in found.tolist()]
+
+
 def _instance(
-    instance: Instance, ms: float, whole: float, spread: Spread, source: SourceLine | None, work: Work | None
+    instance: Instance,
+    ms: float,
+    whole: float,
+    spread: Spread,
+    source: SourceLine | None,
+    work: Work | None,
+    error_ms: float,
 ) -> InstanceTime:
     return InstanceTime(
         name=instance.name,
@@ -213,6 +231,7 @@ def _instance(
         spread=spread,
         source=source,
         work=work,
+        error_ms=error_ms,
     )
 
 
