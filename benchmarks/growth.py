@@ -59,7 +59,7 @@ def compared(dump: Path) -> Work:
     def work() -> object:
         sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
         latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
-        profiles = [side.profile() for side in sides]
+        profiles = [side.profiled() for side in sides]
         rows = [(name, profile, break_down(profile)) for name, profile in zip("AB", profiles, strict=True)]
         return latency, compare_profiles(rows[0], rows[1], paired=False)
 

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.comparison import PairComparison, compare_profiles
-from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.latency import Comparison, preempted_traces
 from model_profiling.analysis.latency import compare as compare_latency
 from model_profiling.analysis.memory import compare_memory
 from model_profiling.analysis.metrics import layout_caveats
@@ -103,8 +102,7 @@ def _compared(before: Chosen, after: Chosen) -> Compared:
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
-    old, new = before.profile(), after.profile()
-    profile = compare_profiles((names[0], old, break_down(old)), (names[1], new, break_down(new)), paired)
+    profile = compare_profiles((names[0], *before.profiled()), (names[1], *after.profiled()), paired)
     return Compared(
         msgspec.structs.replace(latency, caveats=caveats),
         profile,
@@ -182,6 +180,7 @@ def _chosen(
             caveats=caveats,
             starts=tuple(outcome.starts),
             processes=tuple(outcome.processes),
+            preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
         )
         for outcome in outcomes
     ]

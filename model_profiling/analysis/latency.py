@@ -254,6 +254,11 @@ def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
     return float(1.4826 * np.median(np.abs(logs - np.median(logs))) * 100)
 
 
+def preempted_traces(samples: Samples, stops_clock: bool) -> float:
+    """The share of traced executions in which other work took time that operators' times do not leave out."""
+    return 0.0 if stops_clock else preempted_share(samples.traced)
+
+
 def preempted_share(turns: list[Turn]) -> float:
     """The share of executions in which other work took the processor away."""
     return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))

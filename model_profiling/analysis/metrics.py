@@ -52,6 +52,13 @@ class ExperimentMetrics(msgspec.Struct, frozen=True):
     # None: not a phase of a language model.
     phase: PhaseMetrics | None = None
 
+    @property
+    def traced_ms(self) -> float | None:
+        """What an execution takes with the tracer, as those without tell it; None if they do not, or were disturbed."""
+        if self.latency is None or self.latency.busy or not self.tracer_overhead_measured:
+            return None
+        return self.latency.median_ms * (1 + (self.tracer_overhead_percent or 0.0) / 100)
+
 
 class Metrics(msgspec.Struct, frozen=True, tag="metrics", tag_field="kind"):
     """metrics.json. `program` is what the .pte says of memory by itself, None if the file is gone or has changed.
@@ -194,4 +201,4 @@ def _tracer(samples: Samples | None) -> Comparison | None:
     if samples is None or not samples.traced or not samples.timed:
         return None
     compared = compare(("without", samples.timed), ("with", samples.traced), paired=False)
-    return compared if compared.high is not None else None
+    return compared if compared.reliable else None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from model_profiling import etdump
+from model_profiling.analysis.breakdown import Breakdown, break_down
 from model_profiling.analysis.categories import CategoryTable, load_table
-from model_profiling.analysis.latency import latency_turns
+from model_profiling.analysis.latency import latency_turns, preempted_traces
 from model_profiling.analysis.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.mixed_sizes import said_sizes, split_sizes
 from model_profiling.analysis.profile import Profile, profiles
@@ -43,6 +44,8 @@ class Chosen:
     processes: tuple[Process, ...] = ()
     # Of a language model.
     phase: Phase | None = None
+    # The share of traced executions in which other work took time that operators' times do not leave out.
+    preempted: float = 0.0
 
     @property
     def metrics(self) -> ExperimentMetrics:
@@ -50,8 +53,11 @@ class Chosen:
             self.turns, self.latency_source, self.starts, self.processes, self.phase
         )
 
-    def profile(self) -> Profile:
-        return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
+    def profiled(self) -> tuple[Profile, Breakdown]:
+        """The times of its operators, and what they add up to."""
+        found = self.ready or profiles(etdump.read(self.etdump), self.table)[0]
+        profile = found.with_launches(self.traced_launches)
+        return profile, break_down(profile, expected_ms=self.metrics.traced_ms, preempted=self.preempted)
 
 
 def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, Chosen]:
@@ -120,6 +126,7 @@ def _finished(run: "RunView", name: str) -> Chosen:
         starts=tuple(samples.starts),
         processes=tuple(samples.processes),
         phase=record.phase,
+        preempted=preempted_traces(samples, record.stops_clock),
     )
 
 

@@ -15,9 +15,9 @@ from model_profiling.analysis.dumps import Analysed, AnalysisSummary, Experiment
 from model_profiling.analysis.experiment_labels import switched_features
 from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.kernels import assign_kernels
-from model_profiling.analysis.latency import preempted_share
+from model_profiling.analysis.latency import preempted_traces
 from model_profiling.analysis.layer_kinds import layer_kinds
-from model_profiling.analysis.metrics import ExperimentMetrics, compute_metrics, partial_note
+from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.operator_scaling import CurveOperators, operator_scaling
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline, roofline
@@ -63,8 +63,8 @@ def analyse_run(
                 profile,
                 sources.lines(profile.instances, methods[name]),
                 _works(profile, graphs[name]),
-                _latency_with_tracer(metrics.experiments[name]) if name in timed else None,
-                _preempted(directory, manifest, name),
+                metrics.experiments[name].traced_ms if name in timed else None,
+                preempted_traces(directory.samples(manifest, name), manifest.experiments[name].stops_clock),
             ),
         )
         for name, (_, profile, _) in loaded.items()
@@ -116,21 +116,6 @@ def analyse_run(
         operator_scaling=operators,
     )
     return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
-
-
-def _latency_with_tracer(measured: ExperimentMetrics) -> float | None:
-    """What a traced execution should take: the latency and the tracer's cost; None if that is not known."""
-    latency = measured.latency
-    if latency is None or latency.busy or measured.latency_source != "untraced executions":
-        return None
-    return latency.median_ms * (1 + (measured.tracer_overhead_percent or 0.0) / 100)
-
-
-def _preempted(directory: RunDirectory, manifest: Manifest, name: str) -> float:
-    """The share of traced executions of which a part went to other processes and was not left out."""
-    if manifest.experiments[name].stops_clock:
-        return 0.0
-    return preempted_share(directory.samples(manifest, name).traced)
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
