@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.dumps import analyse_dumps
@@ -59,9 +58,7 @@ def compared(dump: Path) -> Work:
     def work() -> object:
         sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
         latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
-        profiles = [side.profiled() for side in sides]
-        rows = [(name, profile, break_down(profile)) for name, profile in zip("AB", profiles, strict=True)]
-        return latency, compare_profiles(rows[0], rows[1], paired=False)
+        return latency, compare_profiles(("A", *sides[0].profiled()), ("B", *sides[1].profiled()), paired=False)
 
     return work
 
