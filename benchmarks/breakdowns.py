@@ -82,12 +82,13 @@ def report(repeats: int = 40) -> None:
         made = {name: pair[0] for name, pair in networks.export(Path(scratch)).items()}
         print("     network  beside  A/A parts  A/A latency  operators against Inspector (sum, worst)", flush=True)
         for name, pte in made.items():
-            dump, _ = measured(pte, Path(scratch) / "run")
+            home = Path(scratch) / pte.stem
+            dump, _ = measured(pte, home)
             truth = inspector_medians(dump)
             for loops in (0, cores):
                 with busy(loops):
                     parts, latency = against_itself(pte, repeats)
-                    offs = np.array([off(measured(pte, Path(scratch) / "run")[1], truth) for _ in range(3)])
+                    offs = np.array([off(measured(pte, home)[1], truth) for _ in range(3)])
                 whole, worst = (offs[np.abs(offs[:, column]).argmax(), column] for column in (0, 1))
                 claimed = f"{parts}/{repeats:<7}  {latency}/{repeats:<9}"
                 print(f"{name:>12}  {loops} loops  {claimed}  {whole:+.1%}, {worst:+.1%}", flush=True)
