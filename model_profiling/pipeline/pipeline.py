@@ -28,6 +28,7 @@ from model_profiling.pipeline.progress import Progress, Sitting, Weathered, comb
 from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
+from model_profiling.pte.dtypes import ProgramDtype, program_dtype
 from model_profiling.publication import Publication
 from model_profiling.remembered import program_sha256
 from model_profiling.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
@@ -62,7 +63,7 @@ class Pipeline:
         self._paths = ExportPaths(Path(config.model).resolve())
         self._sequence = sequence_of(self._paths.pte)
         config = self._with_phases(config, platform)
-        self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
+        self._config = fill_in(config, platform, self._dtype(config).main)
         self._platform = platform
         self._report = report
         self._only = _checked_only(self._config, only)
@@ -71,6 +72,10 @@ class Pipeline:
         self._note = on_note
         self._directory = RunDirectory(Path(config.output_root))
         self._runners: dict[str | None, RunnerRecord] = {}
+
+    def _dtype(self, config: Config) -> ProgramDtype:
+        """What the methods that the experiments run compute in."""
+        return program_dtype(self._paths.pte, {e.method for e in config.experiments if e.method is not None})
 
     def _with_phases(self, config: Config, platform: Platform) -> Config:
         """A config that says nothing of phases, for a language model: each experiment in every phase."""
@@ -258,14 +263,9 @@ class Pipeline:
 
     def _new_manifest(self, export: ExportRecord | None) -> Manifest:
         pte, probe = self._paths.pte, self._probe
-        model = ModelRecord(
-            str(pte),
-            self._paths.stem,
-            program_sha256(pte),
-            pte.stat().st_size,
-            model_dtype(self._paths, export),
-            export,
-        )
+        dtype = self._dtype(self._config)
+        sha256, size = program_sha256(pte), pte.stat().st_size
+        model = ModelRecord(str(pte), self._paths.stem, sha256, size, dtype.main, export, dtype.shares)
         environment: dict[str, object] = {
             "arch": probe.arch,
             "features": list(probe.features),
@@ -376,11 +376,10 @@ def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path
     return inputs
 
 
-def model_dtype(paths: ExportPaths, export: ExportRecord | None) -> str:
-    """The model's dtype, from its export or its file name; 'unknown' if neither tells."""
-    if export is not None:
-        return export.dtype
-    return next((dtype for dtype in ("fp32", "fp16", "int8") if paths.stem.endswith(f"_{dtype}")), "unknown")
+def asked_dtype(paths: ExportPaths) -> str:
+    """What results of a program are filed under: the dtype that its export was asked for, else what it computes in."""
+    export = export_record(paths)
+    return export.dtype if export is not None else program_dtype(paths.pte).main
 
 
 def _checked_only(config: Config, only: list[str] | None) -> set[str]:
