@@ -180,7 +180,7 @@ class Pipeline:
                 if self._standing.replaces:
                     # A failure never replaces a success, its own or that of an experiment it is compared with.
                     for name in names:
-                        files.replace_directory(self._place.ready(name), self._directory.path / FAILED / name)
+                        files.replace_directory(self._place.ready(name), self._home_of_failure(name))
                     return failures, []
             else:
                 self._place.complete(names, record)
@@ -207,6 +207,8 @@ class Pipeline:
         records = {}
         for name, outcome in outcomes.items():
             hashes = collect(outcome, self._place.ready(name))
+            if outcome.failure is not None:
+                outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
             first, timing = progress.sittings[0], self._platform.timing
             said = [*self._trace_note(outcome), *notes]
             records[name] = experiment_record(outcome, fingerprints[name], first, hashes, timing, said, load)
@@ -247,6 +249,11 @@ class Pipeline:
             clear_directory(self._directory.path / FAILED / name)
         with contextlib.suppress(OSError):  # others failed
             (self._directory.path / FAILED).rmdir()
+
+    def _home_of_failure(self, name: str) -> Path:
+        """Where the files of an experiment that failed end up: in its place, unless a good result is there."""
+        root = self._directory.path
+        return root / FAILED / name if self._standing.replaces else root / name
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         """One error for all failed experiments, with the kind of the first."""
