@@ -22,6 +22,15 @@ class KitError(Exception):
         error.__cause__ = self
         return error
 
+    def names(self, path: object) -> bool:
+        """Whether it sends the reader to this file."""
+        return str(path) in f"{self.message} {self.hint}"
+
+    def moved(self, before: object, after: object) -> None:
+        """Name files where they are now: what was below `before` is below `after`."""
+        self.message, self.hint = (text.replace(f"{before}/", f"{after}/") for text in (self.message, self.hint))
+        self.args = (self.message,)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Subclasses have constructors of their own: calling one with `args`, as copy and pickle would, garbles it.
         return _restored, (type(self), self.args, vars(self))

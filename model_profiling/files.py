@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_origin
 import msgspec
 
 from model_profiling import __version__
-from model_profiling.errors import InputError, SetupError
+from model_profiling.errors import InputError, KitError, SetupError
 
 T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
@@ -45,6 +45,37 @@ def write_bytes(path: Path, data: bytes) -> None:
                 f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
             ) from None
         raise
+
+
+@contextlib.contextmanager
+def scratch_directory(prefix: str = "sme2-kit-") -> Iterator[Path]:
+    """A temporary directory; where it ends with a failure, the files that its message names stay."""
+    import tempfile
+
+    home = Path(tempfile.mkdtemp(prefix=prefix))
+    failure: BaseException | None = None
+    try:
+        yield home
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        remove_scratch(home, failure)
+
+
+def remove_scratch(home: Path, failure: BaseException | None) -> None:
+    """Remove a temporary directory but for the files that the message of a failure names."""
+    if isinstance(failure, KitError) and failure.names(f"{home}/"):
+        for path in sorted(home.rglob("*"), reverse=True):
+            with contextlib.suppress(OSError):  # a directory that holds such a file
+                if path.is_dir() and not path.is_symlink():
+                    path.rmdir()
+                elif not failure.names(path):
+                    path.unlink()
+        return
+    import shutil
+
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def inside(root: Path, path: Path) -> Path:

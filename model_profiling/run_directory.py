@@ -37,6 +37,8 @@ ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emer
 _LONGEST_NS = 365 * 24 * 3600 * 10**9
 _MOST_BYTES = 1 << 50
 MOST_TOKENS = 1 << 24
+# The part of the work from which on a dtype is named.
+_LEAST_SHARE = 0.005
 # What the environment says of `address_randomisation` where every launch has the same memory layout.
 NOT_RANDOMISED = "off"
 # What may become part of a file's name: anything that does not lead elsewhere and that a file system can hold.
@@ -200,8 +202,32 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stem: str
     sha256: str
     bytes: int
+    # What most of the program's work is done in; the export's is what was asked for.
     dtype: str
     export: ExportRecord | None = None
+    # Which part of the work is done in each dtype, the largest first.
+    dtypes: dict[str, float] = {}
+
+    @property
+    def asked_dtype(self) -> str:
+        """What an export of it is known by: the dtype that was asked for, else what the program is in."""
+        return self.export.dtype if self.export is not None else self.dtype
+
+    @property
+    def roughest_dtype(self) -> str:
+        """What explains how far its outputs may be off: what was asked for, else the least exact of its dtypes."""
+        if self.export is not None:
+            return self.export.dtype
+        return max(self.dtypes or [self.dtype], key=lambda dtype: {"fp32": 0, "fp16": 1}.get(dtype, 2))
+
+    @property
+    def dtype_words(self) -> str:
+        """`fp16`, or `mixed: 80 % of the work in fp16, 20 % in fp32`."""
+        parts = {name: share for name, share in self.dtypes.items() if share >= _LEAST_SHARE}
+        if len(parts) < 2:
+            return self.dtype
+        shown = [f"{share:.0%} in {name}".replace("%", " %") for name, share in parts.items()]
+        return f"mixed: {', '.join([shown[0].replace(' in ', ' of the work in '), *shown[1:]])}"
 
     def file(self) -> Path | None:
         """The .pte that ran, unless it is gone or another one has taken its place since."""

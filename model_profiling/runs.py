@@ -197,7 +197,15 @@ def listed(root: Path) -> list[Listed]:
             found.append(Listed(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
     for _, entry in interrupted(root):
         model, names = entry.manifest.model, list(entry.fingerprints)
-        shown = (entry.label, "interrupted", entry.manifest.created, model.stem, model.dtype, entry.threads, names)
+        shown = (
+            entry.label,
+            "interrupted",
+            entry.manifest.created,
+            model.stem,
+            model.asked_dtype,
+            entry.threads,
+            names,
+        )
         found.append(Listed(*shown, "interrupted", None))
     return found
 
@@ -206,7 +214,7 @@ def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> Listed:
     threads = sorted({record.threads for record in manifest.experiments.values()})
     model = manifest.model
     names = list(manifest.experiments)
-    shown = (label or label_of(manifest), kind, manifest.created, model.stem, model.dtype, threads, names)
+    shown = (label or label_of(manifest), kind, manifest.created, model.stem, model.asked_dtype, threads, names)
     return Listed(*shown, manifest.status, path)
 
 

@@ -1,11 +1,11 @@
 """Hold two results against each other: runs, experiments, dumps, or two programs measured now, in turns."""
 
 import functools
-import tempfile
 from pathlib import Path
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.analysis.categories import CategoryTable, load_table
 from model_profiling.analysis.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.latency import Comparison, preempted_traces
@@ -91,9 +91,9 @@ def measured(
     if platform.timing != "measured":
         raise InputError("programs cannot be compared under an emulator: its times mean nothing", "Choose a machine.")
     # The dumps of programs that are measured now are read before the directory goes.
-    with tempfile.TemporaryDirectory() as scratch:
+    with files.scratch_directory() as scratch:
         table = load_table(Path(categories) if categories else None)
-        pairs = _in_turns(before, after, Path(scratch), counts, threads or 1, on_progress, table, platform)
+        pairs = _in_turns(before, after, scratch, counts, threads or 1, on_progress, table, platform)
         return Comparisons([_compared(one, other) for one, other in pairs])
 
 

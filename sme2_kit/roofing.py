@@ -15,7 +15,6 @@ from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.base import Platform
 from sme2_kit.exporting import from_target
 from sme2_kit.measuring import Asked, measure
-from sme2_kit.temporary import temporary_directory
 
 # A launch shares where its memory lies; more than one, so that the best of them counts.
 COUNTS = Counts(runs=30, launches=3)
@@ -37,7 +36,19 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
         raise InputError(
             "roofs cannot be measured under an emulator: its times mean nothing", "Leave --platform emulator out."
         )
-    home = temporary_directory("roofs")
+    with files.scratch_directory("sme2-kit-roofs-") as home:
+        found = _measured(asked, home, platform, on_progress, on_note)
+    if found is None or not found.cpu:
+        raise InputError("the platform does not tell which CPU it has", "Roofs are kept by the CPU's name.")
+    path = asked.out or roofs_path(found.cpu)
+    earlier = known_roofs(found.cpu) if asked.out is None else None
+    kept = earlier.merged(found) if earlier is not None else found
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, kept)
+    return kept
+
+
+def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnProgress, on_note: OnNote) -> Roofs | None:
     found: Roofs | None = None
     for dtype in asked.dtypes:
         pte = _probe(dtype, home, on_progress)
@@ -49,14 +60,7 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
                     on_note(f"{dtype}, {run.label(name)}: {warning}")
             new = roofs_of(run)
             found = new if found is None else found.merged(new)
-    if found is None or not found.cpu:
-        raise InputError("the platform does not tell which CPU it has", "Roofs are kept by the CPU's name.")
-    path = asked.out or roofs_path(found.cpu)
-    earlier = known_roofs(found.cpu) if asked.out is None else None
-    kept = earlier.merged(found) if earlier is not None else found
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(path, kept)
-    return kept
+    return found
 
 
 def _probe(dtype: str, home: Path, on_progress: OnProgress) -> Path:

@@ -2,10 +2,12 @@
 
 import atexit
 import os
-import shutil
+import sys
 import tempfile
 import threading
 from pathlib import Path
+
+from model_profiling import files
 
 _lock = threading.Lock()
 _home: list[Path] = []
@@ -22,4 +24,5 @@ def temporary_directory(name: str) -> Path:
 
 def _remove(home: Path, owner: int) -> None:
     if os.getpid() == owner:  # a child that was forked ends before us
-        shutil.rmtree(home, ignore_errors=True)
+        # What ended the process, if anything did, may name a log.
+        files.remove_scratch(home, getattr(sys, "last_value", None))

@@ -42,7 +42,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
 def packing(e: Evidence) -> Iterator[Finding]:
     """Loading the method, most of which is packing weights, takes most of the time to the first result."""
     start, memory = e.startup, e.memory
-    if start is None:
+    if start is None or (e.program is not None and not e.program.all_constant_bytes):
         return
     load, whole = start.method.median_ms, start.first_result.median_ms
     if load < _LEAST_MS or load < _MOST * whole:
@@ -111,7 +111,8 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
         return
     added = memory.packing_bytes or 0
     step = "A smaller dtype needs less."
-    if added > _MOST * excess:
+    # A packed copy is as large as the weights, twice that where fp16 is computed in fp32.
+    if min(added, 2 * e.program.all_constant_bytes) > _MOST * excess:
         step = f"Packed weights are a copy of the weights: a smaller dtype shrinks both. {_weight_cache(e)}"
     yield e.measurement(
         Kind.PEAK_MEMORY,

@@ -56,16 +56,16 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
     }
     found = []
     cost = manifest.model.export.dtype_cost if manifest.model.export else None
-    home, export = Path(manifest.model.path).parent, manifest.model.export
+    home, export, dtype = Path(manifest.model.path).parent, manifest.model.export, manifest.model.roughest_dtype
     for name, arrays in outputs.items():
         phase = manifest.experiments[name].phase
         eager = expected_outputs(home, export) if phase is None else expected_logits(home, export, phase)
         if eager and arrays:
             ours = arrays if phase is None else last_logits(arrays)
-            found.append(agreement_of(name, ours, "eager", eager, manifest.model.dtype, cost))
+            found.append(agreement_of(name, ours, "eager", eager, dtype, cost))
     for before, after in manifest.compare_pairs:
         if outputs.get(before) and outputs.get(after):
-            found.append(agreement_of(before, outputs[before], after, outputs[after], manifest.model.dtype, cost))
+            found.append(agreement_of(before, outputs[before], after, outputs[after], dtype, cost))
     return [agreement for agreement in found if agreement is not None]
 
 

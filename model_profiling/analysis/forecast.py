@@ -13,10 +13,10 @@ import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.gains import Gain
-from model_profiling.analysis.target import DEFAULT, FP16_OVER_FP32, I8MM_OVER_DOT, AnyTarget, read_target
+from model_profiling.analysis.target import DEFAULT, FP16_OVER_FP32, I8MM_OVER_DOT, AnyTarget, rate_dtype, read_target
 from model_profiling.analysis.whatif import Prediction, sped_up
+from model_profiling.analysis.work import Work
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
 from model_profiling.errors import InputError
@@ -38,7 +38,7 @@ class RemainingOperator(msgspec.Struct, frozen=True):
 
 
 class PredictedOperator(msgspec.Struct, frozen=True):
-    """An operator that SME2 runs: its time now, predicted with its range, how many times faster, and why so many."""
+    """An operator that SME2 runs: its time now, predicted with its range, the quotient of the two, and why so many."""
 
     name: str
     category: str
@@ -132,15 +132,15 @@ def forecasts(
     # Of a language model each phase has kernels of its own, whatever the number of tokens.
     kinds = {name: _phase(without[name]) for name in names}
     coverages = {kind: _sme2_coverage(emulated, kind) for kind in dict.fromkeys(kinds.values())}
-    if not speedups:
-        chosen = read_target(target)
-        chosen.refuse(summary.dtype)
-    return [
-        _assumed(_Sides(name, summary.experiments[name].breakdown, coverages[kinds[name]], notes), speedups)
-        if speedups
-        else _derived(_Sides(name, _as_fp16(summary, name), coverages[kinds[name]], notes), chosen, without[name])
-        for name in names
-    ]
+    chosen = None if speedups else read_target(target)
+    found = []
+    for name in names:
+        breakdown, coverage = summary.experiments[name].breakdown, coverages[kinds[name]]
+        if chosen is None:
+            found.append(_assumed(_Sides(name, breakdown, coverage, notes), speedups))
+        else:
+            found.append(_derived(_Sides(name, _as_programmed(breakdown), coverage, notes), chosen, without[name]))
+    return found
 
 
 def _phase(record: ExperimentRecord) -> str:
@@ -157,18 +157,28 @@ def _without_sme2(record: ExperimentRecord) -> bool:
     return "sme2" not in record.features.active
 
 
-def _as_fp16(summary: AnalysisSummary, name: str) -> Breakdown:
+def _as_programmed(breakdown: Breakdown) -> Breakdown:
     """A breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2: fp16."""
-    breakdown = summary.experiments[name].breakdown
-    if summary.dtype != "fp16":
-        return breakdown
     instances = [
-        msgspec.structs.replace(entry, work=msgspec.structs.replace(entry.work, element=_WIDENED))
-        if entry.work is not None and entry.work.element == "fp32" and entry.where == "delegated"
-        else entry
+        msgspec.structs.replace(entry, work=_narrowed(entry.work)) if _was_widened(entry) else entry
         for entry in breakdown.instances
     ]
     return msgspec.structs.replace(breakdown, instances=instances)
+
+
+def _was_widened(entry: InstanceTime) -> bool:
+    return entry.work is not None and bool(entry.work.program_element)
+
+
+def _narrowed(work: Work | None) -> Work | None:
+    """The work of an operator that was computed in fp32, in the program's fp16: half the bytes."""
+    if work is None:
+        return None
+    sizes = (work.weight_bytes // 2, work.read_bytes // 2, work.written_bytes // 2)
+    weights, read, written = sizes
+    return msgspec.structs.replace(
+        work, element=work.program_element, weight_bytes=weights, read_bytes=read, written_bytes=written
+    )
 
 
 class _Sides:
@@ -214,11 +224,12 @@ def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
         found = sped_up(sides.breakdown, {"SME2": speedup}, lambda x: speedup if id(x) in sides.taken else 1.0)
         return msgspec.structs.replace(found, name=f"SME2 {speedup:g}x")
 
-    return sides.forecast([assume(speedup) for speedup in speedups])
+    return sides.forecast([assume(speedup) for speedup in speedups], _none_note(sides))
 
 
 def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
     """The prediction that follows from each operator's dtype and shape on a target."""
+    target.refuse({dtype for entry in sides.taken.values() if (dtype := rate_dtype(entry.work))})
     known = {key: target.gain(entry, record.threads) for key, entry in sides.taken.items()}
     unknown = [sides.taken[key] for key, gain in known.items() if gain is None]
     if unknown and len(unknown) == len(known):
@@ -254,13 +265,20 @@ def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Fore
                 high_ms=slow.predicted_ms,
             )
         ],
-        _unknown_note(unknown),
+        [*_none_note(sides), *_unknown_note(unknown)],
         target=target.cpu,
         without=msgspec.structs.replace(without, name="a CPU like it, without SME2") if steps else None,
         operators=sorted(
             (_operator(x, gains[key], before[key]) for key, x in sides.taken.items()), key=lambda entry: -entry.ms
         ),
     )
+
+
+def _none_note(sides: _Sides) -> list[str]:
+    if sides.taken:
+        return []
+    none = f"none of {counted(len(sides.eligible), 'CONV and GEMM operator')} has an SME2 kernel"
+    return [f"{none if sides.eligible else 'there is no CONV or GEMM operator'}: nothing becomes faster by SME2"]
 
 
 def _unknown_note(unknown: list[InstanceTime]) -> list[str]:
@@ -282,7 +300,7 @@ _TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "h
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
     """How much faster a CPU with SME2 is already without it: it computes in fp16, and multiplies int8 with i8mm."""
     features = record.features
-    if entry.work is not None and entry.work.element == _WIDENED:
+    if _was_widened(entry):
         return FP16_OVER_FP32
     if features is None or features.arch != "aarch64" or entry.work is None or entry.kind == "depthwise":
         return 1.0
@@ -291,13 +309,14 @@ def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
 
 
 _INT8 = ("qint8", "quint8", "qdint8", "qpint8")
-# The element of what is fp16 in the model and was computed in fp32.
-_WIDENED = "fp16 in fp32"
 
 
 def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperator:
     ms = entry.ms / before
     low, high = ms / gain.high, ms / gain.low
+    first = ""
+    if before != 1:
+        first = f"{before:g}x of it without SME2, by {'fp16' if _was_widened(entry) else 'i8mm'}; "
     return PredictedOperator(
         name=entry.name,
         category=entry.category,
@@ -307,8 +326,8 @@ def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperat
         predicted_ms=ms / gain.times,
         low_ms=low,
         high_ms=high,
-        times=gain.times,
-        why=gain.why,
+        times=before * gain.times,
+        why=f"{first}{gain.why}",
     )
 
 
@@ -323,8 +342,8 @@ def _sme2_coverage(emulated: "RunView", phase: str) -> Coverage:
         )
     traced = list(found.values())
     covered = [coverage for coverage in traced if coverage.on_sme2]
-    if phase and not covered:
-        # A model whose weights have no SME2 kernel gains nothing, which is worth saying.
+    if not covered:
+        # A model none of whose operators has an SME2 kernel gains nothing, which is the answer.
         covered = [c for name, c in found.items() if _had_sme2(records[name]) and c.on_sme2 is not None]
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
@@ -334,7 +353,7 @@ def _sme2_coverage(emulated: "RunView", phase: str) -> Coverage:
         )
     if not covered:
         raise InputError(
-            f"no experiment of the second run ({summary.model} on {summary.platform}) uses SME2",
+            f"no experiment of the second run ({summary.model} on {summary.platform}) had SME2 and traced its kernels",
             "Make it with: sme2-kit kernels MODEL.pte",
         )
     return max(covered, key=lambda coverage: coverage.on_sme2 or 0)

@@ -38,13 +38,13 @@ class Switch:
         return [self._gain(entry, entry.instruction in narrowed) for entry in breakdown.instances]
 
     def _narrows(self, kind: str, work: Work) -> bool:
-        """Whether an operator that was computed in fp32 is computed in fp16 when on."""
-        return work.element == "fp32" and self._element(kind, work) == "fp16"
+        """Whether an operator that had to be computed in fp32 is computed in the program's fp16 when on."""
+        return bool(work.program_element) and self._element(kind, work.element) == work.program_element
 
-    def _element(self, kind: str, work: Work) -> str:
-        """What an operator computes in when on: what it did when off, unless no probe does any more."""
+    def _element(self, kind: str, element: str) -> str:
+        """What is computed when on of what was widened when off: the same, unless no probe does any more."""
         elements = self.on.elements(kind)
-        return work.element if work.element in elements or not elements else elements[0]
+        return element if element in elements or not elements else elements[0]
 
     def _gain(self, entry: InstanceTime, narrowed: bool) -> Gain:
         if entry.where == "runtime":
@@ -63,19 +63,24 @@ class Switch:
         own = [e for e in self.off.elements(entry.kind) if not narrowed or e == "fp32"]
         for element in own:
             off = self.off.probes(entry.kind, element)
-            pairs = self._paired(entry.kind, off[0].work, [(1.0, probed) for probed in off])
+            on = self._element(entry.kind, element)
+            pairs = self._paired(entry.kind, on, [(1.0, probed) for probed in off])
             if pairs:
                 return msgspec.structs.replace(weighed(pairs), why="as probes of its kind gain: its shape is not known")
         return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work) -> Gain | None:
         """What the nearest probes of a kind gained; None if there are none."""
-        pairs = self._paired(kind, work, nearest(self.off.probes(kind, work.element), work))
+        # What the program itself has in fp32 stays so.
+        on = self._element(kind, work.element) if work.program_element else work.element
+        pairs = self._paired(kind, on, nearest(self.off.probes(kind, work.element), work))
         return weighed(pairs) if pairs else None
 
-    def _paired(self, kind: str, work: Work, off: Sequence[tuple[float, Probed]]) -> list[tuple[float, Probed, Probed]]:
-        """Probes with the features off, each with what it counts, and the same probes with them on."""
-        on = {_shape(probed): probed for probed in self.on.probes(kind, self._element(kind, work))}
+    def _paired(
+        self, kind: str, element: str, off: Sequence[tuple[float, Probed]]
+    ) -> list[tuple[float, Probed, Probed]]:
+        """Probes with the features off, each with what it counts, and the same probes with them on, in `element`."""
+        on = {_shape(probed): probed for probed in self.on.probes(kind, element)}
         return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 
 

@@ -24,8 +24,8 @@ PeakSource = Literal["the system's account", "sampled every 50 ms, with a tracer
 class Memory(msgspec.Struct, frozen=True):
     """Bytes in memory, medians over the processes of timed executions; None is not known.
 
-    `packing_bytes` is what loading added that is no file's: packed weights above all. `load_bytes` is all that loading
-    added. Growth is over inferences after the first; `leak` says that every inference adds to it.
+    `packing_bytes` is what loading added that is no file's: packed weights, if there are any, and buffers. `load_bytes`
+    is all that loading added. Growth is over inferences after the first; `leak` says that every inference adds to it.
     """
 
     processes: int

@@ -25,7 +25,6 @@ _DIRECTORY = Path(__file__).parents[1] / "targets"
 _DTYPES = {
     "fp32": "fp32",
     "fp16": "fp16",
-    "fp16 in fp32": "fp16",
     "qint8": "int8",
     "quint8": "int8",
     "qdint8": "int8",
@@ -39,6 +38,11 @@ _ACCUMULATOR_BITS = 32
 I8MM_OVER_DOT = 2.0
 # A NEON vector holds twice as many fp16 as fp32.
 FP16_OVER_FP32 = 2.0
+
+
+def rate_dtype(work: Work | None) -> str:
+    """The dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not known."""
+    return _DTYPES.get(work.element, "") if work is not None else ""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -95,12 +99,13 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         """Rows, and columns, of the tile that is computed at once."""
         return int(_TILE_VECTORS * self.vector_bits.value // _ACCUMULATOR_BITS)
 
-    def refuse(self, dtype: str) -> None:
-        """Refuse a model in a dtype of which nothing is known here."""
+    def refuse(self, dtypes: set[str]) -> None:
+        """Refuse operators of which nothing is known here, in none of their dtypes."""
         known = sorted(self.sme2.keys() & self.neon.keys())
-        if dtype in ("fp32", "fp16", "int8") and dtype not in known:
+        if dtypes and not dtypes & set(known):
             raise InputError(
-                f"what SME2 gains in {dtype} on {self.cpu} is not known: the target has {', '.join(known)}",
+                f"what SME2 gains in {' and '.join(sorted(dtypes))} on {self.cpu} is not known: the target has "
+                f"{', '.join(known)}",
                 f"Use another target ({', '.join(targets())}), or assume with --speedup.",
             )
 
@@ -108,7 +113,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         """What SME2 gains on an operator that it runs, against NEON of the same machine; None if not known."""
         work = entry.work
         product = work.product if work is not None else None
-        dtype = _DTYPES.get(work.element, "") if work is not None else ""
+        dtype = rate_dtype(work)
         if work is None or product is None or dtype not in self.sme2 or dtype not in self.neon:
             return None
         if product.m == 1 and not self._memory_ns(work):
@@ -190,17 +195,17 @@ class MeasuredTarget:
         self._roofs = roofs
         self._switches: dict[tuple[str, int], Switch | None] = {}
 
-    def refuse(self, dtype: str) -> None:
-        if dtype in ("fp32", "fp16", "int8") and all(self._switch(dtype, t) is None for t in self._threads(dtype)):
+    def refuse(self, dtypes: set[str]) -> None:
+        known = [dtype for dtype in dtypes if any(self._switch(dtype, t) for t in self._threads(dtype))]
+        if dtypes and not known:
             raise InputError(
-                f"the roofs of {self.cpu} were not measured in {dtype} with SME2 off and on",
+                f"the roofs of {self.cpu} were not measured in {' and '.join(sorted(dtypes))} with SME2 off and on",
                 "Measure them there: sme2-kit roofs.",
             )
 
     def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
         """What the nearest probes gained with so many threads; None if not known."""
-        dtype = _DTYPES.get(entry.work.element, "") if entry.work is not None else ""
-        switch = self._switch(dtype, threads)
+        switch = self._switch(rate_dtype(entry.work), threads)
         if switch is None or entry.work is None:
             return None
         return switch.of_probes(entry.kind, entry.work)

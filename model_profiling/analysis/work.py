@@ -48,7 +48,8 @@ class Product(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True):
     """What an operator has to do. `product` is None for what multiplies no matrices.
 
-    `element` is the type it computes in or moves, which is wider than the model's where the CPU cannot compute in that.
+    `element` is the type it computes in or moves. Where the CPU cannot compute in what the program has, that is a wider
+    one, and `program_element` is the program's.
     """
 
     element: str
@@ -57,6 +58,7 @@ class Work(msgspec.Struct, frozen=True):
     written_bytes: int
     product: Product | None = None
     multiply_accumulates: int = 0
+    program_element: str = ""
 
     @property
     def bytes(self) -> int:
@@ -114,7 +116,8 @@ def _work(step: Step, wide: bool) -> Work | None:
     written = _bytes(step.outputs, element)
     if weights is None or read is None or written is None:
         return None
-    return Work(element, weights, read, written, product, product.multiply_accumulates if product else 0)
+    narrow = _element(step) if _element(step) != element else ""
+    return Work(element, weights, read, written, product, product.multiply_accumulates if product else 0, narrow)
 
 
 def _element(step: Step) -> str:

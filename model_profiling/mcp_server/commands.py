@@ -6,11 +6,9 @@ from pathlib import Path
 
 from mcp.server.mcpserver import Context
 
-from model_profiling.artifacts import ExportPaths
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Steps, run_kit
-from model_profiling.pipeline.defaults import default_output_root
-from model_profiling.pipeline.pipeline import export_record, model_dtype
+from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import named
 
 
@@ -25,9 +23,7 @@ class Commands:
 
     def output(self, model: Path, given: str | None, platform: str) -> Path:
         """Where a run of `model` goes: where it was asked to, or the usual place, which must be inside as well."""
-        paths = ExportPaths(model)
-        place = given or str(default_output_root(paths, platform, model_dtype(paths, export_record(paths))))
-        return self.workspace.inside(place)
+        return self.workspace.inside(given or str(output_root_of(model, platform)))
 
 
 def steps_of(context: Context) -> Steps:

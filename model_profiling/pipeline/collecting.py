@@ -15,7 +15,7 @@ def collect(outcome: Outcome, home: Path) -> dict[str, str]:
     """Put the experiment's files into `home`, a new directory or its own; returns each file's hash.
 
     What the launches left stays as it is: a run that is killed here can do it again. A failed experiment has no ETDump
-    and no samples, only what explains it.
+    and no samples, only what explains it: the log, and a launch's dump if that is what is wrong.
     """
     if home != outcome.scratch:
         clear_directory(home)
@@ -30,9 +30,14 @@ def collect(outcome: Outcome, home: Path) -> dict[str, str]:
             files.write_json(home / outcome.file("_samples.json").name, outcome.samples)
         except KitError as error:
             outcome.failure = error
+    if outcome.failure is not None and home != outcome.scratch:
+        for dump in sorted(outcome.scratch.iterdir()):
+            if _OF_A_LAUNCH.fullmatch(dump.name) and outcome.failure.names(dump):
+                files.copy_file(dump, home / dump.name)
     if home == outcome.scratch:
         for dump in outcome.dumps:
-            dump.unlink(missing_ok=True)
+            if outcome.failure is None or not outcome.failure.names(dump):
+                dump.unlink(missing_ok=True)
     return {path.name: files.sha256(path) for path in sorted(home.iterdir()) if path.is_file()}
 
 

@@ -9,15 +9,17 @@ from model_profiling.errors import InputError
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, wants_phases
-from model_profiling.pipeline.pipeline import export_record, model_dtype
+from model_profiling.pipeline.pipeline import asked_dtype, export_record
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
+from model_profiling.pte.dtypes import program_dtype
 from model_profiling.run_directory import RunDirectory
 
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
 _EMULATION_TIMEOUT_S = 7200.0
 _ONCE: dict[str, object] = {"mode": "trace", "num_runs": 1, "warmup": 0}
+# How exports are named: what is left of a name that ends so is the model's. Nothing else is read from a name.
 _BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4|int4-channel)$"
 
 
@@ -40,7 +42,6 @@ def default_config(
     if not model.is_file():
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     paths = ExportPaths(model.resolve())
-    dtype = model_dtype(paths, export_record(paths))
     common: dict[str, object] = {
         "num_runs": counts.runs,
         "launches": counts.launches,
@@ -54,9 +55,10 @@ def default_config(
             f"{model} is not a .pte: it does not start like an ExecuTorch program",
             "Give what sme2-kit export makes.",
         )
+    dtype = program_dtype(paths.pte, [] if method is None else [method]).main
     raw: dict[str, object] = {
         "model": str(model),
-        "output_root": str(output_root or default_output_root(paths, platform.folder, dtype)),
+        "output_root": str(output_root or default_output_root(paths, platform.folder)),
         "inputs": [str(path) for path in inputs],
         "budget_s": counts.budget_s,
         "token_file": str(token_file) if token_file is not None else None,
@@ -130,11 +132,10 @@ def _is_program(model: Path) -> bool:
 
 def output_root_of(model: Path, platform: str) -> Path:
     """Where a run of `model` goes if nobody says where."""
-    paths = ExportPaths(model.resolve())
-    return default_output_root(paths, platform, model_dtype(paths, export_record(paths)))
+    return default_output_root(ExportPaths(model.resolve()), platform)
 
 
-def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
+def default_output_root(paths: ExportPaths, platform: str) -> Path:
     """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files.
 
     Where another dtype of the model was run before, the dtype is added.
@@ -143,19 +144,18 @@ def default_output_root(paths: ExportPaths, platform: str, dtype: str) -> Path:
         home = paths.directory.parent
     else:
         home = Path(f"out_{re.sub(r'[^A-Za-z0-9_.-]', '_', _model_name(paths))}")
-    return _root(home, platform, paths, dtype)
+    return _root(home, platform, paths)
 
 
 def root_below(home: Path, platform: str, model: Path) -> Path:
     """`runs/<platform>` of the directory that a user names for all results."""
-    paths = ExportPaths(model.resolve())
-    return _root(home, platform, paths, model_dtype(paths, export_record(paths)))
+    return _root(home, platform, ExportPaths(model.resolve()))
 
 
-def _root(home: Path, platform: str, paths: ExportPaths, dtype: str) -> Path:
+def _root(home: Path, platform: str, paths: ExportPaths) -> Path:
     root = home / "runs" / platform
     if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
-        root = root.with_name(f"{platform}-{dtype}")
+        root = root.with_name(f"{platform}-{asked_dtype(paths)}")
     return root
 
 

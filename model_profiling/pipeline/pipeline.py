@@ -28,6 +28,7 @@ from model_profiling.pipeline.progress import Progress, Sitting, Weathered, comb
 from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
+from model_profiling.pte.dtypes import ProgramDtype, program_dtype
 from model_profiling.publication import Publication
 from model_profiling.remembered import program_sha256
 from model_profiling.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
@@ -62,7 +63,7 @@ class Pipeline:
         self._paths = ExportPaths(Path(config.model).resolve())
         self._sequence = sequence_of(self._paths.pte)
         config = self._with_phases(config, platform)
-        self._config = fill_in(config, platform, model_dtype(self._paths, export_record(self._paths)))
+        self._config = fill_in(config, platform, self._dtype(config).main)
         self._platform = platform
         self._report = report
         self._only = _checked_only(self._config, only)
@@ -71,6 +72,10 @@ class Pipeline:
         self._note = on_note
         self._directory = RunDirectory(Path(config.output_root))
         self._runners: dict[str | None, RunnerRecord] = {}
+
+    def _dtype(self, config: Config) -> ProgramDtype:
+        """What the methods that the experiments run compute in."""
+        return program_dtype(self._paths.pte, {e.method for e in config.experiments if e.method is not None})
 
     def _with_phases(self, config: Config, platform: Platform) -> Config:
         """A config that says nothing of phases, for a language model: each experiment in every phase."""
@@ -175,7 +180,7 @@ class Pipeline:
                 if self._standing.replaces:
                     # A failure never replaces a success, its own or that of an experiment it is compared with.
                     for name in names:
-                        files.replace_directory(self._place.ready(name), self._directory.path / FAILED / name)
+                        files.replace_directory(self._place.ready(name), self._home_of_failure(name))
                     return failures, []
             else:
                 self._place.complete(names, record)
@@ -202,6 +207,8 @@ class Pipeline:
         records = {}
         for name, outcome in outcomes.items():
             hashes = collect(outcome, self._place.ready(name))
+            if outcome.failure is not None:
+                outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
             first, timing = progress.sittings[0], self._platform.timing
             said = [*self._trace_note(outcome), *notes]
             records[name] = experiment_record(outcome, fingerprints[name], first, hashes, timing, said, load)
@@ -243,6 +250,11 @@ class Pipeline:
         with contextlib.suppress(OSError):  # others failed
             (self._directory.path / FAILED).rmdir()
 
+    def _home_of_failure(self, name: str) -> Path:
+        """Where the files of an experiment that failed end up: in its place, unless a good result is there."""
+        root = self._directory.path
+        return root / FAILED / name if self._standing.replaces else root / name
+
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         """One error for all failed experiments, with the kind of the first."""
         name, first = failures[0]
@@ -258,14 +270,9 @@ class Pipeline:
 
     def _new_manifest(self, export: ExportRecord | None) -> Manifest:
         pte, probe = self._paths.pte, self._probe
-        model = ModelRecord(
-            str(pte),
-            self._paths.stem,
-            program_sha256(pte),
-            pte.stat().st_size,
-            model_dtype(self._paths, export),
-            export,
-        )
+        dtype = self._dtype(self._config)
+        sha256, size = program_sha256(pte), pte.stat().st_size
+        model = ModelRecord(str(pte), self._paths.stem, sha256, size, dtype.main, export, dtype.shares)
         environment: dict[str, object] = {
             "arch": probe.arch,
             "features": list(probe.features),
@@ -376,11 +383,10 @@ def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path
     return inputs
 
 
-def model_dtype(paths: ExportPaths, export: ExportRecord | None) -> str:
-    """The model's dtype, from its export or its file name; 'unknown' if neither tells."""
-    if export is not None:
-        return export.dtype
-    return next((dtype for dtype in ("fp32", "fp16", "int8") if paths.stem.endswith(f"_{dtype}")), "unknown")
+def asked_dtype(paths: ExportPaths) -> str:
+    """What results of a program are filed under: the dtype that its export was asked for, else what it computes in."""
+    export = export_record(paths)
+    return export.dtype if export is not None else program_dtype(paths.pte).main
 
 
 def _checked_only(config: Config, only: list[str] | None) -> set[str]:

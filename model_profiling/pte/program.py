@@ -29,6 +29,10 @@ SCALAR_TYPES = {
     28: "uint32",
     29: "uint64",
 }
+SCALAR_BYTES = {
+    **{"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4},
+    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
 
 # In the union KernelTypes. A list of integers holds the numbers of other values, as a list of tensors does.
 _INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 5, 7, 10, 11

@@ -9,13 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model_profiling.graph_terms import CUSTOM_OPERATORS
-from model_profiling.pte.program import Method, Program, TensorSpec
+from model_profiling.pte.program import SCALAR_BYTES, Method, Program, TensorSpec
 
 _WHOLE = ("int64", "int32")
-_BYTES = {
-    **{"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4},
-    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1},
-}
 _CONTEXT = ("get_max_context_len", "get_max_seq_len")
 _VOCABULARY = "get_vocab_size"
 
@@ -130,7 +126,7 @@ def _largest(method: Method, arguments: Sequence[int]) -> set[int]:
 
 
 def _size(value: object) -> int:
-    return math.prod(value.sizes) * _BYTES.get(value.dtype, 0) if isinstance(value, TensorSpec) else 0
+    return math.prod(value.sizes) * SCALAR_BYTES.get(value.dtype, 0) if isinstance(value, TensorSpec) else 0
 
 
 def _preferred(readers: Sequence[Reader], words: Sequence[str]) -> Reader | None:

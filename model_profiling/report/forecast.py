@@ -1,6 +1,9 @@
 """A forecast as text: the predicted shift, what each operator gains and why, and what SME2 leaves as it is."""
 
+from collections.abc import Sequence
+
 from model_profiling.analysis.forecast import Forecast, PredictedOperator, RemainingOperator
+from model_profiling.graph_terms import unique
 from model_profiling.report import numbers
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import unique_labels
@@ -22,22 +25,27 @@ def gaining_operators(forecast: Forecast) -> list[tuple[str, PredictedOperator]]
     return list(zip(names, forecast.operators, strict=True))[:_MOST_OPERATORS]
 
 
+def notes_of(forecasts: Sequence[Forecast]) -> list[str]:
+    """What has to be known of some forecasts, each note once."""
+    return unique(note for forecast in forecasts for note in forecast.notes)
+
+
 def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
     lines = ["", f"{model} with SME2: a prediction, not a measurement"]
     for forecast in forecasts:
         lines += ["", *_experiment(forecast), ""]
-    lines += [f"  note   {note}" for note in forecasts[0].notes]
+    lines += [f"  note   {note}" for note in notes_of(forecasts)]
     tell("\n".join(lines) + "\n\n")
 
 
 def _experiment(forecast: Forecast) -> list[str]:
     now, columns = forecast.now, forecast.stages
     empty = [""] * (len(columns) - len(forecast.predictions))
-    bounds = forecast.speedup_range
+    bounds, before = forecast.speedup_range, (forecast.without or forecast.now).predicted_ms
     rows = [
         ("predicted", *forecast.columns),
         ("Method::execute", *(numbers.ms(p.predicted_ms) for p in columns)),
-        ("times faster by SME2", *empty, *(f"{times:.2f}x" for times in forecast.speedups)),
+        ("times faster by SME2", *empty, *(numbers.times_faster(before, p.predicted_ms) for p in forecast.predictions)),
         *([("range", *empty, f"{bounds[0]:.2f}x to {bounds[1]:.2f}x")] if bounds else []),
         *((name, *(f"{p.shares[name]:.0%}" for p in columns)) for name, share in now.shares.items() if share),
         ("the bottleneck", *(p.next_bottleneck for p in columns)),
@@ -65,6 +73,9 @@ def _gaining(forecast: Forecast) -> list[str]:
         return []
     shown = gaining_operators(forecast)
     head = ("on SME2 (predicted)", "now", "with SME2", "faster", "why")
-    rows = [(name, numbers.ms(x.ms), numbers.ms(x.predicted_ms), f"{x.times:.1f}x", x.why) for name, x in shown]
+    rows = [
+        (name, numbers.ms(x.ms), numbers.ms(x.predicted_ms), numbers.times_faster(x.ms, x.predicted_ms), x.why)
+        for name, x in shown
+    ]
     more = len(forecast.operators) - len(shown)
     return ["", *table([head, *rows], 1, {4}), *([f"  and {more} more"] if more > 0 else [])]

@@ -2,7 +2,7 @@
 
 import math
 
-from model_profiling.durations import shown_ms
+from model_profiling.durations import rounded_ms, shown_ms
 from model_profiling.sizes import shown_mib
 
 # An interval from half to twice, or wider, says nothing of a ratio.
@@ -45,6 +45,12 @@ def percent(value: float) -> str:
 def ratio(value: float | None) -> str:
     """How many times faster; a dash where it cannot be said."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"
+
+
+def times_faster(before_ms: float, after_ms: float) -> str:
+    """The quotient of two times that stand beside it, from the digits that are shown."""
+    before, after = rounded_ms(before_ms), rounded_ms(after_ms)
+    return ratio(before / after if before and after else None)
 
 
 def gain(value: float | None) -> str:

@@ -157,6 +157,9 @@ def agreement_sentence(agreement: Agreement) -> str:
 
 def forecast_sentence(forecast: Forecast) -> str:
     """What SME2 would change on its target, or under the mildest and the boldest assumption: a prediction."""
+    if not forecast.on_sme2:
+        none = f"none of the {forecast.eligible} CONV and GEMM operators" if forecast.eligible else "no operator"
+        return f"Prediction: SME2 would run {none}, so nothing becomes faster by it (1.00x)."
     if forecast.target:
         return _on_target(forecast)
     now, least, most = forecast.now, forecast.predictions[0], forecast.predictions[-1]

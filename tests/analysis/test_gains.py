@@ -12,10 +12,16 @@ from model_profiling.analysis.gains import Switch, predicted_ms
 from model_profiling.analysis.profile import Part, Where
 from model_profiling.analysis.roofs import Measurement, Probed, nearest
 from model_profiling.analysis.work import Product, Work
-from tests.analysis.test_target import operator, work_of
+from tests.analysis.test_target import operator
+from tests.analysis.test_target import work_of as own_work
 
 SHAPES = [Product(m, n, k) for m in (16, 256, 4096) for n in (32, 65, 256) for k in (32, 512)]
 GAINS = st.lists(st.floats(0.5, 20), min_size=len(SHAPES), max_size=len(SHAPES))
+
+
+def work_of(product: Product, element: str = "fp32") -> Work:
+    """The work of an fp16 program's operator, widened where it is computed in fp32."""
+    return msgspec.structs.replace(own_work(product, element), program_element="fp16" if element == "fp32" else "")
 
 
 def measured(element: str, gains: list[float], active: list[str]) -> Measurement:
@@ -32,7 +38,7 @@ def measured(element: str, gains: list[float], active: list[str]) -> Measurement
 
 def moves(elements: int, element: str) -> Work:
     size = {"fp16": 2, "fp32": 4}[element]
-    return Work(element, 0, elements * size, elements * size)
+    return Work(element, 0, elements * size, elements * size, program_element="fp16" if element == "fp32" else "")
 
 
 def switch(gains: list[float]) -> Switch:
@@ -88,3 +94,8 @@ def test_conversions_go_where_nothing_is_widened_any_more() -> None:
     assert predicted_ms(breakdown, gains) == pytest.approx(0.5)
     # A conversion that no widened operator stands beside is the model's own.
     assert both.gains(Breakdown(1, 1.0, [], {}, [], convert))[0].times == 1
+
+
+@given(GAINS, st.sampled_from(SHAPES))
+def test_what_the_program_has_in_fp32_gains_nothing_by_fp16(gains: list[float], shape: Product) -> None:
+    assert switch(gains).gains(row(own_work(shape, "fp32"), "fully connected"))[0].times == 1

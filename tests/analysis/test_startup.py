@@ -232,6 +232,8 @@ def test_start_up_is_a_finding_where_it_is_long_and_most_of_the_wait(before: int
     whole = before + 2 + method + first
     assert ("packing" in found) == (method >= 50 and method >= whole / 2)
     assert ("slow_first_inference" in found) == (first >= 60 and first >= 30)
+    weightless = _evidence(start_up, program=_program(MIB, 0))
+    assert "packing" not in {rule.__name__ for rule in LAST for _ in rule(weightless)}
     assert not {rule.__name__ for rule in LAST for _ in rule(_evidence())}
 
 
@@ -256,6 +258,9 @@ def test_memory_is_a_finding_where_the_file_does_not_account_for_it(
     found = {rule.__name__ for rule in LAST for _ in rule(evidence)}
     assert ("first_inference_memory" in found) == (workspace >= 32 and workspace >= first / 4)
     assert ("peak_memory" in found) == (packed >= 32 and packed >= 1.5 * (runner + weights + planned))
+    # What loading allocates is called packed weights only where there are weights enough to be packed.
+    said = " ".join(f"{f.title} {f.next_step}" for rule in LAST for f in rule(evidence)).lower()
+    assert weights or "pack" not in said
     leak = msgspec.structs.replace(held, leak=True, growth_per_execution_bytes=float(MIB))
     (finding,) = [finding for rule in FIRST for finding in rule(_evidence(held=leak))]
     assert "1.00 MiB with every inference" in finding.title and finding.gain == 1

@@ -108,7 +108,7 @@ def test_threads_share_the_unit(m: int, n: int, k: int, threads: int) -> None:
 
 def test_what_a_target_does_not_know_is_refused_and_not_guessed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="in fp16 on Arm C1"):
-        read_target("arm_c1").refuse("fp16")
+        read_target("arm_c1").refuse({"fp16"})
     assert read_target("arm_c1").gain(operator(work_of(Product(64, 64, 64), "fp16"))) is None
     assert m4().gain(operator(None)) is None
     assert read_target("arm_c1").gain(operator(work_of(Product(1, 64, 64)))) is None
@@ -136,11 +136,11 @@ def measured_roofs(gain: float) -> Roofs:
 @given(st.floats(1.5, 20))
 def test_the_roofs_of_a_machine_with_sme2_are_a_target(gain: float) -> None:
     target = MeasuredTarget(measured_roofs(gain))
-    target.refuse("fp32")
+    target.refuse({"fp32"})
     found = target.gain(operator(work_of(Product(100, 64, 64))))
     assert found is not None and found.times == pytest.approx(gain)
     with pytest.raises(InputError, match="not measured in fp16"):
-        target.refuse("fp16")
+        target.refuse({"fp16"})
 
 
 def test_a_roofs_file_is_read_as_a_target(tmp_path: Path) -> None:

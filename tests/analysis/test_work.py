@@ -96,6 +96,10 @@ def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
     assert worked(layer, ("F16",))[0].element == "fp16"
     wide = worked(layer, ("F32",))[0]
     assert (wide.element, wide.read_bytes, wide.weight_bytes) == ("fp32", 32, 256)
+    # What the program has in fp32 is told from what it has in fp16.
+    own = Value("fp32", (1, 8), False)
+    kept = Node(0, "FullyConnected", 1, (own, Value("fp32", (8, 8), True)), (own,))
+    assert wide.program_element == "fp16" and worked(kept, ("F32",))[0].program_element == ""
 
 
 def test_what_is_not_known_is_not_guessed() -> None:

@@ -23,6 +23,7 @@ from sme2_kit import Run
 from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 NETWORK = """
 import torch
 from torch import nn
@@ -235,12 +236,15 @@ def test_a_run_goes_where_the_readme_says(name: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     model = name.split("_xnnpack")[0].split("_portable")[0]
     elsewhere = ExportPaths(tmp_path / "downloads" / f"{name}.pte")
-    assert default_output_root(elsewhere, "linux", "fp16") == Path(f"out_{model}/runs/linux")
+    assert default_output_root(elsewhere, "linux") == Path(f"out_{model}/runs/linux")
     ours = ExportPaths(tmp_path / f"out_{model}" / "artifacts" / f"{name}.pte")
-    assert default_output_root(ours, "linux", "fp16") == tmp_path / f"out_{model}" / "runs" / "linux"
+    assert default_output_root(ours, "linux") == tmp_path / f"out_{model}" / "runs" / "linux"
     # Another model's run that is there already is not put aside.
     shutil.copytree(KNOWN_GOOD, tmp_path / f"out_{model}" / "runs" / "linux")
-    assert default_output_root(elsewhere, "linux", "fp16") == Path(f"out_{model}/runs/linux-fp16")
+    elsewhere.directory.mkdir()
+    shutil.copy(TINY, elsewhere.pte)
+    # What its name says of its dtype counts for nothing.
+    assert default_output_root(elsewhere, "linux") == Path(f"out_{model}/runs/linux-fp32")
 
 
 def test_a_models_directory_stands_for_the_one_run_below_it(

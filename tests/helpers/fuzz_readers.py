@@ -61,6 +61,7 @@ from model_profiling.platforms.adb import AdbDevice
 from model_profiling.platforms.cpus import Facts, affinity_mask
 from model_profiling.platforms.device import Output
 from model_profiling.pte.dataflow import data_flow
+from model_profiling.pte.dtypes import program_dtype
 from model_profiling.pte.sequence import sequence_program
 from model_profiling.pte.xnnpack_graph import graphs
 from model_profiling.report import html
@@ -121,8 +122,10 @@ def _read_pte(data: bytes, folder: Path) -> None:
     said = program_memory(path)
     assert said is None or min(said.planned_bytes, said.all_constant_bytes) >= 0
     program = pte.read(path)
+    # Each is asked for alone in some command, so a refusal of one does not hide the other.
+    with contextlib.suppress(KitError):
+        assert all(0 < share <= 1 for share in program_dtype(path).shares.values())
     for method in program.methods:
-        # Each is asked for alone in some command, so a refusal of one does not hide the other.
         with contextlib.suppress(KitError):
             for graph in graphs(program, method).values():
                 assert all(node.multiply_accumulates >= 0 for node in graph.nodes)

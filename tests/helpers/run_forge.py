@@ -5,6 +5,7 @@ The ETDumps are sound; their operators, in the order of the real dump, are repea
 """
 
 import functools
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import numpy as np
 
 from model_profiling import etdump, files
 from model_profiling.analysis.categories import strip_instance
+from model_profiling.analysis.kernels import _delegates
+from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.run_directory import (
     ExperimentRecord,
     Manifest,
@@ -22,6 +25,8 @@ from model_profiling.run_directory import (
     experiment_file,
     threads_name,
 )
+from model_profiling.runner.protocol import Features
+from model_profiling.runner.trace_file import INVOKE
 from tests.helpers.bulk_dump import Call, write_dump
 
 _TURNS = 20
@@ -62,6 +67,36 @@ def forge_run(
         dump = made.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
         totals = write_dump(dump, [calls], runs, seed).tolist()
         manifest.experiments[name] = _write(made, manifest, record, totals, launches)
+    files.write_json(made.manifest_path, manifest)
+    return target
+
+
+def forge_emulated(
+    source: Path, target: Path, takes: Callable[[str], bool], features: Sequence[str] = ("sme2",)
+) -> Path:
+    """Write what an emulator would tell of the program that `source` measured: which operators called SME2 kernels.
+
+    `takes` says by its name whether an operator did; `features` are what the emulated CPU has.
+    """
+    shutil.copytree(source, target)
+    made = RunDirectory(target)
+    manifest = made.manifest()
+    manifest.timing, manifest.platform = "emulated", "emulator"
+    seen = Features("aarch64", "forged", list(features), [], [], list(features))
+    for name, record in manifest.experiments.items():
+        changed = msgspec.structs.replace(record, mode="trace", latency_source="none", features=seen)
+        manifest.experiments[name] = changed
+        dump = made.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+        lines, clock = [], 1
+        for delegate in _delegates(etdump.read(dump)):
+            lines += [f"{INVOKE} 1", f"- {clock}"]
+            for operator, ns in delegate.operators:
+                lines += ["kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa 1"] if takes(operator) else []
+                clock += ns
+                lines.append(f"- {clock}")
+            clock += 10**9
+        trace = dump.with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
+        trace.write_text("\n".join([*lines, "end"]) + "\n")
     files.write_json(made.manifest_path, manifest)
     return target
 

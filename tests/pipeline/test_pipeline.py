@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.export.in_memory import export_module
 from model_profiling.files import read_json
 from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
@@ -246,6 +249,75 @@ def test_a_failure_never_replaces_a_success(toy: Toy, tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in good} == good
     assert kit("validate", "--results", root).returncode == 0
     assert any((root / "failed").rglob("*.log"))
+
+
+# What a runner does instead of what it should, after it has said which features there are.
+FAULTS = {
+    "crashes": "kill -SEGV $$",
+    "ends": "echo partly >&2; exit 77",
+    "talks": "echo hello",
+    "is silent": "sleep 1000",
+    "crashes later": 'echo x >> $0.count; [ $(wc -l < $0.count) -lt 3 ] && exec $RUNNER "$@"\nkill -SEGV $$',
+    "breaks the dump": (
+        'for a in "$@"; do case "$a" in --etdump_path=*) d=${a#*=};; esac; done\n'
+        '$RUNNER "$@"; [ -z "$d" ] || echo no > "$d"'
+    ),
+}
+_QUICK_FAULTS = ("crashes", "crashes later", "breaks the dump")
+
+
+def faulty(path: Path, runner: Path, fault: str) -> str:
+    path.write_text(f'#!/bin/sh\nRUNNER={runner}\n[ "$1" = --list_features ] && exec $RUNNER "$@"\n{FAULTS[fault]}\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def named_files(text: str, below: Path) -> list[Path]:
+    """Every path in a text that leads below a directory."""
+    return [Path(word.rstrip(".,;:)'")) for word in re.findall(rf"{re.escape(str(below))}/\S+", text)]
+
+
+@pytest.mark.parametrize(
+    "fault", [fault if fault in _QUICK_FAULTS else pytest.param(fault, marks=pytest.mark.wide) for fault in FAULTS]
+)
+def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path: Path, runner: Path) -> None:
+    """In a new directory, in one with a good run, as the only experiment and as the second, and when run again."""
+    bad = {"name": "bad", "runner_path": faulty(tmp_path / "runner", runner, fault), "num_runs": 4, "launches": 2}
+    good = {"name": "good", "num_runs": 4, "launches": 2}
+    both = {"analysis": {"compare_pairs": [["good", "bad"]]}, "timeout_s": 1 if fault == "is silent" else 60}
+    root = tmp_path / "out"
+    config = write_config(tmp_path / "c.json", toy("fp16"), root, [bad], timeout_s=both["timeout_s"])
+    second = write_config(tmp_path / "d.json", toy("fp16"), root, [good, bad], **both)
+    alone = write_config(tmp_path / "e.json", toy("fp16"), root, [{**good, "name": "bad"}])
+    # The last finds a good run, which a failure does not replace.
+    for path in (config, config, second, alone, config):
+        (tmp_path / "runner.count").unlink(missing_ok=True)
+        done = kit("run", "--config", path)
+        assert (done.returncode == 0) == (path == alone), done.stderr
+        told = done.stderr + (root / "manifest.json").read_text()
+        assert all(named.exists() for named in named_files(told, root)), told
+        log = fault not in ("is silent", "breaks the dump") and path != alone
+        assert log == ("Its log is " in done.stderr), done.stderr
+
+
+def test_the_log_of_programs_that_are_compared_stays_where_the_error_says(tmp_path: Path) -> None:
+    class Looks(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(1, 8)
+
+        def forward(self, index: Any) -> Any:
+            return self.table(index)
+
+    exported = export_module(Looks(), torch.zeros(1, dtype=torch.int64), tmp_path / "made").paths.pte
+    # Without its sample it is given ones, and there is no row 1.
+    pte, scratch = Path(shutil.copy(exported, tmp_path / "m.pte")), tmp_path / "scratch"
+    scratch.mkdir()
+    done = kit("compare", pte, pte, "--runs", 4, env={"TMPDIR": str(scratch)})
+    assert done.returncode == 4 and "Its log is " in done.stderr, done.stderr
+    (log,) = named_files(done.stderr, scratch)
+    assert log.read_text()
+    assert [path for path in scratch.rglob("*") if path.is_file()] == [log]
 
 
 def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("executorch.exir")
 
@@ -20,6 +21,7 @@ from model_profiling.analysis.program_memory import program_memory
 from model_profiling.analysis.run_view import RunView
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError
+from model_profiling.export.in_memory import export_module
 from model_profiling.files import sha256
 from model_profiling.report import content, markdown_report, terminal
 from model_profiling.report.terminal import Style
@@ -216,6 +218,13 @@ def test_every_file_keeps_its_contract_and_the_report_says_what_was_in_force(tin
     for words in ("method load, with packing", "after the first inference", "planned arena, memory id 1", "presets"):
         assert words in section
     assert "memory use" not in text[text.index("## What was not measured") :]
+
+
+def test_without_weights_loading_is_not_said_to_pack(tmp_path: Path) -> None:
+    pte = export_module(torch.nn.Sigmoid(), torch.randn(1, 4096), tmp_path / "made").paths.pte
+    run = measured(tmp_path, pte, [{"name": "only", "num_runs": 2, "launches": 2, "startup_launches": 2}])
+    assert "allocated by loading" in (shown := terminal.render_run(run, Style(colour=False, blocks=False)))
+    assert "packing" not in shown and "with packing" not in markdown_report.render(content.report(run), {})
 
 
 def test_what_the_file_says_by_itself_adds_up_to_its_size(nets: Callable[[str], Path]) -> None:

@@ -428,7 +428,7 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
 
     emulated = runs["fp16"].path
     assert "is emulated and has no times" in refused(emulated, emulated)
-    assert "uses SME2" in refused(measured_run, measured_run)
+    assert "had SME2" in refused(measured_run, measured_run)
     assert "--speedup must be 1 or more" in refused(measured_run, emulated, "--speedup", 0)
     assert "exclude each other" in refused(measured_run, emulated, "--speedup", 4, "--target", "apple_m4")
     assert "there is no target nowhere" in refused(measured_run, emulated, "--target", "nowhere")

@@ -4,7 +4,6 @@ import datetime
 import io
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -66,8 +65,7 @@ def measure_numerics(
     """Look at every layer of an exported program and leave what was found beside it; `load` gives the model again."""
     sides = sides_of(platform, request.dtype)
     inputs = sample_inputs(made.paths, made.record)
-    with tempfile.TemporaryDirectory(prefix="sme2-kit-numerics-") as scratch:
-        home = Path(scratch)
+    with files.scratch_directory("sme2-kit-numerics-") as home:
         with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
             work = _eager_values(request, load, home, said, report)
             programs, groups = _tapped_programs(work, most_bytes or _most_bytes(platform), report)

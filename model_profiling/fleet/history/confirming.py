@@ -1,13 +1,12 @@
 """Finds out by measuring whether a later program is slower: two kept ones side by side, as their series ran them."""
 
 import re
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__
+from model_profiling import __version__, files
 from model_profiling.analysis.latency import compare
 from model_profiling.analysis.metrics import layout_caveats
 from model_profiling.errors import InputError
@@ -72,11 +71,11 @@ class Measurer:
                 f"{series.title} ran in another way than its programs can be compared now",
                 f"Compare them yourself: sme2-kit compare {models['A']} {models['B']}",
             )
-        with tempfile.TemporaryDirectory() as home:
+        with files.scratch_directory() as home:
             outcomes = measure(
                 self._platform,
                 programs,
-                Path(home),
+                home,
                 series.threads,
                 self._report,
                 counts=self._counts,

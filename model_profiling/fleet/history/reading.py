@@ -36,6 +36,7 @@ class _Request(_Struct, frozen=True, gc=False):
 
 class _Export(_Struct, frozen=True, gc=False):
     model: str
+    dtype: str = ""
     backend: str = "xnnpack"
     memory_format: str = "contiguous"
     io_layout: str = "contiguous"
@@ -247,7 +248,7 @@ def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -
         label_of_words(manifest.label, manifest.created),
         model.export.model if model.export is not None else model.stem,
         model.stem,
-        model.dtype,
+        (model.export.dtype if model.export is not None else "") or model.dtype,
         _variant(model.export),
         manifest.platform,
         device,

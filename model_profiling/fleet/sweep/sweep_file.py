@@ -337,13 +337,18 @@ def _model_name(asked: Model) -> str:
 def _program_dtype(asked: Model) -> str:
     from model_profiling import files
     from model_profiling.artifacts import ExportPaths
-    from model_profiling.pipeline.pipeline import export_record, model_dtype
+    from model_profiling.pipeline.pipeline import asked_dtype
+    from model_profiling.pte import PteError
+    from model_profiling.pte.dtypes import UNKNOWN
 
     path = Path(asked.model)
     if not files.is_file(path):
         raise InputError(f"there is no {asked.model}", "Correct `models`, or export it first.")
-    paths = ExportPaths(path.resolve())
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", model_dtype(paths, export_record(paths)))
+    try:
+        dtype = asked_dtype(ExportPaths(path.resolve()))
+    except PteError:
+        dtype = UNKNOWN  # its run fails and says why, and the others run
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", dtype)
 
 
 def json_schema() -> dict[str, Any]:

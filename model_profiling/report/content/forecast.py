@@ -4,7 +4,7 @@ from model_profiling.analysis.forecast import Forecast, RemainingOperator
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.forecast import gaining_operators, left_operators
+from model_profiling.report.forecast import gaining_operators, left_operators, notes_of
 
 _CAPTION = "Above in milliseconds, below in percent of each bar."
 
@@ -32,7 +32,7 @@ def section(run: RunView) -> Section | None:
             Paragraph("The costliest operators that SME2 does not run:"),
             Bullets([_left(name, entry) for name, entry in left_operators(forecast)]),
         ]
-    blocks += [Paragraph(f"Note: {note}.") for note in run.forecasts[0].notes]
+    blocks += [Paragraph(f"Note: {note}.") for note in notes_of(run.forecasts)]
     return Section("forecast", "With SME2 (predicted)", blocks)
 
 
@@ -48,14 +48,16 @@ def _table(forecast: Forecast) -> Table:
         for name in forecast.now.shares
     ]
     rows.append(("Method::execute", *(Number(numbers.ms(p.predicted_ms), p.predicted_ms) for p in predictions)))
-    rows.append(("times faster than now", *(Number(numbers.ratio(p.ratio), p.ratio) for p in predictions)))
+    before = forecast.now.predicted_ms
+    faster = (Number(numbers.times_faster(before, p.predicted_ms), p.ratio) for p in predictions)
+    rows.append(("times faster than now", *faster))
     return Table("forecast", ("category", *forecast.columns), rows)
 
 
 def _whole(forecast: Forecast) -> list[Block]:
     """What SME2 alone gains on a target, with the range that the target's numbers give."""
     bounds = forecast.speedup_range
-    if bounds is None:
+    if bounds is None or not forecast.on_sme2:
         return []
     gain = f"{numbers.ratio(forecast.speedups[-1])} ({numbers.ratio(bounds[0])} to {numbers.ratio(bounds[1])})"
     return [Paragraph(f"SME2 as on {forecast.target} would make the whole {gain} faster.")]
@@ -70,7 +72,7 @@ def _gaining(forecast: Forecast) -> list[Block]:
             name,
             Number(numbers.ms(x.ms), x.ms),
             Number(numbers.ms(x.predicted_ms), x.predicted_ms),
-            Number(numbers.ratio(x.times), x.times),
+            Number(numbers.times_faster(x.ms, x.predicted_ms), x.times),
             x.why,
         )
         for name, x in gaining_operators(forecast)

@@ -18,7 +18,8 @@ def cpu(run: RunView) -> str:
 
 def subtitle(run: RunView) -> str:
     emulated = "" if run.measured else ", emulated"
-    parts = [f"{cpu(run)}{emulated}", run.summary.dtype, run.manifest.updated[:10], f"kit {run.manifest.kit_version}"]
+    dtype, day = run.manifest.model.dtype_words, run.manifest.updated[:10]
+    parts = [f"{cpu(run)}{emulated}", dtype, day, f"kit {run.manifest.kit_version}"]
     return " · ".join(part for part in parts if part)
 
 

@@ -67,10 +67,11 @@ def environment(run: RunView) -> Section:
         rows.append(("load (1, 5, 15 minutes)", ", ".join(map(str, load))))
     rows += [(key.replace("_", " "), _plain(value)) for key, value in values.items() if key not in _HIDDEN]
     model = run.manifest.model
-    rows.append(("model", f"{model.stem}, {model.dtype}, {numbers.mebibytes(model.bytes)}"))
+    rows.append(("model", f"{model.stem}, {model.dtype_words}, {numbers.mebibytes(model.bytes)}"))
     if model.export and model.export.channels_last:
         rows.append(("channels-last in memory", f"{', '.join(model.export.channels_last)}; all others are contiguous"))
     if model.export:
+        rows += [("exported as", model.export.dtype)] if model.export.dtype != model.dtype_words else []
         rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
         rows += [("calibrated on", _calibrated(model.export))] if model.export.dtype == "int8" else []
         kept = model.export.keep_fp32

@@ -71,7 +71,7 @@ def _startup_table(run: RunView, metrics: Metrics, started: dict[str, Startup]) 
     compared = metrics.startup_comparisons if len(started) == 2 else []
     names = list(started)
     rows: list[Row] = []
-    for part, words in PARTS.items():
+    for part, words in _parts(metrics.program).items():
         times: list[MedianTime | None] = [getattr(started[name], part) for name in names]
         cells: list[Number] = [_time(time) for time in times]
         for comparison in compared[:1]:
@@ -80,6 +80,12 @@ def _startup_table(run: RunView, metrics: Metrics, started: dict[str, Startup]) 
             cells.append(Number(numbers.bounded_speedup(*bounds), bounds[0]))
         rows.append((words, *cells))
     return Table("startup", ("start-up", *map(run.label, names), *(["faster"] if compared else [])), rows)
+
+
+def _parts(program: ProgramMemory | None) -> dict[str, str]:
+    """What the parts of a start are called; nothing is packed where there are no weights."""
+    weightless = program is not None and not program.all_constant_bytes
+    return PARTS | ({"method": "method load"} if weightless else {})
 
 
 def _time(time: MedianTime | None) -> Number:
@@ -168,16 +174,17 @@ def lines(run: RunView) -> list[tuple[str, str]]:
         assert metrics is not None
         measured = metrics.experiments[name]
         if measured.startup is not None:
-            found.append(("start-up", f"{run.label(name)}: {_startup_line(measured.startup)}"))
+            told = _startup_line(measured.startup, metrics.program)
+            found.append(("start-up", f"{run.label(name)}: {told}"))
         if measured.memory is not None:
             found.append(("memory", f"{run.label(name)}: {_memory_line(measured.memory, metrics.program)}"))
         found += [("start-up", run.labelled(startup_sentence(c, busy=False))) for c in metrics.startup_comparisons[:1]]
     return found
 
 
-def _startup_line(start: Startup) -> str:
-    parts = ("process", "program", "method", "first_inference")
-    told = ", ".join(f"{PARTS[part]} {numbers.ms(getattr(start, part).median_ms)}" for part in parts)
+def _startup_line(start: Startup, program: ProgramMemory | None) -> str:
+    parts, words = ("process", "program", "method", "first_inference"), _parts(program)
+    told = ", ".join(f"{words[part]} {numbers.ms(getattr(start, part).median_ms)}" for part in parts)
     conditions = f"{counted(start.launches, 'launch', 'launches')}, page cache {start.page_cache}"
     return f"first result after {numbers.ms(start.first_result.median_ms)} ({conditions}): {told}"
 
@@ -190,7 +197,7 @@ def _memory_line(memory: Memory, program: ProgramMemory | None) -> str:
             ("the first inference", memory.after_first_bytes),
             ("the last", memory.after_last_bytes),
             ("planned", program.planned_bytes if program is not None else None),
-            ("packing adds", memory.packing_bytes),
+            ("allocated by loading", memory.packing_bytes),
         )
         if value is not None
     ]
