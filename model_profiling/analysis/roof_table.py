@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from model_profiling.analysis.roofline import SHORTEST_MS
-from model_profiling.analysis.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.roofs import SHORTEST_MS, Measurement, Probed, Roofs
 from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
@@ -51,7 +50,7 @@ def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
 
 
 def _row(entry: Measurement) -> RoofRow:
-    timed = [probed for probed in entry.probes if probed.best_ms >= SHORTEST_MS]
+    timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
 
     def computing(*kinds: str) -> Best | None:
         return _best((p for p in timed if p.kind in kinds and p.work.multiply_accumulates), lambda p: p.rate)
@@ -59,7 +58,7 @@ def _row(entry: Measurement) -> RoofRow:
     def moving(kind: str) -> list[Best | None]:
         bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
         return [
-            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), _bandwidth)
+            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
             for bound in bounds
         ]
 
@@ -78,10 +77,6 @@ def _row(entry: Measurement) -> RoofRow:
 
 def _within(size: int, above: int, most: int | None) -> bool:
     return above < size and (most is None or size <= most)
-
-
-def _bandwidth(probed: Probed) -> float:
-    return probed.work.bytes / probed.best_ms / 1e6
 
 
 def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | None:

@@ -15,8 +15,8 @@ from model_profiling.analysis.finding import Finding, Kind
 from model_profiling.analysis.group_work import GroupWork, compute_of_roof, group_work, of_roof
 from model_profiling.analysis.movement import data_movement
 from model_profiling.analysis.roof_table import roof_rows
-from model_profiling.analysis.roofline import SHORTEST_MS, Roofline, roofline
-from model_profiling.analysis.roofs import Rates, Roofs
+from model_profiling.analysis.roofline import Roofline, roofline
+from model_profiling.analysis.roofs import SHORTEST_MS, Rates, Roofs
 from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node, Value
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
 

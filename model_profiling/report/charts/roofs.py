@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from model_profiling.analysis.roof_table import series_name
-from model_profiling.analysis.roofline import SHORTEST_MS
-from model_profiling.analysis.roofs import Measurement, Probed
+from model_profiling.analysis.roofs import SHORTEST_MS, Measurement, Probed
 from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
 from model_profiling.report.theme import Theme
 
@@ -45,7 +44,7 @@ def _values(
         {"series": name, "kind": kinds[p.kind], "x": x(p), "y": y(p)}
         for entry, name in zip(measurements, names, strict=True)
         for p in entry.probes
-        if p.kind in kinds and p.best_ms >= SHORTEST_MS and x(p) > 0
+        if p.kind in kinds and p.where == "delegated" and p.best_ms >= SHORTEST_MS and x(p) > 0
     ]
 
 
