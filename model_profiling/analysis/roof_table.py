@@ -1,10 +1,11 @@
 """The roofs of a CPU in a few numbers: the best of each kind of work, and how sure that is."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs import SHORTEST_MS, Measurement, Probed, Roofs
+from model_profiling.analysis.roofs import PRODUCT, SHORTEST_MS, Measurement, Probed, Rates, Roofs
 from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
@@ -36,6 +37,38 @@ class RoofRow(msgspec.Struct, frozen=True):
     depthwise: Best | None
     copy: list[Best | None]
     transpose: list[Best | None]
+
+
+class KindRow(msgspec.Struct, frozen=True):
+    """The best rate of one kind of operator with all features, by the type that it computes in."""
+
+    kind: str
+    unit: Literal["GOP/s", "GB/s"]
+    best: dict[str, Best]
+
+
+def kind_rows(roofs: Roofs) -> list[KindRow]:
+    """The kinds that operators are held against, other than products of whole matrices, in alphabetical order."""
+    fewest = min((entry.threads for entry in roofs.measurements), default=1)
+    found: dict[str, dict[str, list[Probed]]] = {}
+    for entry in roofs.measurements:
+        if entry.threads == fewest and not entry.disabled:
+            for (kind, element), probes in Rates(entry).timed.items():
+                found.setdefault(kind, {}).setdefault(element, []).extend(probes)
+    rows = []
+    for kind, elements in sorted(found.items(), key=lambda item: _in_order(item[0])):
+        best = {
+            element: _of(max(probes, key=lambda p: p.rate), lambda p: p.rate) for element, probes in elements.items()
+        }
+        computes = any(p.work.multiply_accumulates for probes in elements.values() for p in probes)
+        rows.append(KindRow(kind, "GOP/s" if computes else "GB/s", best))
+    return [row for row in rows if row.kind != PRODUCT]
+
+
+def _in_order(kind: str) -> tuple[str, int]:
+    """Alphabetically, and windows by their size."""
+    words, _, size = kind.casefold().rpartition(" ")
+    return (words, int(size)) if size.isdecimal() else (kind.casefold(), 0)
 
 
 def roof_rows(roofs: Roofs) -> list[RoofRow]:
@@ -81,8 +114,10 @@ def _within(size: int, above: int, most: int | None) -> bool:
 
 def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | None:
     found = max(probes, key=rate, default=None)
-    if found is None:
-        return None
+    return None if found is None else _of(found, rate)
+
+
+def _of(found: Probed, rate: Callable[[Probed], float]) -> Best:
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
     return Best(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
 

@@ -31,7 +31,7 @@ DTYPES = ("fp32", "fp16", "int8")
 _NEAREST = 4
 # Columns that kernels compute at once, at the least.
 _COLUMNS = 8
-# Where an operator has no probe of its own kind, one that does the same with other words stands for it.
+# What switching features gains is read off another kind where an operator's own was not probed; roofs never are.
 _STANDS_FOR = {
     **{"pointwise": "fully connected", "batch matmul": "fully connected", "deconvolution": "conv2d"},
     **{"slice": "copy", "concat": "copy", "pad": "copy", "split": "copy", "expand": "copy", "shuffle": "transpose"},
@@ -141,10 +141,11 @@ class Rates:
         """The types that probes of a kind computed in."""
         return [element for known, element in self._by_kind if known in (kind, _STANDS_FOR.get(kind))]
 
-    def probes(self, kind: str, element: str) -> list[Probed]:
-        """The probes of a kind in a type; where there are none, those of the kind that stands for it."""
+    def probes(self, kind: str, element: str, operator: str = "") -> list[Probed]:
+        """The probes of a kind in a type, of this operator if there are some; else of the kind that stands for it."""
         found = self._by_kind.get((kind, element), [])
-        return found or self._by_kind.get((_STANDS_FOR.get(kind, ""), element), [])
+        own = [probed for probed in found if probed.operator.partition(" (")[0] == operator.partition(" (")[0]]
+        return own or found or self._by_kind.get((_STANDS_FOR.get(kind, ""), element), [])
 
     @cached_property
     def peaks(self) -> dict[str, Probed]:
