@@ -16,8 +16,8 @@ from model_profiling.durations import shown_ms
 # part of a tile is empty, or is loaded and stored for few steps along k.
 _FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
 
-# An operator that was probed in its own kind and shape differs from the probe only in where its data come from, which
-# makes it up to twice as slow; below that something is wrong with it.
+# Where a kind has probes of its own, an operator differs from them in little but where its data come from. That decides
+# how fast it is if memory limits it, and else makes it up to twice as slow; below that something is wrong with it.
 _FAR_BELOW = 0.5
 
 Reason = Callable[[Product, OperatorRoof], bool]
@@ -31,7 +31,6 @@ _STEPS = {
     "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
     "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
 }
-_MOVES = "Look whether the graph needs it: what is not moved costs nothing."
 _OTHERWISE = (
     "The same operator was measured faster: look at what runs beside it, and whether its input is still in a cache."
 )
@@ -44,7 +43,7 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
     for row in e.free(lambda entry: True):
         entry = e.breakdown.instances[row]
         products = _product(entry) is not None
-        if row in roofs and roofs[row].of_roof < (AT_THE_ROOF if products else _FAR_BELOW):
+        if row in roofs and _below(roofs[row], products):
             rows.setdefault((entry.category, products), []).append(row)
     for (category, products), members in rows.items():
         reached = of_roof(e.breakdown, members, roofs) or 0.0
@@ -53,8 +52,12 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
         verb = "runs" if len(members) == 1 else "run"
         title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and could save {shown_ms(saved)}"
         remarks = [*_reasons(e, members, roofs), "the gain assumes the best rate that was measured on this CPU"]
-        step = _STEPS[category] if products else _MOVES if category == "Data Movement" else _OTHERWISE
+        step = _STEPS[category] if products else _OTHERWISE
         yield e.finding(Kind.BELOW_ROOF, title, members, step, remarks, saved_ms=saved)
+
+
+def _below(roof: OperatorRoof, product: bool) -> bool:
+    return roof.of_roof < AT_THE_ROOF if product else roof.of_roof < _FAR_BELOW and roof.bound == "compute"
 
 
 def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:

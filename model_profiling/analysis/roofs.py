@@ -46,6 +46,7 @@ _ONLY_MOVE = ("copy", "slice", "binary", "clamp")
 _MANY_CHANNELS = 64
 # Rows are long enough from here on: a longer one is no faster.
 _LONG = 512
+_LONGER_THAN_ITS_START_MS = 0.01
 # Shapes that differ more than so, in doublings of any size but the whole, say nothing of each other.
 _ALIKE = 1.0
 
@@ -181,8 +182,10 @@ class Rates:
             # Products are alike in all shapes, but for what memory allows.
             near = [(share, probed.rate) for share, probed in nearest(probes, work)]
             return max(amount(work) / _mean(near) / 1e6, self.memory_ms(work) or 0.0) if near else None
-        rate = _rate_at(probes, work, kind)
-        return amount(work) / rate / 1e6 if rate else None
+        rate, smallest = _rate_at(probes, work, kind)
+        ms = amount(work) / rate / 1e6 if rate else 0.0
+        # What is much smaller than any probe takes as long as its start does, unless it takes long by itself.
+        return ms if amount(work) >= smallest / 2 or ms >= _LONGER_THAN_ITS_START_MS else None
 
     @cached_property
     def memory(self) -> list[Probed]:
@@ -216,22 +219,23 @@ def roof_kind(operator: str, kind: str, work: Work, where: Where = "delegated") 
     return PRODUCT if kind in _PRODUCTS else kind
 
 
-def _rate_at(probes: Sequence[Probed], work: Work, kind: str) -> float | None:
-    """The rate of probes of one kind at a shape; None where none of them is like it."""
+def _rate_at(probes: Sequence[Probed], work: Work, kind: str) -> tuple[float, float]:
+    """The rate of probes of one kind at a shape, and how much the smallest of them did; 0 if none is like it."""
     here = _coordinates(work, kind)
     rates: dict[tuple[float, ...], float] = {}
+    smallest = math.inf
     for probed in probes:
         there = _coordinates(probed.work, kind)
         if len(there) == len(here) and all(abs(a - b) <= _ALIKE for a, b in zip(here[1:], there[1:], strict=True)):
             # Of probes of one shape the best counts: the others read from farther away.
             rates[there] = max(rates.get(there, 0.0), probed.rate)
+            smallest = min(smallest, amount(probed.work))
     if not rates:
-        return None
-    # What is larger than any probe comes from as far as the largest; what is smaller has other costs.
-    size = min(here[0], max(there[0] for there in rates))
-    if size < min(there[0] for there in rates) - _ALIKE:
-        return None
-    return _mean(_shares([(math.dist((size, *here[1:]), there), rate) for there, rate in rates.items()]))
+        return 0.0, smallest
+    # What is larger than any probe comes from as far as the largest.
+    sizes = [there[0] for there in rates]
+    size = min(max(here[0], min(sizes)), max(sizes))
+    return _mean(_shares([(math.dist((size, *here[1:]), there), rate) for there, rate in rates.items()])), smallest
 
 
 def _mean(rates: Iterable[tuple[float, float]]) -> float:
