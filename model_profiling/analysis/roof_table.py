@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs import PRODUCT, SHORTEST_MS, Measurement, Probed, Rates, Roofs
+from model_profiling.analysis.roofs import GROUPED, PRODUCT, SHORTEST_MS, Measurement, Probed, Rates, Roofs, roof_kind
 from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
@@ -86,7 +86,8 @@ def _row(entry: Measurement) -> RoofRow:
     timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
 
     def computing(*kinds: str) -> Best | None:
-        return _best((p for p in timed if p.kind in kinds and p.work.multiply_accumulates), lambda p: p.rate)
+        every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
+        return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
 
     def moving(kind: str) -> list[Best | None]:
         bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))

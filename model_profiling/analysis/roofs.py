@@ -40,6 +40,7 @@ _STANDS_FOR = {
 
 # What runs as a product of whole matrices, whatever it is called.
 PRODUCT = "matrix product"
+GROUPED = "grouped convolution"
 _PRODUCTS = ("fully connected", "pointwise", "batch matmul", "conv2d")
 _ONLY_MOVE = ("copy", "slice", "binary", "clamp")
 # So many channels fill the vectors of a depthwise convolution.
@@ -215,7 +216,7 @@ def roof_kind(operator: str, kind: str, work: Work, where: Where = "delegated") 
     if kind == "depthwise":
         return f"depthwise, window of {product.k}"
     if kind in ("conv2d", "pointwise") and product.count > 1:
-        return "grouped convolution"
+        return GROUPED
     return PRODUCT if kind in _PRODUCTS else kind
 
 

@@ -15,7 +15,7 @@ _SHOWN = 10
 _CAPTION = (
     "Operators by operations per byte and rate, both logarithmic. Lines are measured roofs: flat the best rate of "
     "the multipliers, sloped the best rate of near and far memory. Depthwise and grouped convolutions have roofs of "
-    "their own, which are in the table. Operators that multiply no matrices are left out."
+    "their own: dashes. Operators that multiply no matrices are left out."
 )
 # In these a smaller dtype is left to try.
 _LARGE_DTYPES = ("fp32", "fp16")
