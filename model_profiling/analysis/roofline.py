@@ -102,7 +102,8 @@ def _held(row: int, entry: InstanceTime, work: Work, rates: Rates) -> OperatorRo
         own = rates.best_ms(entry.operator, entry.kind, work, entry.where)
         if own is None:
             return None
-        roof_ms, bound = own, "memory" if memory is not None and own < _COMPUTES * memory else "compute"
+        moves = entry.category == "Data Movement" or (memory is not None and own < _COMPUTES * memory)
+        roof_ms, bound = own, "memory" if moves else "compute"
     rate, roof = todo / entry.ms / 1e6, todo / roof_ms / 1e6
     return OperatorRoof(
         row=row,

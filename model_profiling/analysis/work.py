@@ -133,8 +133,10 @@ def _work(step: Step, wide: bool) -> Work | None:
 def in_element(work: Work, element: str) -> Work:
     """The same work in another type: as many numbers, each as wide as that type is."""
     old, new = BITS[work.element], BITS[element]
-    sizes = ((size * new + old - 1) // old for size in (work.weight_bytes, work.read_bytes, work.written_bytes))
-    return Work(element, *sizes, work.product, work.multiply_accumulates, work.inner)
+    weights, read, written = (
+        (size * new + old - 1) // old for size in (work.weight_bytes, work.read_bytes, work.written_bytes)
+    )
+    return msgspec.structs.replace(work, element=element, weight_bytes=weights, read_bytes=read, written_bytes=written)
 
 
 def _inner(step: Step) -> tuple[int, ...]:
