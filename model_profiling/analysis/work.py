@@ -119,9 +119,10 @@ def _work(step: Step, wide: bool) -> Work | None:
         return None
     if not step.outputs or (product is None and step.node is not None and step.node.multiply_accumulates):
         return None
+    seen_as = element if wide else ""
     weights = _bytes([tensor for tensor in step.inputs if tensor.source == CONSTANT], element, packed=True)
-    read = _bytes([tensor for tensor in step.inputs if tensor.source != CONSTANT], element)
-    written = _bytes(step.outputs, element)
+    read = _bytes([tensor for tensor in step.inputs if tensor.source != CONSTANT], seen_as)
+    written = _bytes(step.outputs, seen_as)
     if weights is None or read is None or written is None:
         return None
     if base_name(step.op) in _CUTS:
@@ -198,7 +199,10 @@ def _element(step: Step) -> str:
 
 
 def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int | None:
-    """The size of tensors as an operator that computes in `element` sees them: XNNPACK packs weights into that type."""
+    """The size of tensors as an operator sees them that computes in `element` where the graph has fp16.
+
+    XNNPACK packs weights into the type that it computes in. '' is an operator that takes tensors as they are.
+    """
     total = 0
     for tensor in tensors:
         floating = tensor.dtype in _FLOATS and element in _FLOATS

@@ -79,7 +79,7 @@ class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
             self._add(_Converted(), (1, channels, side, side))
         for rows, width in _ROWS:
             self._add(_RowByRow(width), (1, rows, width))
-            self._add(_Heads(), (1, rows, 8 * width))
+            self._add(_Heads(), (1, rows, width // 4, 32))
 
     def _add(self, branch: nn.Module, shape: tuple[int, ...]) -> None:
         self.branches.append(branch)
@@ -146,7 +146,7 @@ class _Heads(nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Rows that stay whole when heads and tokens change places."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x.reshape(1, x.shape[1], -1, 32).permute(0, 2, 1, 3))
+        return torch.relu(x.permute(0, 2, 1, 3))
 
 
 class _Pooled(nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -150,6 +150,12 @@ def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
     assert (wide.element, wide.read_bytes, wide.weight_bytes) == ("fp32", 32, 256)
 
 
+def test_a_conversion_reads_one_type_and_writes_the_other() -> None:
+    for one, other in (("fp32", "fp16"), ("fp16", "fp32"), ("fp32", "qint8")):
+        work = worked(Node(0, "Convert", 1, (Value(one, (6,), False),), (Value(other, (6,), False),)))[0]
+        assert (work.read_bytes, work.written_bytes) == (6 * BYTES[one], 6 * BYTES[other])
+
+
 def test_what_is_not_known_is_not_guessed() -> None:
     value = Value("datatype 99", (4,), False)
     assert worked(Node(0, "Add", 1, (value, value), (value,))) == {}
