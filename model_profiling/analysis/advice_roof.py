@@ -7,6 +7,7 @@ from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.group_work import of_roof
 from model_profiling.analysis.profile import Part
 from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof
+from model_profiling.analysis.roofs import PRODUCT, roof_kind
 from model_profiling.analysis.work import Product
 from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
@@ -14,6 +15,10 @@ from model_profiling.durations import shown_ms
 # Kernels compute tiles: 4 to 8 rows by 8 to 16 columns with NEON and up to 32 x 32 with SME2. Below these sizes a good
 # part of a tile is empty, or is loaded and stored for few steps along k.
 _FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
+
+# Where a kind has probes of its own, an operator differs from them in little but where its data come from. That decides
+# how fast it is if memory limits it, and else makes it up to twice as slow; below that something is wrong with it.
+_FAR_BELOW = 0.5
 
 Reason = Callable[[Product, OperatorRoof], bool]
 _REASONS: tuple[tuple[str, Reason], ...] = (
@@ -25,27 +30,34 @@ _REASONS: tuple[tuple[str, Reason], ...] = (
 _STEPS = {
     "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
     "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
-    "Data Movement": "Look whether the graph needs it: what is not moved costs nothing.",
 }
-_OTHERWISE = "Look whether a cheaper operator, a fused one or a smaller tensor would do."
+_OTHERWISE = (
+    "The same operator was measured faster: look at what runs beside it, and whether its input is still in a cache."
+)
 
 
 def below_roof(e: Evidence) -> Iterator[Finding]:
     """Operators below their roof, category by category, with what their shapes have in common."""
     roofs = e.roofs
-    rows: dict[Part, list[int]] = {}
+    rows: dict[tuple[Part, bool], list[int]] = {}
     for row in e.free(lambda entry: True):
-        if row in roofs and roofs[row].of_roof < AT_THE_ROOF:
-            rows.setdefault(e.breakdown.instances[row].category, []).append(row)
-    for category, members in rows.items():
+        entry = e.breakdown.instances[row]
+        products = _product(entry) is not None
+        if row in roofs and _below(roofs[row], products):
+            rows.setdefault((entry.category, products), []).append(row)
+    for (category, products), members in rows.items():
         reached = of_roof(e.breakdown, members, roofs) or 0.0
         saved = sum(roofs[row].headroom_ms for row in members)
         which = counted(len(members), f"{category} operator")
         verb = "runs" if len(members) == 1 else "run"
         title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and could save {shown_ms(saved)}"
         remarks = [*_reasons(e, members, roofs), "the gain assumes the best rate that was measured on this CPU"]
-        step = _STEPS.get(category, _OTHERWISE)
+        step = _STEPS[category] if products else _OTHERWISE
         yield e.finding(Kind.BELOW_ROOF, title, members, step, remarks, saved_ms=saved)
+
+
+def _below(roof: OperatorRoof, product: bool) -> bool:
+    return roof.of_roof < AT_THE_ROOF if product else roof.of_roof < _FAR_BELOW and roof.bound == "compute"
 
 
 def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:
@@ -61,5 +73,6 @@ def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> li
 
 
 def _product(entry: InstanceTime) -> Product | None:
-    """The matrix product of an operator; a depthwise convolution's is narrow and short by nature, as its roof knows."""
-    return entry.work.product if entry.work is not None and entry.kind != "depthwise" else None
+    """The matrix product of an operator; that of many groups is narrow and short by nature, as its roof knows."""
+    work = entry.work
+    return work.product if work and roof_kind(entry.operator, entry.kind, work, entry.where) == PRODUCT else None

@@ -55,7 +55,7 @@ class Switch:
             if entry.kind == "convert" and narrowed:
                 return Gain(math.inf, math.inf, math.inf, _GONE)
             return self._of_kind(entry, narrowed)
-        gain = self.of_probes(entry.kind, entry.work)
+        gain = self.of_probes(entry.kind, entry.work, entry.operator)
         return gain or Gain(1.0, 1.0, 1.0, f"not known: no {entry.kind} was probed")
 
     def _of_kind(self, entry: InstanceTime, narrowed: bool) -> Gain:
@@ -69,11 +69,11 @@ class Switch:
                 return msgspec.structs.replace(weighed(pairs), why="as probes of its kind gain: its shape is not known")
         return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
-    def of_probes(self, kind: str, work: Work) -> Gain | None:
-        """What the nearest probes of a kind gained; None if there are none."""
+    def of_probes(self, kind: str, work: Work, operator: str = "") -> Gain | None:
+        """What the nearest probes of an operator gained, or of its kind; None if there are none."""
         # What the program itself has in fp32 stays so.
         on = self._element(kind, work.element) if work.program_element else work.element
-        pairs = self._paired(kind, on, nearest(self.off.probes(kind, work.element), work))
+        pairs = self._paired(kind, on, nearest(self.off.probes(kind, work.element, operator), work))
         return weighed(pairs) if pairs else None
 
     def _paired(

@@ -6,7 +6,8 @@ import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.profile import Part
-from model_profiling.analysis.roofline import SHORTEST_MS, OperatorRoof, Roofline
+from model_profiling.analysis.roofline import OperatorRoof, Roofline
+from model_profiling.analysis.roofs import SHORTEST_MS
 from model_profiling.analysis.work import Work
 
 # What is known of so much of their time is said of all of them.

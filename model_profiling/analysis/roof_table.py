@@ -1,11 +1,11 @@
 """The roofs of a CPU in a few numbers: the best of each kind of work, and how sure that is."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofline import SHORTEST_MS
-from model_profiling.analysis.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.roofs import GROUPED, PRODUCT, SHORTEST_MS, Measurement, Probed, Rates, Roofs, roof_kind
 from model_profiling.runner.features import spoken
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
@@ -39,6 +39,38 @@ class RoofRow(msgspec.Struct, frozen=True):
     transpose: list[Best | None]
 
 
+class KindRow(msgspec.Struct, frozen=True):
+    """The best rate of one kind of operator with all features, by the type that it computes in."""
+
+    kind: str
+    unit: Literal["GOP/s", "GB/s"]
+    best: dict[str, Best]
+
+
+def kind_rows(roofs: Roofs) -> list[KindRow]:
+    """The kinds that operators are held against, other than products of whole matrices, in alphabetical order."""
+    fewest = min((entry.threads for entry in roofs.measurements), default=1)
+    found: dict[str, dict[str, list[Probed]]] = {}
+    for entry in roofs.measurements:
+        if entry.threads == fewest and not entry.disabled:
+            for (kind, element), probes in Rates(entry).timed.items():
+                found.setdefault(kind, {}).setdefault(element, []).extend(probes)
+    rows = []
+    for kind, elements in sorted(found.items(), key=lambda item: _in_order(item[0])):
+        best = {
+            element: _of(max(probes, key=lambda p: p.rate), lambda p: p.rate) for element, probes in elements.items()
+        }
+        computes = any(p.work.multiply_accumulates for probes in elements.values() for p in probes)
+        rows.append(KindRow(kind, "GOP/s" if computes else "GB/s", best))
+    return [row for row in rows if row.kind != PRODUCT]
+
+
+def _in_order(kind: str) -> tuple[str, int]:
+    """Alphabetically, and windows by their size."""
+    words, _, size = kind.casefold().rpartition(" ")
+    return (words, int(size)) if size.isdecimal() else (kind.casefold(), 0)
+
+
 def roof_rows(roofs: Roofs) -> list[RoofRow]:
     return [_row(entry) for entry in roofs.measurements]
 
@@ -51,15 +83,16 @@ def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
 
 
 def _row(entry: Measurement) -> RoofRow:
-    timed = [probed for probed in entry.probes if probed.best_ms >= SHORTEST_MS]
+    timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
 
     def computing(*kinds: str) -> Best | None:
-        return _best((p for p in timed if p.kind in kinds and p.work.multiply_accumulates), lambda p: p.rate)
+        every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
+        return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
 
     def moving(kind: str) -> list[Best | None]:
         bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
         return [
-            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), _bandwidth)
+            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
             for bound in bounds
         ]
 
@@ -80,14 +113,12 @@ def _within(size: int, above: int, most: int | None) -> bool:
     return above < size and (most is None or size <= most)
 
 
-def _bandwidth(probed: Probed) -> float:
-    return probed.work.bytes / probed.best_ms / 1e6
-
-
 def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | None:
     found = max(probes, key=rate, default=None)
-    if found is None:
-        return None
+    return None if found is None else _of(found, rate)
+
+
+def _of(found: Probed, rate: Callable[[Probed], float]) -> Best:
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
     return Best(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
 

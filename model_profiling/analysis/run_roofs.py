@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.analysis.roofs import DTYPES, Measurement, Roofs, read_roofs, roofs_path
+from model_profiling.analysis.roofs import DTYPES, Measurement, Rates, Roofs, read_roofs, roofs_path
 from model_profiling.artifacts import ROOFS
 from model_profiling.errors import KitError
 from model_profiling.run_directory import Manifest
@@ -16,7 +16,9 @@ _COMMAND = "sme2-kit roofs"
 
 
 class RunRoofs(msgspec.Struct, frozen=True):
-    """`used` has only the measurements that fit the run's experiments, and is None where there are none.
+    """`used` has only the measurements with the features and threads of the run's experiments; None if none fits.
+
+    Those in other dtypes are kept, too: what another dtype would take is predicted from them.
 
     `notes` say which file could not be used; `command` measures what is missing, '' where nothing would help.
     """
@@ -33,8 +35,12 @@ class RunRoofs(msgspec.Struct, frozen=True):
         told = [self.used.cpu, self.used.created, self.used.measurements]
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
 
-    def fitting(self, manifest: Manifest, experiment: str) -> Measurement | None:
-        return _fitting(self.used, manifest, experiment) if self.used is not None else None
+    def rates(self, manifest: Manifest, experiment: str) -> Rates | None:
+        """What is known for an experiment; None where the probes were not measured in its dtype."""
+        features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
+        if self.used is None or features is None or _fitting(self.used, manifest, experiment) is None:
+            return None
+        return self.used.rates(features.active, threads, manifest.model.dtype)
 
 
 def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
@@ -59,8 +65,9 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     command = _command(manifest, timed, dtypes_known)
     if chosen is None:
         return RunRoofs(None, notes, command)
-    kept = {entry.key: entry for entry in chosen[1]}
-    return RunRoofs(msgspec.structs.replace(chosen[0], measurements=list(kept.values())), notes, command)
+    roofs, fits = chosen
+    kept = {entry.key: entry for fit in fits for entry in roofs.fitting(fit.active, fit.threads)}
+    return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values())), notes, command)
 
 
 def _timed(manifest: Manifest) -> Iterator[str]:

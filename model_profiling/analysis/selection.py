@@ -53,10 +53,12 @@ class Chosen:
             self.turns, self.latency_source, self.starts, self.processes, self.phase
         )
 
+    def profile(self) -> Profile:
+        return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
+
     def profiled(self) -> tuple[Profile, Breakdown]:
         """The times of its operators, and what they add up to."""
-        found = self.ready or profiles(etdump.read(self.etdump), self.table)[0]
-        profile = found.with_launches(self.traced_launches)
+        profile = self.profile()
         return profile, break_down(profile, expected_ms=self.metrics.traced_ms, preempted=self.preempted)
 
 

@@ -21,7 +21,6 @@ from model_profiling.analysis.metrics import compute_metrics, partial_note
 from model_profiling.analysis.operator_scaling import CurveOperators, operator_scaling
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline, roofline
-from model_profiling.analysis.roofs import Rates
 from model_profiling.analysis.run_roofs import RunRoofs
 from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.sources import read_sources
@@ -157,10 +156,10 @@ def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
 
 
 def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoofs) -> Roofline | None:
-    measurement = roofs.fitting(manifest, name)
-    if measurement is None or roofs.used is None or not breakdown.execute_ms:
+    rates = roofs.rates(manifest, name)
+    if rates is None or roofs.used is None or not breakdown.execute_ms:
         return None
-    found = roofline(breakdown, Rates(measurement), roofs.used.cpu, roofs.used.created)
+    found = roofline(breakdown, rates, roofs.used.cpu, roofs.used.created)
     # Without the .pte nobody knows what operators had to do.
     return found if found.operators else None
 

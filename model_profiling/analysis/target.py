@@ -208,7 +208,7 @@ class MeasuredTarget:
         switch = self._switch(rate_dtype(entry.work), threads)
         if switch is None or entry.work is None:
             return None
-        return switch.of_probes(entry.kind, entry.work)
+        return switch.of_probes(entry.kind, entry.work, entry.operator)
 
     def _threads(self, dtype: str) -> set[int]:
         return {entry.threads for entry in self._roofs.measurements if entry.dtype == dtype}

@@ -30,6 +30,14 @@ BITS = {
 _FLOATS = ("fp32", "fp16")
 # Which part of what they are given these read is known only when they run.
 _LOOKUPS = ("embedding", "embedding_byte", "embedding_4bit", "embedding_2bit", "index", "index_select", "gather")
+# Read no more than they write.
+_CUTS = ("StaticSlice", "slice_copy", "select_copy", "narrow_copy")
+_REDUCTIONS = ("mean", "sum", "prod", "amax", "amin", "var")
+# Works row by row, along the last axis.
+_BY_ROW = (
+    *("Softmax", "_softmax", "_log_softmax", "StaticResizeBilinear2D"),
+    *("native_layer_norm", "layer_norm", "rms_norm", "native_group_norm", "group_norm"),
+)
 
 
 class Product(msgspec.Struct, frozen=True):
@@ -50,6 +58,7 @@ class Work(msgspec.Struct, frozen=True):
 
     `element` is the type it computes in or moves. Where the CPU cannot compute in what the program has, that is a wider
     one, and `program_element` is the program's.
+    `inner` are the sizes of inner loops where the rate depends on them: the row of a softmax, the window of a pooling.
     """
 
     element: str
@@ -59,6 +68,7 @@ class Work(msgspec.Struct, frozen=True):
     product: Product | None = None
     multiply_accumulates: int = 0
     program_element: str = ""
+    inner: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -111,13 +121,79 @@ def _work(step: Step, wide: bool) -> Work | None:
         return None
     if not step.outputs or (product is None and step.node is not None and step.node.multiply_accumulates):
         return None
+    seen_as = element if wide else ""
     weights = _bytes([tensor for tensor in step.inputs if tensor.source == CONSTANT], element, packed=True)
-    read = _bytes([tensor for tensor in step.inputs if tensor.source != CONSTANT], element)
-    written = _bytes(step.outputs, element)
+    read = _bytes([tensor for tensor in step.inputs if tensor.source != CONSTANT], seen_as)
+    written = _bytes(step.outputs, seen_as)
     if weights is None or read is None or written is None:
         return None
+    if base_name(step.op) in _CUTS:
+        read = min(read, written)
+    macs = product.multiply_accumulates if product else 0
     narrow = _element(step) if _element(step) != element else ""
-    return Work(element, weights, read, written, product, product.multiply_accumulates if product else 0, narrow)
+    return Work(element, weights, read, written, product, macs, narrow, () if product else _inner(step))
+
+
+def in_element(work: Work, element: str) -> Work:
+    """The same work in another type: as many numbers, each as wide as that type is."""
+    old, new = BITS[work.element], BITS[element]
+    weights, read, written = (
+        (size * new + old - 1) // old for size in (work.weight_bytes, work.read_bytes, work.written_bytes)
+    )
+    return Work(element, weights, read, written, work.product, work.multiply_accumulates, inner=work.inner)
+
+
+def _inner(step: Step) -> tuple[int, ...]:
+    """The sizes of inner loops that an operator's rate depends on; () where it goes through all numbers alike."""
+    shapes = [tensor.shape for tensor in step.inputs if tensor.shape]
+    out = step.outputs[0].shape
+    if not shapes or not out:
+        return ()
+    if step.permutation:
+        return _moved(shapes[0], step.permutation)
+    if step.node is not None and step.node.kernel:
+        return prod(step.node.kernel), out[-1]
+    if base_name(step.op) in _BY_ROW:
+        return (out[-1],)
+    if base_name(step.op) in _REDUCTIONS:
+        return prod(shapes[0]) // max(1, prod(out)), out[-1]
+    if all(prod(shape) == prod(out) for shape in shapes):
+        return ()
+    return (min(_run(shape, out) for shape in shapes),)
+
+
+def _moved(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
+    """The rows of a transpose that stay whole; else the sizes along which it reads and along which it writes."""
+    axes = [axis for axis in permutation if axis < len(shape) and shape[axis] != 1]
+    kept = sorted(axes)
+    runs: list[list[int]] = []
+    for axis in axes:
+        # Axes that follow each other before and after are one.
+        if runs and kept.index(axis) == kept.index(runs[-1][-1]) + 1:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    if len(runs) < 2:
+        return ()
+    last = next(run for run in runs if run[-1] == kept[-1])
+    sizes = [prod(shape[axis] for axis in run) for run in (last, runs[-1])]
+    return (sizes[0],) if last is runs[-1] else tuple(sizes)
+
+
+def _run(shape: tuple[int, ...], out: tuple[int, ...]) -> int:
+    """How many numbers in a row an operator treats alike: those of the last axes, to the first that is cut, joined or
+    repeated (a size of 1 that the result has more often)."""
+    size, repeated = 1, None
+    for here, there in zip(reversed((1,) * (len(out) - len(shape)) + shape), reversed(out), strict=False):
+        if here == there == 1:
+            continue
+        if here not in (1, there):
+            return size * min(here, there)
+        if repeated is not None and repeated != (here != there):
+            return size
+        repeated = here != there
+        size *= there
+    return size
 
 
 def _element(step: Step) -> str:
@@ -126,7 +202,10 @@ def _element(step: Step) -> str:
 
 
 def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int | None:
-    """The size of tensors as an operator that computes in `element` sees them: XNNPACK packs weights into that type."""
+    """The size of tensors as an operator sees them that computes in `element` where the graph has fp16.
+
+    XNNPACK packs weights into the type that it computes in. '' is an operator that takes tensors as they are.
+    """
     total = 0
     for tensor in tensors:
         floating = tensor.dtype in _FLOATS and element in _FLOATS

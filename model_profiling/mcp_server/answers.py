@@ -16,7 +16,7 @@ from model_profiling.analysis.memory import MemoryComparison
 from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.operator_scaling import CurveOperators
 from model_profiling.analysis.program_memory import ProgramMemory
-from model_profiling.analysis.roof_table import RoofRow
+from model_profiling.analysis.roof_table import KindRow, RoofRow
 from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.startup import StartupComparison
 from model_profiling.analysis.whatif import Prediction
@@ -165,12 +165,16 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class KnownRoofs(msgspec.Struct, frozen=True):
-    """What a CPU reaches at its best, each dtype and feature set: rates in G(FL)OP/s, bandwidths in GB/s."""
+    """What a CPU reaches at its best, each dtype and feature set: rates in G(FL)OP/s, bandwidths in GB/s.
+
+    `kinds` are all other kinds of operator, with all features on.
+    """
 
     cpu: str
     measured: str
     executorch: str
     rows: list[RoofRow]
+    kinds: list[KindRow]
 
 
 class AnalysedExperiment(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from pydantic import Field
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.roof_table import roof_rows
+from model_profiling.analysis.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofs import Roofs
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.artifacts import ANALYSIS_SUMMARY
@@ -148,7 +148,7 @@ class Reading:
         by dtype, features and threads. Analyses hold every operator against it."""
         words = [] if file is None else [str(self._workspace.inside(file))]
         found = (await self._commands.kit(steps_of(context), "roofs", "show", *words, "--json")).read(Roofs)
-        return answers.KnownRoofs(found.cpu, found.created, found.executorch, roof_rows(found))
+        return answers.KnownRoofs(found.cpu, found.created, found.executorch, roof_rows(found), kind_rows(found))
 
     async def compare(
         self,

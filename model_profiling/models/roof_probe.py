@@ -21,9 +21,30 @@ _CONVOLUTIONS = (
     *((3, 16, 112, 3, 2), (3, 32, 96, 3, 1), (16, 16, 56, 3, 1), (32, 64, 28, 3, 1), (48, 80, 20, 3, 1)),
     *((64, 64, 56, 3, 1), (128, 128, 28, 3, 1), (256, 256, 14, 3, 1)),
 )
-_DEPTHWISE = ((32, 112, 3, 1), (96, 56, 3, 2), (192, 28, 5, 1), (512, 14, 3, 1))
+# Channels, side of the image, side of the window and stride; a second one has stride 1. XNNPACK has kernels of its own
+# for windows of up to 25, and computes larger ones as products of many groups.
+_DEPTHWISE = (
+    *(
+        (32, 112, 3, 1),
+        (96, 56, 3, 2),
+        (512, 14, 3, 1),
+        (16, 56, 3, 2),
+        (192, 28, 5, 1),
+        (16, 28, 5, 2),
+        (72, 28, 5, 2),
+    ),
+    *((64, 28, 1, 1), (64, 28, 2, 2), (16, 14, 7, 2), (96, 14, 7, 1), (64, 7, 9, 1)),
+)
+# The length of windows along a sequence.
+_DEPTHWISE_1D = (3, 5, 7, 15, 31)
+# Channels of each of 16 groups.
+_GROUPED = (2, 4, 8, 16, 32)
+# Channels, side of the image, side of the window and stride.
+_TRANSPOSED = ((64, 14, 2, 2), (32, 28, 2, 2), (32, 14, 4, 2), (32, 14, 3, 2))
 # Side and channels of images that are moved and worked on point by point: in the first cache, the second, and none.
 _IMAGES = ((8, 16), (16, 16), (28, 32), (56, 64), (112, 64))
+# Rows, and how long each is, where operators work row by row.
+_ROWS = ((256, 16), (12544, 16), (64, 64), (3136, 64), (49, 256), (1568, 256), (32, 768), (512, 768))
 
 
 class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -43,10 +64,22 @@ class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
         for channels, side, window, stride in _DEPTHWISE:
             layers = (nn.Conv2d(channels, channels, window, s, window // 2, groups=channels) for s in (stride, 1))
             self._add(nn.Sequential(*layers), (1, channels, side, side))
+        for window in _DEPTHWISE_1D:
+            layer = nn.Conv2d(128, 128, (1, window), padding=(0, window // 2), groups=128)
+            self._add(layer, (1, 128, 1, 200))
+        for width in _GROUPED:
+            self._add(nn.Conv2d(16 * width, 16 * width, 3, padding=1, groups=16), (1, 16 * width, 14, 14))
+        for channels, side, window, stride in _TRANSPOSED:
+            self._add(nn.ConvTranspose2d(channels, 32, window, stride), (1, channels, side, side))
         for side, channels in _IMAGES:
             self._add(_Moved(), (1, channels, side, side))
             self._add(_PointByPoint(), (1, channels, side, side))
             self._add(_Pooled(), (1, channels, side, side))
+            self._add(nn.GroupNorm(8, channels), (1, channels, side, side))
+            self._add(_Converted(), (1, channels, side, side))
+        for rows, width in _ROWS:
+            self._add(_RowByRow(width), (1, rows, width))
+            self._add(_Heads(), (1, rows, width // 4, 32))
 
     def _add(self, branch: nn.Module, shape: tuple[int, ...]) -> None:
         self.branches.append(branch)
@@ -55,7 +88,7 @@ class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
     def example_inputs(self) -> tuple[torch.Tensor, ...]:
         return tuple(torch.randn(shape) for shape in self.shapes)
 
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, *inputs: torch.Tensor) -> tuple[object, ...]:
         return tuple(branch(x) for branch, x in zip(self.branches, inputs, strict=True))
 
 
@@ -74,11 +107,51 @@ class _Moved(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 
 class _PointByPoint(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Every function of one number and of two, in an order in which all results are finite.
+
+    No clamp follows what XNNPACK fuses it into.
+    """
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.sigmoid(x) * x
-        return functional.hardswish(torch.relu(x + y) - y)
+        y = torch.rsqrt(torch.sqrt(torch.sigmoid(x)))
+        y = torch.abs(torch.neg(torch.exp(torch.log(y))))
+        y = torch.cos(torch.sin(torch.square(y)))
+        y = functional.leaky_relu(functional.hardswish(functional.gelu(torch.tanh(y))))
+        z = torch.ceil(torch.floor(torch.relu(y)))
+        z = torch.minimum(torch.maximum(z + x, y) - y, x) * x
+        return z / torch.exp(y)
+
+
+class _RowByRow(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """What normalizes rows, in one operator and in several."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.scale, self.shift = (nn.Parameter(torch.randn(width)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(self.norm(x), 2)
+        y = y - y.mean(2, keepdim=True)
+        y = y / torch.exp(y[:, :, :1])
+        return y * torch.sigmoid(y[:, :, :1]) * self.scale + self.shift
+
+
+class _Converted(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float16 if x.dtype is torch.float32 else torch.float32).to(x.dtype)
+
+
+class _Heads(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Rows that stay whole when heads and tokens change places."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x.permute(0, 2, 1, 3))
 
 
 class _Pooled(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.avg_pool2d(functional.max_pool2d(x, 3, 1, 1), 2)
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = functional.max_pool2d(x, 3, 1, 1)
+        small = functional.max_pool2d(y, 3, 2, 1)
+        large = functional.interpolate(small, scale_factor=2, mode="bilinear")
+        return functional.avg_pool2d(y, 2), functional.avg_pool2d(y, 3, 1), functional.max_pool2d(y, 2), large

@@ -113,7 +113,8 @@ class Value:
 class Node:
     """`debug_handle` leads to the ETRecord's nodes; 0 is none. An absent bias is left out of `inputs`.
 
-    `kernel` is a convolution's height and width, and `groups` its groups; otherwise () and 1. `permutation` is a
+    `kernel` is the height and width of a convolution's or pooling's window, and `groups` a convolution's groups;
+    otherwise () and 1. `permutation` is a
     transpose's: dimension i of its output is dimension permutation[i] of its input.
     """
 
@@ -223,7 +224,8 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
     # A newer ExecuTorch adds kinds at the end; such a node keeps its place and its handle.
     op, (inputs, outputs) = _NODES[number - 1] if number <= len(_NODES) else (f"kind {number}", ((), ()))
     handle = entry.u32(2)
-    kernel, groups = ((table.u32(4), table.u32(5)), table.u32(12)) if inputs is _CONV[0] else ((), 1)
+    kernel = (table.u32(4), table.u32(5)) if inputs in (_CONV[0], _POOL[0]) else ()
+    groups = table.u32(12) if inputs == _CONV[0] else 1
     return Node(
         index,
         op,

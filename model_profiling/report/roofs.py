@@ -1,6 +1,6 @@
-"""The roofs of a CPU for people: one table of rates, one of bandwidths."""
+"""The roofs of a CPU for people: a table of rates, one of bandwidths, and one of all other kinds of operator."""
 
-from model_profiling.analysis.roof_table import Best, roof_rows, series_name
+from model_profiling.analysis.roof_table import Best, kind_rows, roof_rows, series_name
 from model_profiling.analysis.roofs import Roofs
 from model_profiling.report import numbers
 from model_profiling.report.terminal_table import table
@@ -18,8 +18,17 @@ def table_lines(roofs: Roofs) -> list[str]:
         name = series_name(entry, roofs.measurements)
         rates.append((name, *map(_shown, (row.matrix, row.convolution, row.depthwise)), str(row.executions)))
         moved.append((name, *map(_shown, (*row.copy, *row.transpose))))
+    kinds = kind_rows(roofs)
+    elements = list(dict.fromkeys(element for kind in kinds for element in kind.best))
+    of_kind: list[tuple[str, ...]] = [("best of its kind", *elements, "")]
+    of_kind += [(row.kind, *(_shown(row.best.get(element)) for element in elements), row.unit) for row in kinds]
     note = "  in parentheses: MAD of the executions, or half a tick of XNNPACK's clock (1 us) if that is more;"
-    return [*table(rates, words=1), "", *table(moved, words=1), note, "  sizes are bytes read and written"]
+    tables = [rates, moved, *([of_kind] if kinds else [])]
+    return [
+        *(line for each in tables for line in (*table(each, words=1), "")),
+        note,
+        "  sizes are bytes read and written",
+    ]
 
 
 def _shown(best: Best | None) -> str:

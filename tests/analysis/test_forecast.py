@@ -115,6 +115,7 @@ def test_each_operator_counts_by_its_own_dtype(measured: Measured, tmp_path: Pat
     assert found.on_sme2 == len(found.operators) == 2
     works = {x.name: x.work for x in run.summary.experiments[found.experiment].breakdown.instances}
     target = read_target("apple_m4")
+    assert isinstance(target, Target)
     narrow = {work.program_element or work.element for name, work in works.items() if is_linear(name) and work}
     assert narrow == {"fp32", "fp16"}
     for entry in found.operators:

@@ -1,9 +1,12 @@
 """Operators held against roofs: the numbers fit each other, whatever operators and CPU are; and advice uses them."""
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -14,11 +17,13 @@ from model_profiling.analysis.comparison import Change, OperatorChange, ProfileC
 from model_profiling.analysis.finding import Finding, Kind
 from model_profiling.analysis.group_work import GroupWork, compute_of_roof, group_work, of_roof
 from model_profiling.analysis.movement import data_movement
+from model_profiling.analysis.profile import Where
 from model_profiling.analysis.roof_table import roof_rows
-from model_profiling.analysis.roofline import SHORTEST_MS, Roofline, roofline
-from model_profiling.analysis.roofs import Rates, Roofs
+from model_profiling.analysis.roofline import Roofline, roofline
+from model_profiling.analysis.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs, read_roofs
+from model_profiling.analysis.work import Work, in_element
 from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node, Value
-from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
+from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, probed, product_work
 
 SIZES = st.integers(1, 4000)
 PRODUCTS = st.builds(product_work, SIZES, SIZES, SIZES, st.integers(1, 16))
@@ -182,6 +187,99 @@ def test_a_table_of_roofs_has_the_best_of_each_kind_and_says_what_the_clock_leav
     assert row.matrix is not None and row.depthwise is not None
     assert row.matrix.spread_percent == pytest.approx(100 * 0.001 / 1.01)
     assert row.depthwise.spread_percent == pytest.approx(100 * 0.0005 / (4 * 3136 * 9 * 64 / 80 / 1e6)), "the clock"
+
+
+KINDS = ["GELU (NC)", "TanH (NC)", "Sigmoid (NC)", "Softmax (NC, F16)", "Add (ND)", "Transpose (ND, X16)"]
+
+
+def only(operator: str, work: Work, gbps: float, where: Where = "delegated") -> Rates:
+    """Rates that know one kind of operator, and how fast memory is."""
+    copied = moving_work(1 << 22)
+    probes = [probed("copy", copied, copied.bytes / 40 / 1e6, "Copy (NC, X16)")]
+    entry = Probed(operator, "Elementwise", "unary", work, work.bytes / gbps / 1e6, 1.0, 0.0, where)
+    return Rates(Measurement("fp16", 1, [], [], 30, 0.0, [*probes, entry]))
+
+
+def ran(operator: str, work: Work, ms: float, where: Where = "delegated") -> Breakdown:
+    breakdown = forged_breakdown([("binary", work, ms)])
+    entry = msgspec.structs.replace(breakdown.instances[0], operator=operator, where=where)
+    return msgspec.structs.replace(breakdown, instances=[entry])
+
+
+@given(st.sampled_from(KINDS), st.sampled_from(KINDS), st.integers(16, 22), st.integers(15, 26), st.floats(0.5, 30))
+def test_an_operator_is_held_against_its_own_kind_or_nothing(
+    probe: str, operator: str, probe_size: int, size: int, gbps: float
+) -> None:
+    """However slow a kind is against memory: at the rate of its own probe it is at its roof."""
+    rates, work = only(probe, moving_work(1 << probe_size), gbps), moving_work(1 << size)
+    breakdown = ran(operator, work, max(SHORTEST_MS, work.bytes / gbps / 1e6))
+    found = roofline(breakdown, rates, "", "")
+    if probe == operator and (size >= probe_size - 1 or work.bytes / gbps / 1e6 >= 0.01):
+        assert [entry.roof for entry in found.operators] == [pytest.approx(gbps)]
+        (entry,) = found.operators
+        assert entry.bound == ("memory" if gbps > 40 / 1.5 else "compute")
+    else:
+        assert not found.operators, "a roof of another kind, or of much larger operators, is none"
+    assert not advise(Evidence(breakdown, data_movement(breakdown, None), None, None, roofline=found))
+
+
+@given(st.sampled_from(["portable", "delegated"]), st.sampled_from(["portable", "delegated"]))
+def test_portable_and_delegated_operators_are_never_held_against_each_other(probe: Where, where: Where) -> None:
+    rates, work = only("gelu", moving_work(1 << 18), 3.0, probe), moving_work(1 << 18)
+    assert (rates.best_ms("gelu", "unary", work, where) is not None) == (probe == where)
+    assert len(roofline(ran("gelu", work, 1.0, where), rates, "", "").operators) == (probe == where)
+
+
+@given(st.sampled_from([9, 25, 49]), st.sampled_from([9, 25, 49]), st.sampled_from(["depthwise", "conv2d"]))
+def test_a_depthwise_convolution_is_held_against_its_own_window(probe: int, window: int, kind: str) -> None:
+    """Also where XNNPACK has no kernel for the window, and computes it as a product of many groups."""
+    dense = product_work(1024, 256, 256)
+    works = [product_work(784, 1, k, 64) for k in (probe, window)]
+    ms = [2 * work.multiply_accumulates / 2 / 1e6 for work in works]
+    probes = [probed("conv2d", dense, 0.1), probed(kind, works[0], ms[0])]
+    rates = Rates(Measurement("fp16", 1, [], [], 30, 0.0, probes))
+    found = roofline(forged_breakdown([(kind, works[1], ms[1])]), rates, "", "").operators
+    near = probe == window or (kind == "conv2d" and {probe, window} == {25, 49})
+    assert [entry.of_roof for entry in found] == ([pytest.approx(1)] if near else [])
+
+
+@given(st.sampled_from(["fp32", "fp16", "qint8"]), st.sampled_from(["fp32", "fp16"]))
+def test_the_best_time_in_a_dtype_is_that_of_its_own_probes(element: str, other: str) -> None:
+    """What a change of dtype would take is read off the probes in that dtype, whichever program had them."""
+    work = moving_work(1 << 18, "fp16")
+    slow, fast = (only("GELU (NC)", in_element(work, name), rate) for name, rate in ((element, 3.0), (other, 6.0)))
+    both = Rates(slow.measurement, fast.measurement)
+    found = both.best_ms("GELU", "activation", in_element(work, other))
+    rate = 3.0 if element == other else 6.0
+    assert found == pytest.approx(in_element(work, other).bytes / rate / 1e6)
+    assert both.best_ms("GELU", "activation", in_element(work, "bf16")) is None
+
+
+def test_roofs_of_an_earlier_kit_are_read_and_have_fewer_kinds(tmp_path: Path) -> None:
+    """They do not say where a probe ran, nor how long a row of it is."""
+    row, whole = msgspec.structs.replace(moving_work(1 << 20), inner=(64,)), moving_work(1 << 20)
+    softmax, gelu = (only(name, work, 3.0) for name, work in (("Softmax (NC)", row), ("GELU (NC)", whole)))
+    probes = [*forged_roofs().measurements[0].probes, *softmax.measurement.probes, *gelu.measurement.probes]
+    roofs = msgspec.structs.replace(
+        forged_roofs(), measurements=[msgspec.structs.replace(softmax.measurement, probes=probes)]
+    )
+    old = json.loads(msgspec.json.encode(roofs))
+    for entry in old["measurements"][0]["probes"]:
+        del entry["where"], entry["work"]["inner"]
+    (tmp_path / "roofs.json").write_text(json.dumps(old))
+    known = {"new": roofs, "old": read_roofs(tmp_path / "roofs.json")}
+    times = {
+        age: [Rates(file.measurements[0]).best_ms(*asked) for asked in (("Softmax", "", row), ("GELU", "", whole))]
+        for age, file in known.items()
+    }
+    assert times["old"] == [None, times["new"][1]] and None not in times["new"]
+
+
+@given(PRODUCTS, st.floats(1, 5000))
+def test_the_best_time_of_a_product_is_never_less_than_memory_allows(work: Work, gops: float) -> None:
+    rates = Rates(forged_roofs(gops=gops).measurements[0])
+    found = rates.best_ms("Fully Connected (NC, F16)", "fully connected", work)
+    assert found is not None and found >= (rates.memory_ms(work) or 0)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from model_profiling.analysis.graph import ModelGraph
-from model_profiling.analysis.work import Product, Work, works
+from model_profiling.analysis.work import Product, Work, in_element, works
 from model_profiling.graph_terms import CONSTANT
 from model_profiling.pte.dataflow import DataFlow, Step, Tensor
 from model_profiling.pte.xnnpack_graph import Node, Value
@@ -26,7 +26,7 @@ class Row:
 def worked(node: Node, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
     inputs = tuple(Tensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
     outputs = tuple(Tensor(0, v.dtype, v.shape) for v in node.outputs)
-    flow = DataFlow((Step(0, node, node.op, inputs, outputs),), (), fixed)
+    flow = DataFlow((Step(0, node, node.op, inputs, outputs, node.permutation),), (), fixed)
     return works([Row()], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
 
 
@@ -90,6 +90,58 @@ def test_what_multiplies_nothing_has_bytes_and_no_intensity(shape: list[int], dt
     assert work.product is None and work.intensity is None and work.elements == 3 * prod(shape)
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "out", "inner"),
+    [
+        ("Gelu", [(1, 8, 8, 16)], (1, 8, 8, 16), ()),
+        ("Softmax", [(4, 100)], (4, 100), (100,)),
+        ("Add", [(6, 8, 16), (6, 8, 16)], (6, 8, 16), ()),
+        ("Add", [(6, 8, 16), (16,)], (6, 8, 16), (16,)),
+        ("Multiply", [(6, 8, 16), (6, 8, 1)], (6, 8, 16), (16,)),
+        ("Multiply", [(6, 8, 16), (6, 1, 1)], (6, 8, 16), (128,)),
+        ("Multiply", [(6, 8, 16), (1,)], (6, 8, 16), (768,)),
+        ("StaticSlice", [(6, 8, 16)], (6, 3, 16), (48,)),
+        ("Concatenate2", [(6, 8, 16), (6, 8, 4)], (6, 8, 20), (4,)),
+        ("StaticReshape", [(6, 8, 16)], (48, 16), ()),
+    ],
+)
+def test_inner_loops_are_those_that_a_rate_depends_on(
+    op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], inner: tuple[int, ...]
+) -> None:
+    values = tuple(Value("fp32", shape, False) for shape in shapes)
+    work = worked(Node(0, op, 1, values, (Value("fp32", out, False),)))[0]
+    assert work.inner == inner
+    if op == "StaticSlice":
+        assert work.read_bytes == work.written_bytes, "what is not cut out is not read"
+
+
+@pytest.mark.parametrize(
+    ("shape", "permutation", "inner"),
+    [
+        ((1, 3, 8, 10), (0, 2, 3, 1), (80, 3)),  # to channels-last: reads 80 in a row, writes 3
+        ((1, 8, 10, 3), (0, 3, 1, 2), (3, 80)),
+        ((1, 7, 4, 32), (0, 2, 1, 3), (32,)),  # heads and tokens: rows stay whole
+        ((1, 1, 8, 16), (0, 2, 3, 1), ()),  # nothing moves
+        ((5, 6, 7), (2, 1, 0), (7, 5)),
+    ],
+)
+def test_a_transpose_has_the_rows_it_keeps_or_the_sizes_it_reads_and_writes_along(
+    shape: tuple[int, ...], permutation: tuple[int, ...], inner: tuple[int, ...]
+) -> None:
+    out = Value("fp32", tuple(shape[axis] for axis in permutation), False)
+    node = Node(0, "StaticTranspose", 1, (Value("fp32", shape, False),), (out,), permutation=permutation)
+    assert worked(node)[0].inner == inner
+
+
+@given(st.sampled_from(sorted(BYTES)), st.sampled_from(sorted(BYTES)), SIZES, SIZES, SIZES)
+def test_work_in_another_type_is_as_many_numbers(one: str, other: str, m: int, n: int, k: int) -> None:
+    values = [Value(one, shape, constant) for shape, constant in (((m, k), False), ((n, k), True), ((m, n), False))]
+    work = worked(Node(0, "FullyConnected", 1, (values[0], values[1]), (values[2],)))[0]
+    changed = in_element(work, other)
+    assert changed.element == other and changed.product == work.product and changed.elements == work.elements
+    assert in_element(changed, one) == work
+
+
 def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
     value = Value("fp16", (1, 8), False)
     layer = Node(0, "FullyConnected", 1, (value, Value("fp16", (8, 8), True)), (value,))
@@ -100,6 +152,12 @@ def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
     own = Value("fp32", (1, 8), False)
     kept = Node(0, "FullyConnected", 1, (own, Value("fp32", (8, 8), True)), (own,))
     assert wide.program_element == "fp16" and worked(kept, ("F32",))[0].program_element == ""
+
+
+def test_a_conversion_reads_one_type_and_writes_the_other() -> None:
+    for one, other in (("fp32", "fp16"), ("fp16", "fp32"), ("fp32", "qint8")):
+        work = worked(Node(0, "Convert", 1, (Value(one, (6,), False),), (Value(other, (6,), False),)))[0]
+        assert (work.read_bytes, work.written_bytes) == (6 * BYTES[one], 6 * BYTES[other])
 
 
 def test_what_is_not_known_is_not_guessed() -> None:

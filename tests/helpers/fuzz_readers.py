@@ -26,7 +26,7 @@ from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.numerics import Gap, read_numerics
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.program_memory import program_memory
-from model_profiling.analysis.roof_table import roof_rows
+from model_profiling.analysis.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofline import roofline
 from model_profiling.analysis.roofs import Rates, read_roofs
 from model_profiling.analysis.run_roofs import run_roofs
@@ -303,6 +303,7 @@ def _read_roofs(data: bytes, folder: Path) -> None:
         roofline(_BREAKDOWN, Rates(entry), "", "")
     roofs = read_roofs(path)
     roof_rows(roofs)
+    kind_rows(roofs)
     roofs_chart(roofs.measurements, 340, LIGHT, "")
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.roofs import PRODUCT, roof_kind
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
 from model_profiling.report.theme import Theme, colour_scale
@@ -52,11 +53,14 @@ def roofline(sides: Sequence[Side], width: int, theme: Theme, title: str) -> Spe
     y = {"type": "quantitative", "scale": {"type": "log", "domain": list(area.y), "nice": False}}
     layers = [
         *_roofs(ceilings, sides[-1].roofline.bandwidth, area, x, y, theme),
+        _own_roofs(dots, x, y, theme),
         _marks(dots, sides, x, y, width, theme),
     ]
     spec: Spec = {"width": area.width, "height": _HEIGHT, "layer": layers}
-    subtitle = "Dots: operators that multiply matrices, larger where they take longer; lines: measured roofs"
-    return whole(spec, theme, width, title, subtitle if width >= WIDE else "Dots: operators; lines: measured roofs")
+    dashes = "; dashes: roofs of their own" if any("own_roof" in dot for dot in dots) else ""
+    subtitle = f"Dots: operators that multiply matrices, larger where they take longer; lines: measured roofs{dashes}"
+    short = f"Dots: operators; lines: measured roofs{dashes}"
+    return whole(spec, theme, width, title, subtitle if width >= WIDE else short)
 
 
 def _dots(side: Side, filled: bool) -> list[Values]:
@@ -66,7 +70,11 @@ def _dots(side: Side, filled: bool) -> list[Values]:
         if entry.intensity and entry.rate > 0:
             place = {"intensity": entry.intensity, "rate": entry.rate, "ms": instance.ms}
             names = {"category": instance.category, "side": side.label, "operator": instance.name}
-            found.append({**place, **names, "filled": filled, "roof": numbers.of_roof(entry.of_roof)})
+            dot: Values = {**place, **names, "filled": filled, "roof": numbers.of_roof(entry.of_roof)}
+            own = (
+                instance.work and roof_kind(instance.operator, instance.kind, instance.work, instance.where) != PRODUCT
+            )
+            found.append({**dot, "own_roof": entry.roof} if own else dot)
     return sorted(found, key=lambda dot: -float(dot["ms"]))
 
 
@@ -87,7 +95,8 @@ def _area(dots: list[Values], ceilings: list[float], bandwidth: list[float], wid
     ridges = [rate / slope for rate in ceilings for slope in bandwidth if slope > 0]
     right = max(2 * max(intensities), 3 * min(ridges, default=1.0))
     left = min([*intensities, *ridges]) / 3
-    return _Area((left, right), (min(rates) / 2, 1.7 * max([*rates, *ceilings])), width)
+    own = [float(dot["own_roof"]) for dot in dots if "own_roof" in dot]
+    return _Area((left, right), (min([*rates, *own]) / 2, 1.7 * max([*rates, *own, *ceilings])), width)
 
 
 def _roofs(
@@ -116,6 +125,15 @@ def _roofs(
         },
     }
     return [rule, *texts]
+
+
+def _own_roofs(dots: list[Values], x: Spec, y: Spec, theme: Theme) -> Spec:
+    """A dash for each operator that is held against its own kind: a depthwise convolution reaches no flat line."""
+    return {
+        "data": {"values": [dot for dot in dots if "own_roof" in dot]},
+        "mark": {"type": "tick", "orient": "horizontal", "size": 20, "thickness": 1.4, "color": theme.quiet},
+        "encoding": {"x": {"field": "intensity", **x}, "y": {"field": "own_roof", **y}},
+    }
 
 
 def _text(values: list[Values], mark: Spec, x: Spec, y: Spec) -> Spec:

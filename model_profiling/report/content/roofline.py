@@ -14,7 +14,8 @@ OF_ROOF = "of roof"
 _SHOWN = 10
 _CAPTION = (
     "Operators by operations per byte and rate, both logarithmic. Lines are measured roofs: flat the best rate of "
-    "the multipliers, sloped the best rate of near and far memory. Operators that multiply no matrices are left out."
+    "the multipliers, sloped the best rate of near and far memory. Depthwise and grouped convolutions have roofs of "
+    "their own: dashes. Operators that multiply no matrices are left out."
 )
 # In these a smaller dtype is left to try.
 _LARGE_DTYPES = ("fp32", "fp16")
@@ -66,8 +67,9 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
     )
     blocks.append(
         Paragraph(
-            f"{measured} of this backend with the same dtype, features and threads. Headroom is a prediction: small "
-            "operators do not reach the rates of large ones."
+            f"{measured} of this backend with the same dtype, features and threads. Matrix products are held against "
+            "the best of all products, which small ones do not reach; other operators against their own kind and size, "
+            "and those of a kind that was not measured have no roof. Headroom is a prediction."
         )
     )
     return blocks
