@@ -18,7 +18,7 @@ from torch import nn
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.forecast import Forecast, forecasts
-from model_profiling.analysis.target import FP16_OVER_FP32, I8MM_OVER_DOT, read_target
+from model_profiling.analysis.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
 from model_profiling.durations import shown_ms
 from model_profiling.errors import InputError
 from model_profiling.export.in_memory import export_module
