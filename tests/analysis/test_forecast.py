@@ -18,7 +18,7 @@ from torch import nn
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.forecast import Forecast, forecasts
-from model_profiling.analysis.target import FP16_OVER_FP32, I8MM_OVER_DOT, read_target
+from model_profiling.analysis.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
 from model_profiling.durations import shown_ms
 from model_profiling.errors import InputError
 from model_profiling.export.in_memory import export_module
@@ -115,6 +115,7 @@ def test_each_operator_counts_by_its_own_dtype(measured: Measured, tmp_path: Pat
     assert found.on_sme2 == len(found.operators) == 2
     works = {x.name: x.work for x in run.summary.experiments[found.experiment].breakdown.instances}
     target = read_target("apple_m4")
+    assert isinstance(target, Target)
     narrow = {work.program_element or work.element for name, work in works.items() if is_linear(name) and work}
     assert narrow == {"fp32", "fp16"}
     for entry in found.operators:
