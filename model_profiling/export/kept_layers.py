@@ -117,7 +117,7 @@ def _is_functional(node: torch.fx.Node, constants: Collection[torch.fx.Node]) ->
 
 
 def _constants(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The model's weights, and what is computed from them alone; a program's graph has them as inputs of these names."""
+    """The model's weights, inputs of such names in a program, and what is computed from them alone."""
     if not nodes:
         return set()
     found = {

@@ -99,7 +99,7 @@ def only_between(graph: Any, names: tuple[str, ...]) -> tuple[set[str], set[str]
         """Whether the next layers in one direction are kept; what ends elsewhere is not."""
         found = set()
         for each in step(node):
-            if each.op == "placeholder" and each.name.startswith(("p_", "b_", "c_")) or "_assert" in each.name:
+            if (each.op == "placeholder" and each.name.startswith(("p_", "b_", "c_"))) or "_assert" in each.name:
                 continue
             found |= ends(each, step) if each in free else {each in kept}
         return found

@@ -61,6 +61,8 @@ class TappedLayer:
     own_name: str
     # All nodes of the fp32 graph that are computed with it.
     nodes: tuple[str, ...]
+    # In which the program hands it on, if it does not quantize it.
+    dtype: torch.dtype = torch.float32
     readers: tuple[str, ...] = ()
     scale: Scale | None = None
 
@@ -212,6 +214,7 @@ def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
         tuple(base(each) for each in chain[1:]),
         head.name,
         tuple(each.name for each in chain),
+        node.meta["val"].dtype,
         scale=scale,
     )
 
