@@ -51,7 +51,7 @@ def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
     for node in nodes:
         # In order: what is computed together with one that is kept is as well.
         first = node.args[0] if node.args else None
-        if first in kept and len(first.users) == 1 and follows(first, node):
+        if isinstance(first, torch.fx.Node) and first in kept and len(first.users) == 1 and follows(first, node):
             kept.add(node)
     units = _units(nodes)
     for unit in units:

@@ -70,7 +70,8 @@ class LayersApart:
 
     def program(self, group: list[TappedLayer]) -> ApartProgram:
         """Lower these layers, each with inputs of its own."""
-        graph, copies, inputs = torch.fx.Graph(), {}, []
+        graph, inputs = torch.fx.Graph(), list[torch.Tensor]()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
         wanted = {self._end(layer): layer for layer in group}
         needed = set().union(*(self._needed(end) for end in wanted))
         given = [node for node in self._module.graph.nodes if node in needed and self._is_given(node)]

@@ -174,5 +174,6 @@ def _better_side(found: Numerics) -> Variant | None:
     """Another side whose outputs are better by more than chance."""
     own, *others = found.variants
     best = max(others, key=lambda each: level(each.outputs), default=None)
-    better = best is not None and math.isfinite(level(best.outputs))
-    return best if better and level(best.outputs) >= level(own.outputs) + _BETTER_DB else None
+    if best is None or not math.isfinite(level(best.outputs)):
+        return None
+    return best if level(best.outputs) >= level(own.outputs) + _BETTER_DB else None
