@@ -499,7 +499,7 @@ def tune(
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
             spelled,
-            lambda request, made: numerics_of(request, made, opened, report, None if target else given),
+            lambda request, made: numerics_of(request, made, opened, report, None if target else given, trial=False),
         )
         return tuner.run()
 
@@ -541,6 +541,7 @@ def numerics(
     rewrites: Sequence[str] = (),
     keep_fp32: Sequence[str] = (),
     calibration: str | Path | None = None,
+    trial: bool = True,
     seed: int = 0,
     force: bool = False,
     on_progress: OnProgress | None = None,
@@ -549,7 +550,8 @@ def numerics(
 
     Models and inputs are given as to `profile`, the rest as to `export`. `result.alarms` are layers that something is
     wrong with, `result.worst` all that are not exact, worst first, `result.layers` all in the order in which they run.
-    What is found lies beside the .pte in `out`, where reports on it find it.
+    Remedies are exported and run once: `result.trials`, each with its `outputs` by experiment, and `helps` for those to
+    follow; `trial=False` leaves that out. What is found lies beside the .pte in `out`, where reports on it find it.
     """
     from model_profiling.export.request import ExportRequest
     from sme2_kit import exporting
@@ -577,7 +579,8 @@ def numerics(
             else exporting.from_memory(model, example_inputs, None, report)
         )
         made = make(request, "export")
-        return numerics_of(request, made, opened, report, None if target else (model, example_inputs))
+        given = None if target else (model, example_inputs)
+        return numerics_of(request, made, opened, report, given, trial=trial)
 
 
 def roofs(

@@ -14,8 +14,12 @@ def numerics_of(
     platform: Platform,
     on_progress: OnProgress,
     in_memory: tuple[Any, Any] | None = None,
+    trial: bool = True,
 ) -> Numerics:
-    """Look at the layers of what was exported for a request; `in_memory` is its module with the example inputs."""
+    """Look at the layers of what was exported for a request; `in_memory` is its module with the example inputs.
+
+    `trial`: what would be recommended is exported and run, too.
+    """
     from model_profiling.export.numerics.measuring import measure_numerics
 
     if in_memory is not None:
@@ -26,4 +30,4 @@ def numerics_of(
         from model_profiling.export.numerics.graph_pair import loader
 
         load = loader(request)
-    return measure_numerics(request, made, load, platform, on_progress)
+    return measure_numerics(request, made, load, platform, on_progress, trial=trial)

@@ -17,6 +17,8 @@ _CONCERN_DB = {"fp32": 90.0, "fp16": 30.0, "int8": 25.0}
 _CONCERN_ELSE_DB = 12.0
 # What keeping the layer in fp32 must bring: 6 dB are half of the error.
 _GAIN_DB = 6.0
+# What a remedy that was tried must bring to be recommended, and what it may cost another experiment: 3 dB are a third.
+_WORTH_DB = 3.0
 # More of a layer's values than this may not become 0: then a few large ones set the range, and hide all others.
 _ROUNDED_AWAY = 0.3
 # Where eager PyTorch in the same dtype is better by so much, the dtype is not to blame.
@@ -65,8 +67,11 @@ class LayerSide(msgspec.Struct, frozen=True):
     infinite: int = 0
     # Whether all that the layer was given was finite.
     finite_inputs: bool = True
-    # What the outputs would be if this layer alone were not exact; None where nobody looked, or it is exact.
+    # What the outputs would be if this layer alone were not exact, on inputs as fp32 gives them; None where nobody
+    # looked, or it is exact.
     alone: Gap | None = None
+    # How many NaN and infinite values it gives on inputs as fp32 gives them, where fp32 has none.
+    overflows: int = 0
 
     @property
     def finite(self) -> bool:
@@ -101,6 +106,8 @@ class Layer(msgspec.Struct, frozen=True):
     keep: list[str] = []
     # What a user calls it: its module's path if it has one of its own, or the graph's name of the operator.
     place: str = ""
+    # What the outputs are predicted to gain, in dB, if `keep` is kept: from the errors of all others together.
+    gain_db: float | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -118,6 +125,18 @@ class Variant(msgspec.Struct, frozen=True):
     tapped: Gap
 
 
+class Trial(msgspec.Struct, frozen=True):
+    """An export that keeps more layers in fp32, made and run once: its outputs against eager fp32, by experiment."""
+
+    # All names in `--keep-fp32` beside those of the program that was looked at.
+    keep: list[str]
+    outputs: dict[str, Gap] = {}
+    # Whether it is better than the best one before it, by more than chance: then it is recommended.
+    helps: bool = False
+    # Why there are no outputs: the export failed, or the program does not run.
+    failure: str = ""
+
+
 class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
     """NAME_numerics.json, beside the .pte: its layers in the order in which they run."""
 
@@ -133,8 +152,13 @@ class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
     # How many layers were looked at alone, of how many that could be: not exact, and finite.
     looked_at_alone: int = 0
     to_look_at: int = 0
-    # The command that exports the program; '' for a module in memory.
+    # How many of them with inputs as the program gave them, because they could not be run apart from the others.
+    not_apart: int = 0
+    # The command that exports the program; '' for a module in memory. And the layers that it keeps in fp32.
     command: str = ""
+    kept: list[str] = []
+    # Remedies in the order in which they were tried, each keeping more; None: nobody tried.
+    trials: list[Trial] | None = None
     created: str = ""
     schema: int = 1
 
@@ -181,11 +205,14 @@ def worst_first(numerics: Numerics) -> list[Layer]:
 
     def rank(layer: Layer) -> tuple[int, float, float]:
         own = side(numerics, layer)
-        if not own.finite:
-            # What it was given decides: later layers only pass it on.
-            return (0 if own.finite_inputs else 4, float(layer.index), 0.0)
+        kind = _kind(numerics, layer, noises)
+        if kind == "not finite":
+            return (0, float(layer.index), 0.0)
         alone = own.alone.sqnr_db if own.alone is not None else None
-        step = 1 if _kind(numerics, layer, noises) is not None else 2 if alone is not None else 3
+        if not own.finite and alone is None:
+            # It only passes on what it was given.
+            return (4, float(layer.index), 0.0)
+        step = 1 if kind is not None else 2 if alone is not None else 3
         return (step, _or_infinite(alone), _or_infinite(own.added.sqnr_db))
 
     return sorted((layer for layer in numerics.layers if not side(numerics, layer).added.exact), key=rank)
@@ -214,26 +241,48 @@ def alarms(numerics: Numerics) -> list[Alarm]:
 
 def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | None:
     own = side(numerics, layer)
-    if not own.finite:
-        return "not finite" if own.finite_inputs else None
+    if own.overflows or (not own.finite and own.finite_inputs):
+        return "not finite"
     alone = own.alone.sqnr_db if own.alone is not None else None
     if alone is not None and alone < _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB):
         return "bad"
     # In floating point only what is next to nothing becomes 0.
     if layer.quantized and own.rounded_away is not None and own.rounded_away > _ROUNDED_AWAY:
         return "rounded away"
-    gain = _gain(layer, noises)
+    gain = _gain([layer.index], noises)
     if alone is not None and alone < _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB) and gain is not None:
         return "stands out" if gain >= _GAIN_DB else None
     return None
 
 
 def gain_db(numerics: Numerics, layer: Layer) -> float | None:
-    """How much the outputs would gain without this layer's own error, as the errors of single layers add up.
+    """How much the outputs would gain if what `layer.keep` names were in fp32: as the record predicts it, or else as
+    the errors of single layers add up.
 
-    A prediction: errors of layers are taken to be independent. None where not enough layers were looked at alone.
+    None where not enough layers were looked at alone, or the outputs are not finite.
     """
-    return _gain(layer, _noises(numerics))
+    if layer.gain_db is not None or level(numerics.variants[0].outputs) == -math.inf:
+        return layer.gain_db
+    noises, kept = _noises(numerics), set(layer.keep)
+    gone = [each.index for each in numerics.layers if each is layer or (each.keep and kept >= set(each.keep))]
+    return _gain(gone, noises)
+
+
+def level(found: Gap) -> float:
+    """Signal to noise of outputs that can be ranked: without end if they are exact, and without end below 0 for NaN."""
+    return math.inf if found.exact else -math.inf if found.sqnr_db is None else found.sqnr_db
+
+
+def helps(numerics: Numerics, before: dict[str, Gap], after: dict[str, Gap]) -> bool:
+    """Whether outputs are better than before by more than chance, and nowhere worse."""
+    old, new = level(before[numerics.main]), level(after[numerics.main])
+    nowhere_worse = all(level(after[name]) >= level(before[name]) - _WORTH_DB for name in before)
+    return nowhere_worse and new > 0 and new >= old + _WORTH_DB and new > old
+
+
+def is_fine(numerics: Numerics) -> bool:
+    """Whether the outputs are as good as the dtype lets one expect."""
+    return level(numerics.variants[0].outputs) >= _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB)
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
@@ -246,11 +295,11 @@ def _noises(numerics: Numerics) -> dict[int, float]:
     return {**found, _ALL: sum(found.values())}
 
 
-def _gain(layer: Layer, noises: dict[int, float]) -> float | None:
-    if layer.index not in noises or len(noises) < 3:
+def _gain(gone: list[int], noises: dict[int, float]) -> float | None:
+    if not any(index in noises for index in gone) or len(noises) < 3:
         return None
     all_of_it = noises[_ALL]
-    rest = all_of_it - noises[layer.index]
+    rest = sum(noise for index, noise in noises.items() if index != _ALL and index not in gone)
     return 10 * math.log10(all_of_it / rest) if rest > 0 else None
 
 
@@ -267,6 +316,8 @@ def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
     if kind == "not finite":
         counts = ((own.nan, "NaN"), (own.infinite, "infinite values"))
         what = " and ".join(f"{count} {name}" for count, name in counts if count)
+        if not own.finite_inputs or own.finite:
+            what = f"{own.overflows} NaN or infinite values"
         return f"gives {what} from finite inputs{reach}{' (fp16 ends at 65504)' if numerics.dtype == 'fp16' else ''}"
     outputs = f"alone takes the outputs to {alone:.1f} dB" if alone is not None else "was not looked at alone"
     if kind == "rounded away":

@@ -24,6 +24,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
+    parser.add_argument(
+        "--no-trial",
+        action="store_true",
+        help="do not export what would be recommended to see what it gives: remedies are predicted, and said to be",
+    )
     parser.add_argument("--json", action="store_true", help="print NAME_numerics.json: every layer on every side")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
@@ -37,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     request = _of_program(args) if of_program else export_command.requested(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         made = from_target(report, args.force, export_command.say_cached)(request, "export")
-        found = numerics_of(request, made, platform, report)
+        found = numerics_of(request, made, platform, report, trial=not args.no_trial)
     picture = write_picture(found, made.paths)
     if args.json:
         say_json(found)

@@ -159,7 +159,8 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     cost, weights = None, {}
     if half:
         if request.keep_fp32:
-            weights = {name: value.detach().clone() for name, value in module.state_dict().items()}
+            held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+            weights = {name: value.detach().clone() for name, value in held}
         module = module.half()
         cost = dtype_cost(module, (inputs, keywords), outputs)
         outputs = samples.as_dtype(outputs, torch.float16)

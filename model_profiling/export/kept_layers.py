@@ -1,29 +1,182 @@
 """Layers that stay in fp32 while the rest of a model is converted to fp16 or quantized.
 
 They are named as the model names its modules (`features.3`, `blocks.*.norm`: with all that is inside), or as the
-captured graph names an operator (`add_4`).
+captured graph names an operator (`add_4`). What stands between them stays in fp32, too: operators without weights,
+such as a ReLU, on the way from one kept layer to another.
 """
 
 import difflib
 import fnmatch
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from model_profiling.errors import InputError
-from model_profiling.export.rewrites.graph import take_place
+from model_profiling.export.rewrites.graph import base, constant, is_mutable, may_alias, rename_outputs, take_place
 
 Names = tuple[str, ...]
 
+# With weights these are layers of their own, which stay in fp32 only by name.
+_LAYERS = frozenset(
+    (
+        *("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("linear", "addmm", "mm", "bmm", "baddbmm", "matmul", "bilinear", "embedding", "embedding_bag"),
+        *("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "native_layer_norm"),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "native_group_norm", "_native_batch_norm_legit_no_training"),
+    )
+)
+NORMS = frozenset(("batch_norm", "_native_batch_norm_legit_no_training"))
+_CONVOLUTIONS = frozenset(name for name in _LAYERS if name.startswith("conv"))
+# What XNNPACK computes in one operator with what stands before it.
+_ACTIVATIONS = frozenset(
+    ("relu", "relu_", "relu6", "relu6_", "hardtanh", "hardtanh_", "clamp", "clamp_", "clamp_min", "clamp_min_")
+)
+_SUMS = ("linear", "addmm", "mm", "bmm", "matmul", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_")
+_HEADS = _CONVOLUTIONS | NORMS | frozenset(_SUMS)
+_FLOATS = {torch.float16, torch.float32}
+# Checks that a value has the dtype which it had when the model was captured.
+_CHECK = "_assert_tensor_metadata"
+
 
 def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
-    """The operators that names mean; a name that means none is refused."""
+    """The operators that names mean, with what stands between them; a name that means none is refused."""
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     by_name = {name: {node for node in nodes if _is_meant(node, name)} for name in names}
     known = {path for node in nodes for path in _paths(node)} | {node.name for node in nodes}
     _refuse_unknown([name for name, found in by_name.items() if not found], known)
-    return set().union(*by_name.values())
+    kept: set[torch.fx.Node] = set().union(*by_name.values())
+    for node in nodes:
+        # In order: what is computed together with one that is kept is as well.
+        first = node.args[0] if node.args else None
+        if isinstance(first, torch.fx.Node) and first in kept and len(first.users) == 1 and follows(first, node):
+            kept.add(node)
+    units = _units(nodes)
+    for unit in units:
+        kept -= unit if _is_outside(unit) else set()
+        kept |= unit if kept & unit else set()
+    return kept | _between(units, kept, _constants(nodes))
+
+
+def follows(node: torch.fx.Node, user: torch.fx.Node) -> bool:
+    """Whether `user` is computed in one operator with `node`: a norm or an activation after a convolution."""
+    if not user.args or user.args[0] is not node or user.op != "call_function":
+        return False
+    if base(user) in NORMS:
+        return base(node) in _CONVOLUTIONS
+    return base(user) in _ACTIVATIONS and base(node) in _HEADS
+
+
+Unit = set[torch.fx.Node]
+
+
+def _between(units: list[Unit], kept: Unit, constants: Unit) -> Unit:
+    """Operators without weights on the way from one kept layer to another.
+
+    Of those where values of other layers come in *and* go out, none: in fp32 they would save no conversion.
+    """
+    free = [unit for unit in units if not unit & kept and all(_is_functional(node, constants) for node in unit)]
+    left = _reached(_reached(free, kept, _given)[::-1], kept, _users)
+    while lost := [unit for unit in left if not _saves_a_conversion(unit, kept.union(*left), constants)]:
+        left = [unit for unit in left if unit not in lost]
+    return set().union(*left)
+
+
+def _reached(units: list[Unit], kept: Unit, step: Callable[[Unit], Unit]) -> list[Unit]:
+    """Those from which steps through others of them lead to a kept layer."""
+    found = set(kept)
+    for unit in units:
+        found |= unit if step(unit) & found else set()
+    return [unit for unit in units if unit <= found]
+
+
+def _saves_a_conversion(unit: Unit, inside: Unit, constants: Unit) -> bool:
+    given = [each in inside for each in _given(unit) if each not in constants and _dtypes(each) & _FLOATS]
+    taken = [user in inside for user in _users(unit)]
+    return any(given) and any(taken) and (all(given) or all(taken))
+
+
+def _given(unit: Unit) -> Unit:
+    return {each for node in unit for each in node.all_input_nodes} - unit
+
+
+def _users(unit: Unit) -> Unit:
+    return {user for node in unit for user in node.users if base(user) != _CHECK} - unit
+
+
+def _is_functional(node: torch.fx.Node, constants: Collection[torch.fx.Node]) -> bool:
+    """Whether it is an operator of PyTorch on tensors and no layer with weights of its own."""
+    if node.target is operator.getitem:
+        return bool(_dtypes(node))
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten" or not _dtypes(node):
+        return False
+    weights = any(each in constants and _dtypes(each) & _FLOATS for each in node.all_input_nodes)
+    return not (weights and base(node) in _LAYERS)
+
+
+def _constants(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The model's weights, inputs of such names in a program, and what is computed from them alone."""
+    if not nodes:
+        return set()
+    found = {
+        node
+        for node in nodes[0].graph.nodes
+        if node.op == "get_attr" or (node.op == "placeholder" and node.name.startswith(("p_", "b_", "c_")))
+    }
+    for node in nodes:
+        if all(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _units(nodes: list[torch.fx.Node]) -> list[Unit]:
+    """Nodes that are kept together or not at all, in order: several results of one operator, and those that share
+    memory which one of them changes for the others to read."""
+    order = {node: number for number, node in enumerate(nodes)}
+    source = {node: node.args[0] for node in nodes if _has_memory_of_first(node)}
+    owner: dict[torch.fx.Node, torch.fx.Node] = {}
+    groups: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node in nodes:
+        first = source.get(node, node)
+        owner[node] = owner.get(first, first)
+        groups.setdefault(owner[node], [owner[node]])
+        groups[owner[node]] += [node] if node is not owner[node] else []
+
+    def is_read_later(writer: torch.fx.Node, group: list[torch.fx.Node]) -> bool:
+        through = {writer}
+        for node in group:
+            through |= {node} if source.get(node) in through else set()
+        others = (node for node in group if node not in through)
+        return any(order.get(user, len(order)) > order[writer] for node in others for user in node.users)
+
+    units: list[Unit] = []
+    for group in groups.values():
+        writers = [node for node in group if is_mutable(node)]
+        if writers and (group[0].op != "call_function" or any(is_read_later(node, group) for node in writers)):
+            units.append(set(group))
+            continue
+        results = [{node, *(u for u in node.users if u.target is operator.getitem)} for node in group]
+        units += [unit for unit, node in zip(results, group, strict=True) if node.target is not operator.getitem]
+    return sorted(units, key=lambda unit: min(order.get(node, -1) for node in unit))
+
+
+def in_changed_memory(graph: torch.fx.Graph) -> Unit:
+    """Nodes that are not what they were when they were computed: others change their memory, and somebody reads it."""
+    units = _units([node for node in graph.nodes if node.op == "call_function"])
+    return set().union(*(unit for unit in units if len(unit) > 1 and any(map(is_mutable, unit))))
+
+
+def _has_memory_of_first(node: torch.fx.Node) -> bool:
+    """Whether a node's value is, or may be, in the memory of its first argument."""
+    first = node.args[0] if node.args else None
+    return isinstance(first, torch.fx.Node) and (node.target is operator.getitem or may_alias(node))
+
+
+def _is_outside(unit: Unit) -> bool:
+    """Whether it has memory that is not the graph's own: an input or a buffer, which stays what it is."""
+    return any(node.op != "call_function" for node in unit)
 
 
 def is_kept(path: str, names: Names) -> bool:
@@ -36,9 +189,10 @@ def refuse_unknown_modules(module: torch.nn.Module, names: Names) -> None:
     _refuse_unknown([name for name in names if not any(is_kept(path, (name,)) for path in paths)], paths)
 
 
-def not_kept(names: Names) -> Callable[[torch.fx.Node], bool]:
-    """Says of an operator that it may be quantized."""
-    return lambda node: not any(_is_meant(node, name) for name in names)
+def not_kept(graph: torch.fx.Graph, names: Names) -> Callable[[torch.fx.Node], bool]:
+    """Says of an operator of this graph that it may be quantized."""
+    kept = {node.name for node in kept_nodes(graph, names)}
+    return lambda node: node.name not in kept
 
 
 def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: Mapping[str, torch.Tensor]) -> None:
@@ -47,20 +201,27 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
     What they are given is converted to fp32, and what others take from them back to fp16.
     """
     kept = kept_nodes(program.graph, names)
+    for node in list(program.graph.nodes):
+        if base(node) == _CHECK and (node in kept or node.args[0] in kept):
+            kept.discard(node)
+            program.graph.erase_node(node)
     _restore_weights(program, kept, weights)
+    changing = in_changed_memory(program.graph)
     for node in [node for node in program.graph.nodes if node in kept]:
         with program.graph.inserting_before(node):
             given = {
                 each: _converted(program, each, node, torch.float32)
                 for each in node.all_input_nodes
-                if each not in kept and _dtype(each) == torch.float16
+                if _dtype(each) == torch.float16
             }
-        node.args = torch.fx.map_arg(node.args, lambda each, given=given: given.get(each, each))
-        node.kwargs = torch.fx.map_arg(node.kwargs, lambda each, given=given: given.get(each, each))
+        node.args, node.kwargs = map_aggregate(
+            (node.args, node.kwargs),
+            lambda each, given=given: torch.float32 if each is torch.float16 else given.get(each, each),
+        )
         was = _dtype(node)
         node.meta["val"] = _computed(node)
         if was == torch.float16 and _dtype(node) == torch.float32:
-            _give_back(program, node, kept)
+            _give_back(program, node, kept, node in changing)
     program.graph.eliminate_dead_code()
     program.graph_module.recompile()
 
@@ -68,14 +229,21 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
 def _restore_weights(
     program: torch.export.ExportedProgram, kept: Collection[torch.fx.Node], weights: Mapping[str, torch.Tensor]
 ) -> None:
-    """The weights that only these operators use are the model's own again and not rounded to fp16."""
+    """The weights of these operators are the model's own again, not rounded to fp16; those of a layer that is also
+    called where it is not kept, as a copy."""
     signature = program.graph_signature
-    for node in program.graph.nodes:
+    for node in [node for node in program.graph.nodes if node.op == "placeholder"]:
         name = signature.inputs_to_parameters.get(node.name) or signature.inputs_to_buffers.get(node.name)
         own = weights.get(name) if name is not None else None
-        if node.op != "placeholder" or own is None or not node.users or not all(user in kept for user in node.users):
+        users = [user for user in node.users if user in kept]
+        if own is None or not users or _dtype(node) != torch.float16 or own.dtype != torch.float32:
             continue
-        if _dtype(node) != torch.float16 or own.dtype != torch.float32:
+        if name in signature.buffers_to_mutate.values() or any(is_mutable(user) for user in node.users):
+            continue
+        if len(users) < len(node.users):
+            copy = constant(program, own)
+            for user in users:
+                user.replace_input_with(node, copy)
             continue
         held = program.state_dict if name in program.state_dict else program.constants
         parameter = isinstance(held.get(name), torch.nn.Parameter)
@@ -83,16 +251,23 @@ def _restore_weights(
         node.meta["val"] = node.meta["val"].to(torch.float32)
 
 
-def _give_back(program: torch.export.ExportedProgram, node: torch.fx.Node, kept: Collection[torch.fx.Node]) -> None:
-    """Let all who are not kept take the node's value in fp16."""
-    if all(user in kept for user in node.users):
-        return
-    with program.graph.inserting_after(node):
-        half = _converted(program, node, node, torch.float16)
-    inside = [user for user in node.users if user in kept]
-    take_place(program, node, half)
-    for user in inside:
-        user.replace_input_with(half, node)
+def _give_back(program: torch.export.ExportedProgram, node: torch.fx.Node, kept: Unit, changes: bool) -> None:
+    """Let all who are not kept take the node's value in fp16: each as it is then, if it `changes` later."""
+    others = [user for user in node.users if user not in kept]
+    if changes:
+        for user in others:
+            with program.graph.inserting_before(user):
+                half = _converted(program, node, node, torch.float16)
+            user.replace_input_with(node, half)
+            if user.op == "output":
+                rename_outputs(program, node, half)
+    elif others:
+        with program.graph.inserting_after(node):
+            half = _converted(program, node, node, torch.float16)
+        inside = [user for user in node.users if user in kept]
+        take_place(program, node, half)
+        for user in inside:
+            user.replace_input_with(half, node)
 
 
 def _converted(
@@ -107,6 +282,12 @@ def _computed(node: torch.fx.Node) -> Any:
     """What a node gives now that it is given something else: sizes and dtype, not values."""
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     return node.target(*args, **kwargs)
+
+
+def _dtypes(node: torch.fx.Node) -> set[torch.dtype]:
+    """Of a tensor, or of several that an operator gives."""
+    value = node.meta.get("val")
+    return {each.dtype for each in (value if isinstance(value, (list, tuple)) else [value]) if torch.is_tensor(each)}
 
 
 def _dtype(node: torch.fx.Node) -> torch.dtype | None:

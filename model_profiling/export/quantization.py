@@ -4,16 +4,19 @@ int4 has a scale for every group of weights, as ExecuTorch's language models hav
 output channel, and SME2 kernels.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 
 from model_profiling.errors import InputError
-from model_profiling.export.kept_layers import Names, is_kept, kept_nodes, not_kept, refuse_unknown_modules
+from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.samples import Call
 from model_profiling.models.state import kept_state
 
 Inputs = tuple[Any, ...]
+# Says of an operator whether it may be quantized.
+Allowed = Callable[[torch.fx.Node], bool]
 
 QUANTIZED = ("int8", "int8-dynamic", "int4", "int4-channel")
 # These quantize a captured graph; int4 wants the model's own layers.
@@ -29,19 +32,18 @@ def quantized_graph(
 
     `calls` set the ranges of int8; layers named in `keep` are not quantized.
     """
-    if keep:
-        kept_nodes(graph.graph, keep)
+    allowed = not_kept(graph.graph, keep)
     if dtype == "int8":
-        return _statically(graph, calls, keep)
-    return _dynamically(graph, inputs, keywords, 4 if dtype == "int4-channel" else 8, keep)
+        return _statically(graph, calls, allowed)
+    return _dynamically(graph, inputs, keywords, 4 if dtype == "int4-channel" else 8, allowed)
 
 
-def _statically(graph: torch.nn.Module, calls: list[Call], keep: Names) -> torch.nn.Module:
+def _statically(graph: torch.nn.Module, calls: list[Call], allowed: Allowed) -> torch.nn.Module:
     """Quantize weights per channel and activations per tensor, symmetric int8."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(False, 8, keep))
+    prepared = prepare_pt2e(graph, _quantizer(False, 8, allowed))
     with kept_state(prepared, state), torch.no_grad():
         for inputs, keywords in calls:
             prepared(*inputs, **keywords)
@@ -49,13 +51,13 @@ def _statically(graph: torch.nn.Module, calls: list[Call], keep: Names) -> torch
 
 
 def _dynamically(
-    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int, keep: Names
+    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int, allowed: Allowed
 ) -> torch.nn.Module:
     """Quantize the weights of linear layers per channel; their inputs are quantized to int8 while the model runs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(True, bits, keep))
+    prepared = prepare_pt2e(graph, _quantizer(True, bits, allowed))
     with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
     converted = convert_pt2e(prepared)
@@ -73,7 +75,7 @@ def _state(graph: torch.nn.Module) -> list[str]:
     return [name for name, _ in graph.named_buffers()]
 
 
-def _quantizer(is_dynamic: bool, bits: int, keep: Names) -> Any:
+def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
@@ -95,8 +97,7 @@ def _quantizer(is_dynamic: bool, bits: int, keep: Names) -> Any:
     config = get_symmetric_quantization_config(
         is_per_channel=True, is_dynamic=is_dynamic, weight_qmin=least, weight_qmax=most
     )
-    quantizer = TrainedQuantizer().set_global(config)
-    return quantizer.set_filter_function(not_kept(keep)) if keep else quantizer
+    return TrainedQuantizer().set_global(config).set_filter_function(allowed)
 
 
 def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Module:

@@ -324,12 +324,26 @@ class LayerError(msgspec.Struct, frozen=True):
     alone_db: float | None
     added_db: float | None
     error_db: float | None
-    # What to give to `export` as `keep_fp32` to keep its error out.
+    # What keeps its error out, by itself; what that gives was tried for `remedies` only.
     keep: list[str]
 
 
+class Remedy(msgspec.Struct, frozen=True):
+    """An export that was made and run once: `keep` is all to give to `export` as `keep_fp32`, if it `helps`."""
+
+    keep: list[str]
+    helps: bool
+    # Signal to noise of its outputs, by experiment; None for NaN.
+    outputs_db: dict[str, float | None]
+    # Why there are none.
+    failure: str
+
+
 class LayerErrors(msgspec.Struct, frozen=True):
-    """`outputs_db` is the outputs' signal to noise against eager fp32, by experiment; `worst` has up to ten layers."""
+    """`outputs_db` is the outputs' signal to noise against eager fp32, by experiment; `worst` has up to ten layers.
+
+    `remedies` are None if nobody tried, and empty if nothing is wrong.
+    """
 
     model: str
     dtype: str
@@ -338,6 +352,7 @@ class LayerErrors(msgspec.Struct, frozen=True):
     alarms: list[LayerError]
     worst: list[LayerError]
     left_out: dict[str, int]
+    remedies: list[Remedy] | None
 
 
 class Tuned(msgspec.Struct, frozen=True):

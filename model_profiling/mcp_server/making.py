@@ -224,6 +224,9 @@ class Making:
         rewrites: p.Rewrites = None,
         keep_fp32: p.KeepFp32 = None,
         calibration: p.Calibration = None,
+        trial: Annotated[
+            bool, Field(description="Whether remedies are exported and run to see what they give (default).")
+        ] = True,
         platform: Annotated[
             Literal["linux", "mac", "emulator"] | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
@@ -235,10 +238,11 @@ class Making:
         outdir: p.ArtifactsDir = None,
     ) -> answers.LayerErrors:
         """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
-        `alarms` are layers that something is wrong with; give their `keep` to `export` as `keep_fp32`. Takes minutes
-        for a large model."""
+        `alarms` are layers that something is wrong with; `remedies` are exports that were tried: give `keep` of the
+        last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
         words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
         words += [*repeated("rewrite", rewrites), *self._precision(keep_fp32, calibration), *flags(platform=platform)]
+        words += [] if trial else ["--no-trial"]
         place = self._workspace.inside(outdir or f"{self._home(model, settings)}/artifacts")
         ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
         return results.layer_errors(ended.read(Numerics))

@@ -10,7 +10,7 @@ from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
-from model_profiling.analysis.numerics import Layer, Numerics, side
+from model_profiling.analysis.numerics import Layer, Numerics, Trial, side
 from model_profiling.artifacts import Delegation, ExportRecord
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
@@ -207,7 +207,14 @@ def layer_errors(found: Numerics) -> answers.LayerErrors:
         [_layer_error(found, alarm.layer, alarm.sentence) for alarm in found.alarms[:_WORST]],
         [_layer_error(found, layer, wrong.get(layer.index, "")) for layer in ranked],
         found.left_out,
+        None if found.trials is None else [_remedy(found, trial) for trial in found.trials],
     )
+
+
+def _remedy(found: Numerics, trial: Trial) -> answers.Remedy:
+    titles = {variant.name: variant.title for variant in found.variants}
+    outputs = {titles[name]: gap.sqnr_db for name, gap in trial.outputs.items() if name in titles}
+    return answers.Remedy([*found.kept, *trial.keep], trial.helps, outputs, trial.failure)
 
 
 def _layer_error(found: Numerics, layer: Layer, alarm: str) -> answers.LayerError:

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from model_profiling.analysis.numerics import Gap, first_loss, gain_db
+from model_profiling.analysis.numerics import Gap, first_loss, gain_db, helps
 from model_profiling.report import charts
 from model_profiling.report.content.numerics import rows, sentences, what_to_do
 from model_profiling.report.theme import LIGHT
-from tests.helpers.numerics_forge import layer, numerics
+from tests.helpers.numerics_forge import SIDES, layer, numerics, trial
 
 NOTHING = Gap()
 
@@ -68,6 +68,66 @@ def test_what_the_dtype_does_not_explain_is_the_backends() -> None:
     assert "the backend's kernel loses it" in found.alarms[0].sentence
     same = numerics([layer(0, 50.0), msgspec.structs.replace(wrong, dtype=Gap(-19.0, 0.1, 9.0))], "fp16")
     assert "backend" not in same.alarms[0].sentence
+
+
+def test_only_a_remedy_that_helps_has_a_command_and_none_is_said_twice() -> None:
+    layers = [layer(0, 5.0), layer(1, 9.0), layer(2, 40.0)]
+    both = ["layers.0", "layers.1"]
+    tried = [trial(["layers.0"], 36.0), trial(both, 60.0), trial([*both, "layers.2"], 60.5, helps=False)]
+    said = [item for item in what_to_do(numerics(layers, trials=tried)) if "layers." in item]
+    assert len(said) == 3 and ["keep_fp32=" in item for item in said] == [True, True, False]
+    assert "30.0 dB -> 36.0 dB with dot product on, 30.0 dB -> 36.0 dB with dot product off" in said[0]
+    assert said[1].startswith("keep layers.1 in fp32 as well (tried: outputs 36.0 dB -> 60.0 dB")
+    assert said[1].endswith("keep_fp32=['layers.0', 'layers.1']")
+    assert said[2].startswith("keeping layers.2 in fp32 as well does not help")
+    broken = what_to_do(numerics(layers, trials=[trial(both, None, False, "it does not load")]))
+    assert "no remedy: it does not load" in broken[0] and not any("keep_fp32=" in item for item in broken)
+
+
+def test_a_remedy_that_nobody_tried_says_so_and_names_no_layers_again() -> None:
+    layers = [layer(0, 5.0), layer(1, 9.0), layer(2, 40.0)]
+    layers[1] = msgspec.structs.replace(layers[1], keep=["layers.0"])
+    said = [item for item in what_to_do(numerics(layers)) if "keep_fp32=" in item]
+    assert len(said) == 1 and "not tried" in said[0]
+    layers[1] = msgspec.structs.replace(layers[1], keep=["layers.1"])
+    said = [item for item in what_to_do(numerics(layers)) if "keep_fp32=" in item]
+    assert len(said) == 3 and all("not tried" in item for item in said)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "better"),
+    [
+        ((None, None), (40.0, 40.0), True),
+        ((None, 34.0), (None, 34.0), False),
+        ((None, 34.0), (40.0, 20.0), False),
+        ((None, 34.0), (40.0, 36.0), True),
+        ((None, None), (-2.0, 9.0), False),
+        ((30.0, 30.0), (32.0, 32.0), False),
+        ((30.0, 30.0), (34.0, 28.0), True),
+        ((30.0, 30.0), (None, 30.0), False),
+    ],
+)
+def test_a_remedy_helps_if_outputs_are_better_and_nowhere_worse(
+    before: tuple[float | None, ...], after: tuple[float | None, ...], better: bool
+) -> None:
+    gaps = [
+        dict(zip(SIDES, (NOTHING if db is None else Gap(db, 1.0, 0.1) for db in each), strict=True))
+        for each in (before, after)
+    ]
+    assert helps(numerics([layer(0, 5.0)]), *gaps) is better
+
+
+def test_a_layer_that_overflows_behind_another_is_named_too() -> None:
+    broken = {"error": NOTHING, "added": NOTHING, "backend": NOTHING, "infinite": 3}
+    behind = layer(2, None, **broken, finite_inputs=False, overflows=5)
+    found = numerics([layer(0, 50.0), layer(1, None, **broken), behind], "fp16")
+    assert [alarm.layer.index for alarm in found.alarms] == [1, 2]
+    assert "5 NaN or infinite values from finite inputs" in found.alarms[1].sentence
+
+
+def test_nothing_can_be_kept_in_an_fp32_program() -> None:
+    said = what_to_do(numerics([layer(0, 90.0), layer(1, 20.0)], "fp32"))
+    assert said == ["all layers are in fp32 already: what is lost there, the backend's kernels lose"]
 
 
 def test_tiny_values_that_fp16_cannot_hold_are_no_alarm() -> None:

@@ -4,6 +4,8 @@
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 
@@ -21,7 +23,7 @@ from model_profiling.export.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.verify import verify
 from model_profiling.pte.xnnpack_graph import graphs
-from tests.helpers.lossy_networks import NETWORKS, network
+from tests.helpers.lossy_networks import FUNCTIONAL, NETWORKS, drawn, network
 
 
 def captured(net: Any, x: Any) -> Any:
@@ -50,6 +52,64 @@ def test_kept_layers_compute_in_fp32_and_all_others_in_fp16(kind: str, names: tu
     for name in own:
         if weights[name].is_floating_point():
             assert torch.equal(program.state_dict[name], weights[name])
+
+
+LAYERS = st.tuples(st.just("layer"), st.integers(0, 3))
+STEPS = st.lists(LAYERS | st.tuples(st.sampled_from([*FUNCTIONAL, "branch", "row"]), st.integers(0, 9)), max_size=9)
+
+
+@hypothesis.given(STEPS, st.sets(st.integers(0, 3), min_size=1))
+@hypothesis.example([("layer", 0), ("relu", 0), ("layer", 1), ("halves", 0), ("layer", 2)], {0, 1, 2})
+@hypothesis.example([("layer", 0), ("row", 0), ("relu_", 0), ("layer", 1)], {0, 1})
+@hypothesis.example([("layer", 0), ("same_dtype", 0), ("mask", 0), ("layer", 0), ("add", 1), ("layer", 1)], {0, 1})
+@hypothesis.settings(max_examples=25, deadline=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
+def test_what_stands_between_kept_layers_is_kept_with_them(steps: list[tuple[str, int]], kept: set[int]) -> None:
+    steps = [("layer", 0), *steps, ("layer", 1)]
+    called = {number % 4 for kind, number in steps if kind == "layer"}
+    net, x = drawn(steps)
+    expected = net(x).detach()
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
+    program = captured(net, x)
+    plain = program.module()(x.half())
+    names = tuple(f"layers.{number}" for number in sorted(kept & called)) or ("layers.0",)
+    between, outside = only_between(program.graph, names)
+    keep_in_fp32(program, names, weights)
+    dtypes = {
+        node.name: node.meta["val"].dtype
+        for node in program.graph.nodes
+        if node.op == "call_function" and hasattr(node.meta["val"], "dtype")
+    }
+    assert all(dtypes[name] == torch.float32 for name in between if name in dtypes)
+    assert all(dtypes[name] != torch.float32 for name in outside if name in dtypes)
+    answer = program.module()(x.half())
+    assert answer.dtype == torch.float16
+    errors = [float((each.float() - expected).abs().max()) for each in (plain.detach(), answer.detach())]
+    assert errors[1] <= 2 * errors[0] + 1e-2
+
+
+def only_between(graph: Any, names: tuple[str, ...]) -> tuple[set[str], set[str]]:
+    """Floating-point operators whose values come from these layers alone and go to them alone; and those to which
+    nothing comes from them."""
+    nodes = [node for node in graph.nodes if node.op == "call_function" and "_assert" not in node.name]
+    layers = {node: [path for path, _ in node.meta["nn_module_stack"].values() if path] for node in nodes}
+    kept = {node for node, paths in layers.items() if set(paths) & set(names)}
+    free = {node for node, paths in layers.items() if not paths}
+
+    def ends(node: Any, step: Any) -> set[bool]:
+        """Whether the next layers in one direction are kept; what ends elsewhere is not."""
+        found = set()
+        for each in step(node):
+            if (each.op == "placeholder" and each.name.startswith(("p_", "b_", "c_"))) or "_assert" in each.name:
+                continue
+            found |= ends(each, step) if each in free else {each in kept}
+        return found
+
+    before = {node: ends(node, lambda each: each.all_input_nodes) for node in free}
+    after = {node: ends(node, lambda each: each.users) for node in free}
+    floating = {node for node in free if getattr(node.meta["val"], "is_floating_point", bool)()}
+    between = {node.name for node in floating if before[node] == after[node] == {True}}
+    # A view through which a value is changed goes with the value.
+    return between, {n.name for n in floating if True not in before[n] and not n.name.startswith(("select", "copy_"))}
 
 
 def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:

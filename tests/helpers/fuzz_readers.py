@@ -76,6 +76,7 @@ from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds
 from tests.helpers.numerics_forge import layer as forged_layer
 from tests.helpers.numerics_forge import numerics as forged_numerics
+from tests.helpers.numerics_forge import trial as forged_trial
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
 
 DATA = Path(__file__).parents[1] / "data"
@@ -275,7 +276,8 @@ def _derived_seeds() -> list[bytes]:
 
 def _numerics_seeds() -> list[bytes]:
     layers = [forged_layer(0, 40.0), forged_layer(1, 10.0), forged_layer(2, None, nan=1, added=Gap(), rounded_away=0.7)]
-    return [msgspec.json.encode(forged_numerics(layers))]
+    trials = [forged_trial(["layers.1"], 50.0), forged_trial(["layers.1", "layers.2"], None, helps=False, failure="no")]
+    return [msgspec.json.encode(forged_numerics(layers)), msgspec.json.encode(forged_numerics(layers, trials=trials))]
 
 
 def _read_numerics(data: bytes, folder: Path) -> None:

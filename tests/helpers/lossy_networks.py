@@ -1,7 +1,8 @@
 """Small networks of several kinds in which one layer can be made numerically bad, wherever it stands."""
 
 import contextlib
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +45,110 @@ class Perceptron(torch.nn.Module):  # type: ignore[misc]
         for number, block in enumerate(self.blocks):
             x = torch.nn.functional.relu(block(x)) if number % 2 else self.dropout(block(x) + 0.5 * x)
         return self.head(x)
+
+
+# What stands between layers without a module of its own; `other` is an earlier value, of the same size.
+FUNCTIONAL: dict[str, Callable[[Any, Any], Any]] = {
+    "relu": lambda x, other: torch.nn.functional.relu(x),
+    "relu_": lambda x, other: torch.nn.functional.relu(0.9 * x, inplace=True),
+    "gelu": lambda x, other: torch.nn.functional.gelu(x),
+    "silu": lambda x, other: torch.nn.functional.silu(x),
+    "clamp": lambda x, other: torch.clamp(x, -6e4, 6e4),
+    "add": lambda x, other: x + other,
+    "add_": lambda x, other: torch.relu(x).add_(other),
+    "scale": lambda x, other: 0.5 * x,
+    "max_pool": lambda x, other: torch.nn.functional.max_pool2d(x, 3, 1, 1),
+    "avg_pool": lambda x, other: torch.nn.functional.avg_pool2d(x, 3, 1, 1),
+    "reshape": lambda x, other: (x.reshape(x.shape[0], -1) + 0).reshape(x.shape),
+    "permute": lambda x, other: torch.relu(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2),
+    "halves": lambda x, other: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "same_dtype": lambda x, other: x.to(other.dtype),
+    "mask": lambda x, other: torch.where(x > 0, x, 0.1 * x),
+    "norm": lambda x, other: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+}
+
+
+class Drawn(torch.nn.Module):  # type: ignore[misc]
+    """Convolutions in any order with anything between them: (`layer`, which) calls one, as often as it is asked for,
+    (`branch`, number) goes on from an earlier value, everything else is one of FUNCTIONAL, with an earlier value."""
+
+    def __init__(self, steps: Sequence[tuple[str, int]], layers: int = 4) -> None:
+        super().__init__()
+        self.steps = steps
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Conv2d(_WIDTH, _WIDTH, 3 if number % 2 else 1, padding=number % 2) for number in range(layers)
+        )
+        self.head = torch.nn.Linear(_WIDTH, 5)
+
+    def forward(self, x: Any) -> Any:
+        values = [x]
+        for kind, number in self.steps:
+            other = values[number % len(values)]
+            if kind == "layer":
+                x = self.layers[number % len(self.layers)](x)
+            elif kind == "branch":
+                x = other
+            elif kind == "row":
+                # Changed through a view, which everybody sees.
+                x = 0.5 * x
+                x[:, 0] += 1
+            else:
+                x = FUNCTIONAL[kind](x, other)
+            values.append(x)
+        return self.head(x.mean((2, 3)))
+
+    def get_example_inputs(self) -> Any:
+        return (torch.randn(1, _WIDTH, 6, 6),)
+
+
+def drawn(steps: Sequence[tuple[str, int]], seed: int = 0) -> tuple[Any, Any]:
+    """A network of these steps with seeded weights, and an input for it."""
+    with seeded(seed):
+        net = Drawn(steps).eval()
+        return net, net.get_example_inputs()[0]
+
+
+# Layers 0 to 3 in this order, with anything between them.
+_WIDE = (
+    "relu",
+    "gelu",
+    "silu",
+    "scale",
+    "max_pool",
+    "avg_pool",
+    "reshape",
+    "permute",
+    "halves",
+    "mask",
+    "relu_",
+    "add_",
+)
+
+
+def overflowing(seed: int, by: float = 1e5) -> tuple[Any, Any, str]:
+    """A network with values far beyond those of its first layers, in one to three layers on end, and what makes them.
+
+    Between layers stand up to two operators without weights; a value before them may come in again, a branch may end
+    in a sum, and a layer may be called twice.
+    """
+    drawing = random.Random(seed)
+    first = drawing.choice((0, 1))
+    last = min(3, first + drawing.choice((1, 1, 2)))
+    steps: list[tuple[str, int]] = []
+    for number in range(4):
+        steps.append(("layer", number))
+        steps += [(drawing.choice(_WIDE), 1) for _ in range(drawing.choice((0, 1, 1, 2)))]
+        if number == first and drawing.random() < 0.4:
+            # Both branches are wide, and meet before the layer that makes them small again.
+            steps += [("branch", len(steps)), ("silu", 0), ("add", len(steps))]
+    if drawing.random() < 0.3:
+        steps += [("layer", 3)]
+    net, x = drawn(steps, seed)
+    with torch.no_grad():
+        for layer, factor in ((net.layers[first], by), (net.layers[last], 1 / by)):
+            layer.weight *= factor
+        net.layers[first].bias *= by
+    return net, x, f"layers.{first}"
 
 
 NETWORKS: dict[str, tuple[Any, tuple[int, ...]]] = {

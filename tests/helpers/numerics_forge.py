@@ -1,6 +1,6 @@
 """A record of numerics as `sme2-kit numerics` writes it, made by hand: any errors, in any order."""
 
-from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Variant
+from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Trial, Variant
 
 SIDES = ("linux_dot_on", "linux_dot_off")
 
@@ -29,9 +29,15 @@ def layer(index: int, alone: float | None, **of_side: object) -> Layer:
     )
 
 
-def numerics(layers: list[Layer], dtype: str = "int8", sha256: str = "") -> Numerics:
+def trial(keep: list[str], sqnr_db: float | None, helps: bool = True, failure: str = "") -> Trial:
+    """A remedy that gives so many decibel on all sides; None for NaN."""
+    gave = Gap() if sqnr_db is None else Gap(sqnr_db, 1.0, 0.1)
+    return Trial(keep, {} if failure else dict.fromkeys(SIDES, gave), helps, failure)
+
+
+def numerics(layers: list[Layer], dtype: str = "int8", sha256: str = "", trials: list[Trial] | None = None) -> Numerics:
     outputs = Gap(30.0, 0.999, 0.1)
     variants = [Variant(SIDES[0], "dot product on", [], outputs, outputs)]
     variants.append(Variant(SIDES[1], "dot product off", ["dot"], outputs, outputs))
     looked = sum(each.sides[SIDES[0]].alone is not None for each in layers)
-    return Numerics("net", dtype, "linux", "measured", sha256, variants, layers, {}, looked, looked)
+    return Numerics("net", dtype, "linux", "measured", sha256, variants, layers, {}, looked, looked, trials=trials)

@@ -99,7 +99,7 @@ def finite_range(values: torch.Tensor) -> tuple[float | None, float | None]:
 
 
 def outputs_with(
-    reference: torch.export.ExportedProgram, call: Call, changed: Mapping[str, torch.Tensor]
+    reference: torch.export.ExportedProgram, call: Call, errors: Mapping[str, Callable[[str], torch.Tensor]]
 ) -> list[torch.Tensor]:
-    """The fp32 outputs if these values had these errors."""
-    return execute(reference, call, set(changed), lambda name, value: value + changed[name])
+    """The fp32 outputs if these values had the errors that are read by their names."""
+    return execute(reference, call, set(errors), lambda name, value: value + errors[name](name))

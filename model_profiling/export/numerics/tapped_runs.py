@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from model_profiling.analysis.numerics import Gap
 from model_profiling.errors import RunError
+from model_profiling.export.numerics.layer_values import gap_of_all
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.phases import usual_method
@@ -89,6 +91,14 @@ def execute_once(platform: Platform, program: Path, inputs: tuple[Path, ...], si
         return Outputs(base, session.finish().outputs)
     finally:
         session.close()
+
+
+def own_outputs(outputs: Outputs, count: int, reference: list[torch.Tensor]) -> Gap:
+    """A program's own outputs against those of the fp32 model; nothing is known if they do not correspond."""
+    found = [outputs.get(index) for index in range(count)]
+    if [tuple(tensor.shape) for tensor in found] != [tuple(tensor.shape) for tensor in reference]:
+        return Gap()
+    return gap_of_all(found, reference)
 
 
 class LayerValues:

@@ -14,8 +14,9 @@ import torch
 
 from model_profiling.etrecord.source import frame
 from model_profiling.export.delegation import short_path
+from model_profiling.export.kept_layers import NORMS, follows
 from model_profiling.export.lowering import emit, lower
-from model_profiling.export.rewrites.graph import take_place
+from model_profiling.export.rewrites.graph import base, take_place
 
 # These move values and change none; a quantized concatenation may change the scale.
 _MOVES = frozenset(
@@ -28,14 +29,6 @@ _MOVES = frozenset(
         *("detach", "alias", "dropout", "to", "_to_copy", "lift_fresh_copy", "_assert_tensor_metadata"),
     )
 )
-# What XNNPACK computes in one operator with what stands before it.
-_ACTIVATIONS = frozenset(
-    ("relu", "relu_", "relu6", "relu6_", "hardtanh", "hardtanh_", "clamp", "clamp_", "clamp_min", "clamp_min_")
-)
-_NORMS = frozenset(("batch_norm", "_native_batch_norm_legit_no_training"))
-_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d", "convolution", "conv_transpose1d", "conv_transpose2d"))
-_SUMS = ("linear", "addmm", "mm", "bmm", "matmul", "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_")
-_HEADS = _CONVOLUTIONS | _NORMS | frozenset(_SUMS)
 _IDLE = frozenset(("dropout", "feature_dropout", "alpha_dropout", "detach", "alias"))
 _QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
 _QUANTIZATION = ("quantized_decomposed", "torchao", "executorch_devtools")
@@ -68,6 +61,8 @@ class TappedLayer:
     own_name: str
     # All nodes of the fp32 graph that are computed with it.
     nodes: tuple[str, ...]
+    # In which the program hands it on, if it does not quantize it.
+    dtype: torch.dtype = torch.float32
     readers: tuple[str, ...] = ()
     scale: Scale | None = None
 
@@ -80,12 +75,6 @@ class TappedLayer:
     @property
     def bytes(self) -> int:
         return 4 * math.prod(self.shape)
-
-
-def base(node: torch.fx.Node) -> str:
-    """`conv2d` of `aten.conv2d.default`; '' for what is no operator of PyTorch."""
-    target = node.target
-    return str(target.overloadpacket).partition(".")[2] if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def layers_of(
@@ -114,7 +103,7 @@ def _after_folding(partner: torch.fx.Node | None, there: set[str]) -> torch.fx.N
     """Where quantization has folded a batch norm into a convolution, the convolution gives what the norm gave."""
     while partner is not None and len(partner.users) == 1:
         user = next(iter(partner.users))
-        if base(user) not in _NORMS or not _follows(partner, user) or user.name in there:
+        if base(user) not in NORMS or not follows(partner, user) or user.name in there:
             break
         partner = user
     return partner
@@ -198,15 +187,7 @@ def _shape(node: torch.fx.Node) -> tuple[int, ...] | None:
 
 def _is_inside(node: torch.fx.Node) -> bool:
     """Whether what follows is computed together with it: then only the end of the chain exists in the program."""
-    return len(node.users) == 1 and _follows(node, next(iter(node.users)))
-
-
-def _follows(node: torch.fx.Node, user: torch.fx.Node) -> bool:
-    if not user.args or user.args[0] is not node or user.op != "call_function":
-        return False
-    if base(user) in _NORMS:
-        return base(node) in _CONVOLUTIONS
-    return base(user) in _ACTIVATIONS and base(node) in _HEADS
+    return len(node.users) == 1 and follows(node, next(iter(node.users)))
 
 
 def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
@@ -233,6 +214,7 @@ def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
         tuple(base(each) for each in chain[1:]),
         head.name,
         tuple(each.name for each in chain),
+        node.meta["val"].dtype,
         scale=scale,
     )
 
@@ -270,7 +252,7 @@ def _with_readers(layers: list[TappedLayer], nodes: Mapping[str, torch.fx.Node])
 def _before(node: torch.fx.Node) -> torch.fx.Node | None:
     """What is computed together with a node and comes before it."""
     first = node.args[0] if node.args else None
-    if not isinstance(first, torch.fx.Node) or len(first.users) != 1 or not _follows(first, node):
+    if not isinstance(first, torch.fx.Node) or len(first.users) != 1 or not follows(first, node):
         return None
     return first
 

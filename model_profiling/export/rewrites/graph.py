@@ -16,9 +16,25 @@ _NOTHING = {
 }
 
 
+def base(node: torch.fx.Node) -> str:
+    """`conv2d` of `aten.conv2d.default`; '' for what is no operator of PyTorch."""
+    target = node.target
+    return str(target.overloadpacket).partition(".")[2] if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def is_mutable(node: torch.fx.Node) -> bool:
+    """Whether an operator writes into what it is given."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
 def take_place(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:
     """Let everybody who used `old` use `new`, the program's own signature too; `new` may go on using `old`."""
     old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    rename_outputs(program, old, new)
+
+
+def rename_outputs(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:
+    """Let the program's signature say that it gives `new` where it gave `old`."""
     for spec in program.graph_signature.output_specs:
         if getattr(spec.arg, "name", None) == old.name:
             spec.arg.name = new.name
@@ -166,11 +182,11 @@ def is_replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
     if not _in_place(node):
         return True
     changed = node.args[0]
-    aliases = [user for user in changed.users if user is not node and _may_alias(user)]
-    return changed.op == "call_function" and not _may_alias(changed) and not aliases
+    aliases = [user for user in changed.users if user is not node and may_alias(user)]
+    return changed.op == "call_function" and not may_alias(changed) and not aliases
 
 
-def _may_alias(node: Any) -> bool:
+def may_alias(node: Any) -> bool:
     """Whether a node's result shares memory with what it was given: a view, a change in place, or nothing done."""
     if node.target in _NOTHING:
         return True

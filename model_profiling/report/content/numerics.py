@@ -1,8 +1,9 @@
 """Accuracy by layer: how far the outputs are off, which layers cause it, and what to do."""
 
+import math
 import shlex
 
-from model_profiling.analysis.numerics import Gap, Layer, Numerics, Variant, first_loss, gain_db, side
+from model_profiling.analysis.numerics import Gap, Layer, Numerics, Trial, Variant, first_loss, gain_db, level, side
 from model_profiling.analysis.run_view import RunView
 from model_profiling.counting import counted
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
@@ -19,9 +20,9 @@ CAPTION = (
 )
 COLUMNS = ("layer", "operator", "alone", "adds", "error", "dtype", "backend", "range in fp32", "where")
 LEGEND = (
-    "All in decibel of signal to noise. alone: the outputs if only this layer were not exact. adds: the layer against "
-    "fp32 on its own inputs. error: against eager fp32, with what it inherits. dtype: eager PyTorch in this dtype "
-    "against fp32. backend: the program against eager PyTorch in its dtype."
+    "All in decibel of signal to noise. alone: the outputs if only this layer were not exact, on inputs as fp32 gives "
+    "them. adds: the layer against fp32 on its own inputs. error: against eager fp32, with what it inherits. dtype: "
+    "eager PyTorch in this dtype against fp32. backend: the program against eager PyTorch in its dtype."
 )
 EVIDENCE = "Layers were handed out by taps, which keep operators from being fused: such a program is never timed."
 
@@ -53,6 +54,10 @@ def sentences(found: Numerics) -> list[str]:
         said.append(f"the first layer that is far from fp32 is {first.place} ({decibel(side(found, first).error)})")
     if found.looked_at_alone < found.to_look_at:
         said.append(f"{found.looked_at_alone} of {counted(found.to_look_at, 'layer')} were looked at alone")
+    if found.not_apart:
+        said.append(
+            f"{counted(found.not_apart, 'layer')} could only be looked at with the inputs that the program gives"
+        )
     said += [f"{counted(count, 'value')} left out: {why}" for why, count in found.left_out.items()]
     return said
 
@@ -95,17 +100,16 @@ def what_to_do(found: Numerics) -> list[str]:
     alarms = found.alarms
     if not alarms:
         return ["nothing to fix: what is lost is what the dtype costs"]
-    said = []
-    for alarm in alarms[:MENDED]:
-        if not alarm.layer.keep:
-            said.append(f"{alarm.layer.place} is made by a rewrite: to keep it in fp32, look at the export without it")
-            continue
-        gain = gain_db(found, alarm.layer)
-        worth = f" (predicted: {gain:.1f} dB better outputs)" if gain is not None and gain >= 1 else ""
-        said.append(f"keep {alarm.layer.place} in fp32{worth}: {keeping(found, alarm.layer.keep)}")
-    everything = list(dict.fromkeys(name for alarm in alarms[:WORST] for name in alarm.layer.keep))
-    if len(alarms) > 1 and everything:
-        said.append(f"keep all of them in fp32: {keeping(found, everything)}")
+    if found.dtype == "fp32":
+        return ["all layers are in fp32 already: what is lost there, the backend's kernels lose"]
+    unnamed = [alarm.layer.place for alarm in alarms[:MENDED] if not alarm.layer.keep]
+    said = [f"{place} is in fp32 already" for place in unnamed if place in found.kept]
+    said += [
+        f"{place} is made by a rewrite, or not converted: it cannot be kept in fp32 by name"
+        for place in unnamed
+        if place not in found.kept
+    ]
+    said += _not_tried(found) if found.trials is None else _tried(found, found.trials)
     if found.dtype == "int8":
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
     if better := _better_side(found):
@@ -116,18 +120,60 @@ def what_to_do(found: Numerics) -> list[str]:
     return said
 
 
+def _tried(found: Numerics, trials: list[Trial]) -> list[str]:
+    """What each remedy gave; only one that helps has a command."""
+    said = []
+    before = {variant.name: variant.outputs for variant in found.variants}
+    kept: list[str] = []
+    for trial in trials:
+        more = [name for name in trial.keep if name not in kept]
+        names = f"{', '.join(more[:WORST])}{' and more' if len(more) > WORST else ''}"
+        also = " as well" if kept else ""
+        if trial.failure:
+            said.append(f"keeping {names} in fp32{also} was tried and is no remedy: {trial.failure}")
+            continue
+        gave = ", ".join(
+            f"{decibel(before[each.name])} -> {decibel(trial.outputs[each.name])} with {each.title}"
+            for each in found.variants
+            if each.name in before and each.name in trial.outputs
+        )
+        if trial.helps:
+            said.append(f"keep {names} in fp32{also} (tried: outputs {gave}): {keeping(found, trial.keep)}")
+            kept, before = trial.keep, trial.outputs
+        else:
+            said.append(f"keeping {names} in fp32{also} does not help (tried: outputs {gave})")
+    return said
+
+
+def _not_tried(found: Numerics) -> list[str]:
+    """The remedy for each alarm, and for all of them, as it is predicted."""
+    said: list[str] = []
+    sets: list[set[str]] = []
+    alarms = [alarm for alarm in found.alarms[:WORST] if alarm.layer.keep]
+    for alarm in alarms[:MENDED]:
+        if any(set(alarm.layer.keep) <= earlier for earlier in sets):
+            continue
+        sets.append(set(alarm.layer.keep))
+        gain = gain_db(found, alarm.layer)
+        worth = f"predicted: {gain:.1f} dB better outputs, " if gain is not None and gain >= 1 else ""
+        said.append(f"keep {alarm.layer.place} in fp32 ({worth}not tried): {keeping(found, alarm.layer.keep)}")
+    everything = list(dict.fromkeys(name for alarm in alarms for name in alarm.layer.keep))
+    if everything and not any(set(everything) <= earlier for earlier in sets):
+        said.append(f"keep all of them in fp32 (not tried): {keeping(found, everything)}")
+    return said
+
+
 def keeping(found: Numerics, names: list[str]) -> str:
-    """The export that keeps these layers in fp32."""
+    """The export that keeps these layers in fp32, beside those that are."""
     if not found.command:
-        return f"keep_fp32={names}"
+        return f"keep_fp32={[*found.kept, *names]}"
     return " ".join([found.command, *(f"--keep-fp32 {shlex.quote(name)}" for name in names)])
 
 
 def _better_side(found: Numerics) -> Variant | None:
     """Another side whose outputs are better by more than chance."""
-    own = found.variants[0].outputs.sqnr_db
-    others = [each for each in found.variants[1:] if each.outputs.sqnr_db is not None]
-    best = max(others, key=lambda each: each.outputs.sqnr_db or 0.0, default=None)
-    if best is None or own is None or (best.outputs.sqnr_db or 0.0) < own + _BETTER_DB:
+    own, *others = found.variants
+    best = max(others, key=lambda each: level(each.outputs), default=None)
+    if best is None or not math.isfinite(level(best.outputs)):
         return None
-    return best
+    return best if level(best.outputs) >= level(own.outputs) + _BETTER_DB else None
