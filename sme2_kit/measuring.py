@@ -13,7 +13,7 @@ from model_profiling.errors import InputError, KitError
 from model_profiling.labels import checked_labels
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
-from model_profiling.pipeline.defaults import default_config, output_root_of
+from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
 from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
@@ -75,9 +75,11 @@ def kernels_asked(
 
 
 @contextlib.contextmanager
-def opened_platform(chosen: str | Platform | None, on_note: OnNote) -> Iterator[Platform]:
+def opened_platform(chosen: str | Platform | None, on_note: OnNote, *programs: Path) -> Iterator[Platform]:
     """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
-    the caller's own."""
+    the caller's own. What is wrong with the programs to measure is said before what this machine lacks."""
+    for program in programs:
+        checked_program(program)
     if chosen is not None and not isinstance(chosen, str):
         yield chosen
         return
