@@ -15,7 +15,7 @@ from model_profiling.places import cache_directory
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk
+from model_profiling.runner.sdk import PYTHON_TAG, Sdk, fetched_sdk, installed_sdk
 
 NATIVE = Path(__file__).parent / "native"
 RUNNER_NAME = "sme2_runner"
@@ -134,7 +134,7 @@ def _compiler_version(command: tuple[str, ...]) -> str:
 
 def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tables: str) -> str:
     digest = hashlib.sha256()
-    for part in (target.name, sdk.version, str(sdk.root), " ".join(command), compiler, tables):
+    for part in (target.name, sdk.version, PYTHON_TAG, str(sdk.root), " ".join(command), compiler, tables):
         digest.update(part.encode() + b"\0")
     for source in sorted(NATIVE.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
