@@ -1,5 +1,6 @@
 """What tests share: the real runner, real exports of toy_cnn, and the rule that CI may not skip."""
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -79,6 +80,18 @@ def needs_hardware(available: bool, what: str) -> None:
     """Go on if this machine is of the kind the test is about; CI cannot install another."""
     if not available:
         pytest.skip(f"hardware: {what}")
+
+
+def processes_naming(text: str) -> list[str]:
+    """The processes with `text` in their command line; a system that lists none in /proc has pgrep."""
+    if not Path("/proc/self").exists():
+        return subprocess.run(["pgrep", "-f", text], capture_output=True, text=True, check=False).stdout.split()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if text in path.read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                found.append(path.parent.name)
+    return found
 
 
 def needs_emulator() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -105,8 +106,9 @@ def host_compiler() -> tuple[str, ...]:
     """`$CXX`, else the first C++ compiler on the path."""
     candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in candidates:
-        if shutil.which(candidate.split()[0]):
-            return tuple(candidate.split())
+        words = shlex.split(candidate)
+        if words and shutil.which(words[0]):
+            return tuple(words)
     hint = "xcode-select --install" if sys.platform == "darwin" else "apt-get install g++ (or your system's equivalent)"
     raise SetupError(f"no C++ compiler found (looked for {', '.join(candidates)})", f"Install one: {hint}.")
 
