@@ -9,6 +9,10 @@ BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(PIP_ARGS)
 # And keeps it: without, every process would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
+# In this locale Python 3.11 could not read in which folder the kit lies, if its name is not ASCII.
+ifneq ($(filter C POSIX,$(LC_ALL)),)
+export LC_ALL := C.UTF-8
+endif
 TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
 
 # One worker more than there are processors: some tests wait.

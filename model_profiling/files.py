@@ -5,7 +5,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -150,6 +150,20 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
         ) from None
     except RecursionError:
         raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
+
+
+def json_schema(type_: type[Any], unknown: Callable[[type[Any]], dict[str, Any]] | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of a type, the same from every Python; `unknown` describes what msgspec does not know.
+
+    A description is a docstring, which keeps the indentation of its lines before Python 3.13.
+    """
+    import inspect
+
+    schema = msgspec.json.schema(type_, schema_hook=unknown)
+    for part in schema.get("$defs", {}).values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])
+    return schema
 
 
 def _refuse_newer(data: bytes, type_: type[Any], what: str) -> None:

@@ -342,8 +342,9 @@ def kernels(
     for level in levels or ():
         if level not in ("neon", "sme1", "sme2"):
             raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
-        asked = kernels_asked(_pte(model), opened, levels, _place(out, "kernels"))
+    pte = _pte(model)
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, pte) as opened:
+        asked = kernels_asked(pte, opened, levels, _place(out, "kernels"))
         return _measured(asked, opened, report)
 
 
@@ -380,7 +381,7 @@ def compare(
             if platform is not None:
                 raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
             return comparing.compare(sides[0], sides[1], categories, counts, threads)
-        with opened_platform(platform, lambda _: None) as opened:
+        with opened_platform(platform, lambda _: None, *map(Path, sides)) as opened:
             return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
 
 
@@ -682,7 +683,7 @@ def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgre
     from sme2_kit.measuring import measure, opened_platform
 
     notes: list[str] = []
-    with opened_platform(platform, notes.append) as opened:
+    with opened_platform(platform, notes.append, *filter(None, [asked.model])) as opened:
         found = measure(asked, opened, on_progress, notes.append)
     found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
     found.run.check_outputs()

@@ -150,9 +150,6 @@ def _in_turns(
     platform: Platform,
 ) -> list[tuple[Chosen, Chosen]]:
     """Measure two programs side by side on one machine: shared machine noise cancels. Language models, by phase."""
-    for text in (before, after):
-        if not Path(text).is_file():
-            raise InputError(f"{text} does not exist", "Export the model first, or check the path.")
     programs, phases = programs_of({"A": Path(before), "B": Path(after)})
     caveats = tuple(layout_caveats(platform.probe().environment))
     pairs = []

@@ -13,13 +13,13 @@ from model_profiling.errors import InputError, KitError
 from model_profiling.labels import checked_labels
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import Config, load_config
-from model_profiling.pipeline.defaults import default_config, output_root_of
+from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
 from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
+from model_profiling.platforms.choosing import checked, named
 from model_profiling.platforms.choosing import chosen as open_chosen
-from model_profiling.platforms.choosing import named
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runs import checked_label
 from sme2_kit.opened import Run
@@ -75,13 +75,16 @@ def kernels_asked(
 
 
 @contextlib.contextmanager
-def opened_platform(chosen: str | Platform | None, on_note: OnNote) -> Iterator[Platform]:
+def opened_platform(chosen: str | Platform | None, on_note: OnNote, *programs: Path) -> Iterator[Platform]:
     """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
-    the caller's own."""
+    the caller's own. What is wrong with the programs to measure is said before what this machine lacks."""
     if chosen is not None and not isinstance(chosen, str):
         yield chosen
         return
-    with contextlib.closing(open_chosen(named(chosen), on_note=on_note)) as platform:
+    choice = checked(named(chosen))
+    for program in programs:
+        checked_program(program)
+    with contextlib.closing(open_chosen(choice, on_note=on_note)) as platform:
         yield platform
 
 

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if limits.startup_slower is not None and counts.startup_launches is None and before.endswith(".pte"):
         counts = dataclasses.replace(counts, startup_launches=STARTUP_LAUNCHES)
     if before.endswith(".pte") and after.endswith(".pte"):
-        with platform_flags.chosen_platform(args) as platform, progress() as report:
+        with platform_flags.chosen_platform(args, Path(before), Path(after)) as platform, progress() as report:
             found = comparing.measured(before, after, args.categories, counts, args.threads, report, platform)
     else:
         platform_flags.refuse(args, "two .pte")

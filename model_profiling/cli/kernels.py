@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.saying import say_json
     from sme2_kit.measuring import kernels_asked, measure
 
-    with platform_flags.chosen_platform(args) as platform, progress() as report:
+    with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
         asked = kernels_asked(args.model, platform, args.level, args.output_root, typed(args))
         measured = measure(asked, platform, report, note)
     found = measured.run

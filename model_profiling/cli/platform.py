@@ -50,11 +50,17 @@ def refuse(args: argparse.Namespace, whose: str) -> None:
 
 
 @contextlib.contextmanager
-def chosen_platform(args: argparse.Namespace) -> Iterator["Platform"]:
-    """The platform the flags name; when the command ends, however it ends, the machine is as it was."""
+def chosen_platform(args: argparse.Namespace, *programs: Path) -> Iterator["Platform"]:
+    """The platform the flags name; when the command ends, however it ends, the machine is as it was.
+
+    What is wrong with the programs to measure is said before what this machine lacks.
+    """
+    from model_profiling.pipeline.defaults import checked_program
     from model_profiling.platforms.choosing import chosen
 
     choice = choice_of(args)
+    for program in programs:
+        checked_program(program)
     platform = chosen(choice, _prefixes(args), lambda trouble: warn(f"warning: {trouble}\n"))
     with contextlib.closing(platform):
         yield platform

@@ -89,6 +89,8 @@ def _checked(args: argparse.Namespace) -> str:
             )
         if not files.is_file(Path(target)):
             raise InputError(f"there is no {target}", "Check the path; `sme2-kit export` prints it.")
+    else:
+        export_command.chosen_model(args)
     args.dtype = args.dtype or _DTYPE
     return target
 

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if args.analysis_only:
         found = Run.open(_root(args)[0])
     else:
-        with platform_flags.chosen_platform(args) as platform, progress() as report:
+        with platform_flags.chosen_platform(args, *filter(None, [args.model])) as platform, progress() as report:
             measured = measure(asked, platform, report, note)
         found = measured.run
         if args.verbose:

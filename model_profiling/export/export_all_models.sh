@@ -13,7 +13,7 @@ fi
 
 # One line for each export: name and dtype. A model that lacks a package is named on standard error.
 plan() {
-  python - "$listed" "${DTYPES:-}" "$@" <<'PYTHON'
+  "${PYTHON:-python3}" - "$listed" "${DTYPES:-}" "$@" <<'PYTHON'
 import json, sys
 
 listed, dtypes, *names = sys.argv[1:]
@@ -31,7 +31,16 @@ for name in names or [name for name, model in known.items() if model["source"] =
 PYTHON
 }
 
-exports="$(plan "$@")" || exit 1
+if ! exports="$(plan "$@")"; then
+  echo "error: ${PYTHON:-python3} could not make the list of exports" >&2
+  echo "  fix: see the message above; PYTHON=... names another Python" >&2
+  exit 3
+fi
+if [ -z "$exports" ]; then
+  echo "error: there is nothing to export${DTYPES:+ in $DTYPES}" >&2
+  echo "  fix: sme2-kit models lists the models and the dtypes they are tested in" >&2
+  exit 2
+fi
 failed=()
 while read -r name dtype; do
   [ -n "$name" ] || continue

@@ -10,6 +10,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
+from model_profiling import files
 from model_profiling.errors import KitError
 
 Method = Callable[..., Awaitable[msgspec.Struct]]
@@ -33,7 +34,7 @@ def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
 
 def output_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a Struct with an object at its root, which the protocol wants, instead of a reference."""
-    schema = msgspec.json.schema(type_)
+    schema = files.json_schema(type_)
     root = schema["$defs"].pop(schema.pop("$ref").removeprefix("#/$defs/"))
     return {**root, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
 

@@ -99,7 +99,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a config, with the spellings the learning path also uses."""
-    schema = msgspec.json.schema(Config)
+    schema = files.json_schema(Config)
     properties = schema["$defs"]["Experiment"]["properties"]
     properties["mode"] = {"enum": sorted(MODES), "default": "timing"}
     count = {key: value for key, value in properties["num_threads"].items() if key != "default"}

@@ -39,9 +39,8 @@ def default_config(
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
-    if not model.is_file():
-        raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
-    paths = ExportPaths(model.resolve())
+    paths = ExportPaths(checked_program(model).resolve())
+    dtype = program_dtype(paths.pte, [] if method is None else [method]).main
     common: dict[str, object] = {
         "num_runs": counts.runs,
         "launches": counts.launches,
@@ -50,12 +49,6 @@ def default_config(
         "page_cache": counts.page_cache,
         "method": method,
     }
-    if not _is_program(model):
-        raise InputError(
-            f"{model} is not a .pte: it does not start like an ExecuTorch program",
-            "Give what sme2-kit export makes.",
-        )
-    dtype = program_dtype(paths.pte, [] if method is None else [method]).main
     raw: dict[str, object] = {
         "model": str(model),
         "output_root": str(output_root or default_output_root(paths, platform.folder)),
@@ -124,10 +117,17 @@ def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[C
     return parse_config(raw, "(made for the emulator)"), remark
 
 
-def _is_program(model: Path) -> bool:
-    """Whether the file says of itself that it is a .pte; a damaged one says so too, and the runner finds the damage."""
+def checked_program(model: Path) -> Path:
+    """Return `model` if it says of itself that it is a .pte; so does a damaged one, and the runner finds the damage."""
+    if not model.is_file():
+        raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     with model.open("rb") as file:
-        return file.read(8)[4:6] == b"ET"
+        if file.read(8)[4:6] != b"ET":
+            raise InputError(
+                f"{model} is not a .pte: it does not start like an ExecuTorch program",
+                "Give what sme2-kit export makes.",
+            )
+    return model
 
 
 def output_root_of(model: Path, platform: str) -> Path:

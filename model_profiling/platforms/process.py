@@ -15,7 +15,7 @@ from model_profiling.platforms.base import Files, Request, launch_flags, paced_f
 from model_profiling.platforms.operators import libraries_for
 from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build
-from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
 
@@ -87,7 +87,7 @@ class ProcessPlatform:
         flags = paced_flags(request, Files(*places))
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
-            variables = {"LD_PRELOAD": str(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
+            variables = {**preloading(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from model_profiling.places import cache_directory
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk
+from model_profiling.runner.sdk import PYTHON_TAG, Sdk, fetched_sdk, installed_sdk
 
 NATIVE = Path(__file__).parent / "native"
 RUNNER_NAME = "sme2_runner"
@@ -105,8 +106,9 @@ def host_compiler() -> tuple[str, ...]:
     """`$CXX`, else the first C++ compiler on the path."""
     candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in candidates:
-        if shutil.which(candidate.split()[0]):
-            return tuple(candidate.split())
+        words = shlex.split(candidate)
+        if words and shutil.which(words[0]):
+            return tuple(words)
     hint = "xcode-select --install" if sys.platform == "darwin" else "apt-get install g++ (or your system's equivalent)"
     raise SetupError(f"no C++ compiler found (looked for {', '.join(candidates)})", f"Install one: {hint}.")
 
@@ -134,7 +136,7 @@ def _compiler_version(command: tuple[str, ...]) -> str:
 
 def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tables: str) -> str:
     digest = hashlib.sha256()
-    for part in (target.name, sdk.version, str(sdk.root), " ".join(command), compiler, tables):
+    for part in (target.name, sdk.version, PYTHON_TAG, str(sdk.root), " ".join(command), compiler, tables):
         digest.update(part.encode() + b"\0")
     for source in sorted(NATIVE.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -47,7 +47,7 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     taken = read_library(library)
     stubs = absent_libraries(taken)
     source = generate_stubs(taken)
-    home = cache_directory() / "operators" / _key(build, library, source)
+    home = cache_directory() / "operators" / _key(build, stubs, source)
     if not home.is_dir():
         _compile(build, home, stubs, source)
     return (*(home / name for name in stubs), library)
@@ -75,8 +75,9 @@ def generate_stubs(library: Library) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _key(build: Build, library: Path, source: str) -> str:
-    parts = (source, " ".join(build.command), build.compiler, build.target.name, str(library.stat().st_size))
+def _key(build: Build, names: list[str], source: str) -> str:
+    # One of the names says for which Python the library was made: wheels for others differ in nothing else.
+    parts = (source, *names, " ".join(build.command), build.compiler, build.target.name)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 

@@ -10,6 +10,7 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 """
 
 import hashlib
+import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -58,6 +59,12 @@ def build_shim(build: Build) -> Path:
             if not shim.parent.exists():
                 home.rename(shim.parent)
     return shim
+
+
+def preloading(library: Path) -> dict[str, str]:
+    """Variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a path."""
+    folders = filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")])
+    return {"LD_PRELOAD": library.name, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 
 
 def generate_shim(symbols: list[str]) -> str:

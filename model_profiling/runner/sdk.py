@@ -17,6 +17,8 @@ from model_profiling.places import cache_directory
 # What of a wheel is kept, and a number that changes with it: a copy that an earlier kit made has less.
 _KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
 _KEPT_SINCE = 2
+# There is a wheel for each Python, and its libraries differ.
+PYTHON_TAG = str(sys.implementation.cache_tag)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def _checked(sdk: Sdk) -> Sdk:
 
 def fetched_sdk(pip_platform: str, version: str) -> Sdk:
     """The SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
-    home = cache_directory() / "sdk" / f"{version}-{pip_platform}-{_KEPT_SINCE}"
+    home = cache_directory() / "sdk" / f"{version}-{PYTHON_TAG}-{pip_platform}-{_KEPT_SINCE}"
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import artifacts
+from model_profiling import artifacts, files
 from model_profiling.analysis.comparison import PairComparison
 from model_profiling.analysis.dumps import AnalysisSummary
 from model_profiling.analysis.finding import Kind as Rule
@@ -87,7 +87,7 @@ def contract_of(name: str) -> Contract | None:
 
 def json_schema(contract: Contract) -> dict[str, Any]:
     """The schema for readers: fields that they do not know may be there, and files without a kind are of version 1."""
-    schema = msgspec.json.schema(contract.type, schema_hook=_anything)
+    schema = files.json_schema(contract.type, _anything)
     for other in CONTRACTS:
         # Also where one is part of another: metrics lie in three files.
         if (part := schema["$defs"].get(other.type.__name__)) is not None:

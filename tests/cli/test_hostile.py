@@ -19,7 +19,7 @@ from model_profiling.gates.job_summary import job_summary
 from model_profiling.pipeline.config import parse_config
 from model_profiling.report.tables import csv_text
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, kit, processes_naming
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Toy = Callable[[str], Path]
@@ -168,8 +168,7 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def runners() -> list[str]:
-        found = subprocess.run(["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False)
-        return found.stdout.split()
+        return processes_naming(f"model_path={model}")
 
     _until(lambda: bool(runners()))
     time.sleep(0.5)

@@ -10,6 +10,7 @@ import pytest
 
 from model_profiling.cli.main import COMMANDS, main, make_parser
 from model_profiling.errors import InputError, KitError, RunError
+from model_profiling.platforms.local import local_name
 
 # What makes each command fail by itself, before it does anything.
 FAILING: dict[str, list[str]] = {
@@ -68,6 +69,22 @@ def test_every_command_with_json_says_in_json_why_it_failed(
         assert lines.startswith(f"error: {error['message']}\n  fix: {error['hint']}\n")
         assert main([command, *arguments]) == 2 if "--no-such-flag" not in arguments else True
         capsys.readouterr()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("platform", [local_name(), "emulator", "android", "ssh"])
+@pytest.mark.parametrize("command", [name for name in having("--platform") if name in having("--json")])
+def test_what_is_wrong_with_the_input_is_said_before_what_the_machine_lacks(
+    command: str, platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No compiler, no emulator, no adb and no ssh, and a cache in which no runner can be."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
+    given = ["none.pte", "neither.pte"] if command == "compare" else FAILING[command]
+    host = ["--host", "nowhere"] if platform == "ssh" else []
+    code, said, _ = failed([command, *given, "--platform", platform, *host, "--json"], capsys)
+    assert (code, said["error"]["exit_code"]) == (2, 2), said
     assert not list(tmp_path.iterdir())
 
 

@@ -22,7 +22,7 @@ from model_profiling.pipeline.config import parse_config
 from model_profiling.places import cache_directory
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.runs import resolve
-from tests.conftest import QUICK
+from tests.conftest import QUICK, needs
 from tests.helpers.history_forge import Forge
 
 CI = (
@@ -68,6 +68,7 @@ def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
 
 
 def _repository(home: Path) -> None:
+    needs(shutil.which("git") is not None, "git")
     for words in (
         ["init", "-q", "-b", "trunk"],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"],

@@ -36,7 +36,7 @@ from model_profiling.fleet.sweep.portfolio import report
 from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
 from model_profiling.run_directory import RunDirectory
-from tests.conftest import QUICK, ROOT, kit, needs
+from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.chromium import BINARY, chromium
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.ssh_lab import PLAIN, SshLab
@@ -523,6 +523,7 @@ def test_time_left_is_that_of_the_longest_lane() -> None:
 
 
 def test_an_export_that_was_sent_is_a_finished_export(exported: dict[str, Any], tmp_path: Path) -> None:
+    needs(TORCH, "torch")  # another Python's export is none of this one's
     asked = parse({"models": ["toy_cnn"]}, "here")
     jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path))
     (export,) = [job for job in jobs.all if job.kind == "export"]

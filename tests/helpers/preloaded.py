@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+from model_profiling.runner.kernel_trace import preloading
+
 # Every inference goes through this function of libexecutorch, whatever calls it; it returns a number.
 _LEAK = """
 #define _GNU_SOURCE
@@ -62,6 +64,11 @@ def leaking(home: Path) -> Path:
 def slow_account(home: Path) -> Path:
     """A library with which reading /proc/self/statm takes 40 ms."""
     return _built(home / "slow.so", _SLOW_ACCOUNT, "-shared", "-fPIC")
+
+
+def before(library: Path) -> list[str]:
+    """The words before a command that load a library into it."""
+    return ["env", *(f"{name}={value}" for name, value in preloading(library).items())]
 
 
 def peak_of(home: Path) -> Path:

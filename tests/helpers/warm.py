@@ -33,6 +33,7 @@ from tests.helpers import warm_drawing
 ROOT = Path(__file__).resolve().parents[2]
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LISTENING_S, _LONGEST_S = 120, 600
+_TORCH = importlib.util.find_spec("torch") is not None
 _OURS = ("model_profiling", "sme2_kit", "tests")
 # What modules of ours look at while they are imported, and not later.
 _READ_BY_IMPORTS = {"SME2_KIT_PATIENCE"}
@@ -221,7 +222,9 @@ def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> None:
 
 
 def _export_once() -> None:
-    """Have everything imported that an export takes, and leave nothing of the kit behind."""
+    """Have everything imported that an export takes, if it can be, and leave nothing of the kit behind."""
+    if not _TORCH:
+        return
     from tqdm import tqdm
 
     from model_profiling.export.exporter import ExportRequest, export
@@ -243,7 +246,8 @@ def _import_kit() -> None:
             # A module of the zoo may need what is not installed; a door is run, not imported.
             if path.relative_to(ROOT).parts[1] not in ("models", "scripts", "tools", "__main__.py", "skills"):
                 words = path.relative_to(ROOT).with_suffix("").parts
-                importlib.import_module(".".join(words).removesuffix(".__init__"))
+                with contextlib.nullcontext() if _TORCH else contextlib.suppress(ModuleNotFoundError):
+                    importlib.import_module(".".join(words).removesuffix(".__init__"))
     _kit.update(_taken_out())
 
 

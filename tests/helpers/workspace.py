@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICK, ROOT, shared_home
+from tests.conftest import QUICK, ROOT, needs, shared_home
 from tests.helpers import warm, warm_drawing
 
 
 def fresh_workspace(home: Path) -> Path:
     """Copy what a clone would hold to `home` and give it this Python's environment as its .venv, already set up."""
+    needs(shutil.which("git") is not None, "git")
     # Uncommitted work too, which a `git clone` would leave behind; whatever git ignores stays behind.
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")

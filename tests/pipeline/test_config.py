@@ -286,7 +286,7 @@ def test_the_schema_knows_every_key_and_is_the_one_that_ships() -> None:
 def test_the_templates_and_examples_are_valid_but_for_their_placeholders(path: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.pte"
     model.touch()
-    text = re.sub(r'"model": "[^"]*"', f'"model": {json.dumps(str(model))}', path.read_text())
+    text = re.sub(r'"model": "[^"]*"', lambda _: f'"model": {json.dumps(str(model))}', path.read_text())
     copy = tmp_path / path.name
     copy.write_text(text)
     config = load_config(copy)

@@ -23,7 +23,7 @@ from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
 from model_profiling.run_directory import RunDirectory, without_threads
 from model_profiling.runner import features
-from tests.conftest import QUICK, ROOT, kit, needs_hardware
+from tests.conftest import QUICK, ROOT, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
 
 Toy = Callable[[str], Path]
@@ -397,9 +397,7 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
     )
 
     def runners() -> list[str]:
-        return subprocess.run(
-            ["pgrep", "-f", f"model_path={model}"], capture_output=True, text=True, check=False
-        ).stdout.split()
+        return processes_naming(f"model_path={model}")
 
     deadline, found = time.monotonic() + 120, runners()
     while not found and time.monotonic() < deadline:

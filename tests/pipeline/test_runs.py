@@ -30,7 +30,7 @@ from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, first_round, later_rounds
 from model_profiling.run_directory import RunDirectory, Turn
 from model_profiling.runs import Unfinished, checked_label, earlier_labels, listed, remove, resolve, unique_label
-from tests.conftest import QUICK, ROOT, kit
+from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -50,6 +50,7 @@ class Tiny(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs(TORCH, "torch")
     home = tmp_path_factory.mktemp("tiny")
     (home / "net.py").write_text(TINY_NET)
     assert main(["export", f"{home / 'net.py'}:Tiny", "--input-shape", "1,3,16,16", "--outdir", str(home)]) == 0

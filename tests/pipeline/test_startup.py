@@ -77,7 +77,7 @@ def measured(home: Path, model: Path, experiments: list[dict[str, Any]], **more:
 def tiny_run(nets: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> RunView:
     """One network as it is, with other options and a cold page cache, and with a library that leaks."""
     home = tmp_path_factory.mktemp("tiny_run")
-    leak = ["env", f"LD_PRELOAD={preloaded.leaking(home)}"]
+    leak = preloaded.before(preloaded.leaking(home))
     return measured(
         home,
         nets("Tiny"),
@@ -144,7 +144,7 @@ def test_reading_the_account_of_memory_is_in_no_timed_execution(
     runner: Path, nets: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Whoever reads it waits 40 ms here; executions take a fraction of a millisecond, and so do they then."""
-    slow = ("env", f"LD_PRELOAD={preloaded.slow_account(tmp_path)}")
+    slow = preloaded.before(preloaded.slow_account(tmp_path))
     words = (runner, "--model_path", nets("Tiny"), "--paced", "--warmup=2", "--cpu_threads=1")
     done = call(*slow, *words, stdin="run 4\nrun 4\nrun 4\nquit\n")
     times = [line["ns"] for line in events(done) if line["event"] == "run"]

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,15 @@ def fake_kit(home: Path, models: list[dict[str, Any]]) -> dict[str, str]:
         f'echo "$*" >> "{home}/asked"\ncase "$2" in broken*) exit 1;; esac\n'
     )
     program.chmod(0o755)
-    return {"PATH": f"{home}:{Path(shutil.which('python') or '/usr/bin/python').parent}:/usr/bin:/bin"}
+    # The only Python is called python3, as on Debian.
+    for name, found in {"python3": sys.executable, "cat": shutil.which("cat")}.items():
+        (home / name).symlink_to(str(found))
+    return {"PATH": str(home)}
 
 
 def export_all(home: Path, env: dict[str, str], *names: str) -> tuple[int, list[str], str]:
     (home / "asked").write_text("")
-    command = ["bash", str(EXPORT / "export_all_models.sh"), *names]
+    command = [shutil.which("bash") or "bash", str(EXPORT / "export_all_models.sh"), *names]
     done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
     return done.returncode, (home / "asked").read_text().splitlines(), done.stderr
 
@@ -92,6 +96,10 @@ def test_all_models_are_exported_in_their_dtypes_and_a_failure_does_not_end_it(t
     assert (code, asked) == (0, ["export a --dtype fp16"])
     code, asked, _ = export_all(tmp_path, {**env, "DTYPES": "fp16"}, "theirs", "dir/net.py:Net")
     assert (code, asked) == (0, ["export theirs --dtype fp16", "export dir/net.py:Net --dtype fp16"])
+    code, asked, said = export_all(tmp_path, {**env, "DTYPES": "fp64"})
+    assert (code, asked) == (2, []) and "nothing to export in fp64" in said
+    code, asked, said = export_all(tmp_path, {**env, "PYTHON": "no-such-python"})
+    assert (code, asked) == (3, []) and "error: no-such-python" in said and "fix: " in said
     (tmp_path / "sme2-kit").unlink()
     code, _, said = export_all(tmp_path, env)
     assert code == 3 and "fix: " in said

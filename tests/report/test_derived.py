@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
@@ -105,7 +106,7 @@ def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) 
         whole = path.read_bytes()
         path.write_bytes(whole + b" ")
         (problem,) = ages(directory).stale
-        command = entry.renew.replace("{dir}", str(directory.path))
+        command = entry.renew.replace("{dir}", shlex.quote(str(directory.path)))
         assert problem == f"{name} was changed after it was written; `{command}` writes it again"
         path.write_bytes(whole)
 
@@ -159,7 +160,7 @@ def test_analysing_a_changed_run_removes_its_reports_and_names_the_commands(dire
     assert not any((directory.path / name).exists() for name in gone)
     assert not (directory.path / "report_charts").exists()
     said = notes(told)
-    assert any(note.endswith(f"sme2-kit report {directory.path} --html") for note in said)
+    assert any(note.endswith(f"sme2-kit report {shlex.quote(str(directory.path))} --html") for note in said)
     assert any("shift.png" in note and "--png shift --theme light --width 400" in note for note in said)
 
 
@@ -248,7 +249,8 @@ def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(direct
     Run.open(directory.path).save()
     (directory.path / "report.html").write_text("<html>from a kit that stamped nothing</html>")
     (problem,) = ages(directory).stale
-    assert "report.html has no known origin" in problem and f"sme2-kit report {directory.path} --html" in problem
+    command = f"sme2-kit report {shlex.quote(str(directory.path))} --html"
+    assert "report.html has no known origin" in problem and command in problem
 
 
 def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist, tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """The runner is built once, and for the platforms that this machine is not."""
 
 import dataclasses
+import os
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +13,10 @@ import pytest
 from model_profiling.errors import SetupError
 from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading
 from model_profiling.runner.protocol import Exit
-from tests.conftest import needs
+from model_profiling.runner.sdk import PYTHON_TAG
+from tests.conftest import needs, needs_hardware
 from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.runner.test_runner import Toy, call, event
 
@@ -56,7 +61,7 @@ def test_the_build_is_cached_until_something_changes(
         compiler = tmp_path / name
         compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo 1.0; exit; fi\n{script}\n')
         compiler.chmod(0o755)
-        monkeypatch.setenv("CXX", str(compiler))
+        monkeypatch.setenv("CXX", shlex.quote(str(compiler)))
         built.append(build_runner().path)
         stamp = built[-1].stat().st_mtime_ns
         assert build_runner().path.stat().st_mtime_ns == stamp
@@ -78,6 +83,43 @@ def test_a_language_models_operators_load_on_the_other_architecture(target: str,
     done = call(*start, *flags)
     assert done.returncode == 0, done.stderr
     assert cosine(np.fromfile(tmp_path / "out-0.bin", np.float32), eager(index)) > 0.9999
+
+
+def test_a_language_models_operators_load_after_another_pythons_wheel_has_filled_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = build_runner()
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
+    needs_hardware(build.target.library_suffix == ".so", "Linux")
+    own = (build.sdk.root / LIBRARY).read_bytes()
+    tag = PYTHON_TAG.encode()
+    assert tag in own
+    for python in (b"cpython-398", b"cpython-399", tag):
+        # As long as the real one and with the same symbols, as those of other Pythons are.
+        library = tmp_path / python.decode() / LIBRARY
+        library.parent.mkdir(parents=True)
+        library.write_bytes(own.replace(tag, python.ljust(len(tag), b"t")))
+        other = dataclasses.replace(build, sdk=dataclasses.replace(build.sdk, root=tmp_path / python.decode()))
+        loaded = [f"--operator_library={library}" for library in operator_libraries(other)]
+        # What the library itself needs lies in its wheel.
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(build.sdk.libraries)}
+        words = [str(build.path), *loaded, f"--model_path={stored('custom')}"]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_kernels_are_traced_by_a_library_in_a_folder_with_spaces(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_hardware(host_target().name == "linux-aarch64", "aarch64 Linux")
+    build, trace = build_runner(), tmp_path / "trace.txt"
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "my cache"))
+    monkeypatch.setenv(TRACE_VARIABLE, str(trace))
+    for name, value in preloading(build_shim(build)).items():
+        monkeypatch.setenv(name, value)
+    done = call(build.path, "--model_path", toy("int8"))
+    assert (done.returncode, "cannot be preloaded" in done.stderr) == (0, False)
+    assert trace.stat().st_size > 0
 
 
 def test_where_operators_cannot_be_loaded_that_is_said(tmp_path: Path) -> None:

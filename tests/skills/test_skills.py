@@ -12,7 +12,7 @@ import yaml
 from model_profiling.errors import InputError
 from model_profiling.skills.catalogue import Skill, find_skill, parse_skill, skills
 from model_profiling.skills.checks import Place, check_skill
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, TORCH, kit, needs
 
 NAMES = [
     "01_setup_workspace",
@@ -84,6 +84,7 @@ def test_a_broken_skill_is_refused() -> None:
 
 
 def test_the_gate_of_setting_up_has_two_doors() -> None:
+    needs(TORCH, "torch")
     script = ROOT / "model_profiling" / "scripts" / "validate_setup.py"
     done = subprocess.run([sys.executable, script, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

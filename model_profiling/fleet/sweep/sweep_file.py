@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.errors import InputError
 from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 from model_profiling.labels import checked_labels
@@ -353,7 +354,7 @@ def _program_dtype(asked: Model) -> str:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a sweep file, for editors."""
-    schema = msgspec.json.schema(SweepFile)
+    schema = files.json_schema(SweepFile)
     properties = schema["$defs"]["SweepFile"]["properties"]
     properties["dtypes"]["items"] = {"enum": list(DTYPES)}
     rewrite = {"enum": [*REWRITES]}
