@@ -37,6 +37,7 @@ from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
 from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
+from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.export.samples import Call
 from model_profiling.export.sequences import Sequence, find_sequence
 from model_profiling.export.verification import NOT_ASKED, execute_program, uncompared, unverified
@@ -188,6 +189,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
+        give_own_weights(captured, each=True)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = _rewrite(captured, request, prepared, before)
         batches, calibration = _calibration(request, call)

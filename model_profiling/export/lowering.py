@@ -10,6 +10,7 @@ from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
+from model_profiling.export.rewrites.runnable import runnable
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ def capture(
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
     if has_llm_operators(program):
         remove_undone_transposes(program)
+    runnable(program)
     return program
 
 

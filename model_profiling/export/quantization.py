@@ -18,6 +18,22 @@ Inputs = tuple[Any, ...]
 QUANTIZED = ("int8", "int8-dynamic", "int4", "int4-channel")
 # These quantize a captured graph; int4 wants the model's own layers.
 QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic", "int4-channel")
+_HANDING_ON = {
+    torch.ops.aten.constant_pad_nd.default,
+    torch.ops.aten.pad.default,
+    torch.ops.aten.view.default,
+    torch.ops.aten.reshape.default,
+    torch.ops.aten.flatten.using_ints,
+    torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze.dims,
+    torch.ops.aten.permute.default,
+    torch.ops.aten.transpose.int,
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.select.int,
+    torch.ops.aten.expand.default,
+    torch.ops.aten.max_pool2d.default,
+}
 # How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
 INT4_GROUPS = (128, 64, 32)
 
@@ -45,7 +61,26 @@ def _statically(graph: torch.nn.Module, calls: list[Call], keep: Names) -> torch
     with kept_state(prepared, state), torch.no_grad():
         for inputs, keywords in calls:
             prepared(*inputs, **keywords)
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    _keep_scales(converted)
+    return converted
+
+
+def _keep_scales(module: torch.fx.GraphModule) -> None:
+    """Let what only hands values on, or adds zeros, keep the scale of what it is given: XNNPACK refuses another one."""
+    quantized = torch.ops.quantized_decomposed
+    to_int8, to_float = quantized.quantize_per_tensor.default, quantized.dequantize_per_tensor.default
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target not in _HANDING_ON or len(node.all_input_nodes) != 1:
+            continue
+        given = node.all_input_nodes[0]
+        padding = node.target == torch.ops.aten.constant_pad_nd.default and any(node.args[2:])
+        if given.target != to_float or padding:
+            continue
+        for taken in [user for user in node.users if user.target == to_int8]:
+            for each in (taken, *(user for user in taken.users if user.target == to_float)):
+                each.args = (each.args[0], *given.args[1:])
+    module.recompile()
 
 
 def _dynamically(
