@@ -17,7 +17,6 @@ from model_profiling.analysis.agreement import Agreement, Array, agreement_of, e
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import ExportPaths, ExportRecord, Verification
 from model_profiling.errors import KitError, SetupError
-from model_profiling.pipeline.phases import usual_method
 from model_profiling.platforms.base import Request
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.operators import missing_operators
@@ -105,7 +104,6 @@ def execute_program(
             output_base=base,
             timeout_s=_TIMEOUT_S,
             once=True,
-            method=usual_method(paths.pte),
         )
         try:
             session = platform.open(request)
@@ -147,19 +145,24 @@ def _compared(ours: list[Array], given: int, paths: ExportPaths, record: ExportR
     if len(ours) != given or len(theirs) != given or not given:
         reason = f"{given} outputs, {len(theirs)} of eager" if len(theirs) != given else "a dtype that is not compared"
         return Outcome(Verification("verified", reason, runner))
-    found = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
-    if found is None:
-        shapes = " ".join(str(list(array.shape)) for array in ours)
-        expected = " ".join(str(list(array.shape)) for array in theirs)
+    if [array.shape for array in ours] != [array.shape for array in theirs]:
+        shapes, expected = (" ".join(str(list(array.shape)) for array in arrays) for arrays in (ours, theirs))
         remark = f"the program's outputs have the shapes {shapes}, and those of eager PyTorch {expected}"
         return Outcome(Verification("verified", remark, runner, "differs"), None, (remark,))
-    numbers = (found.sqnr_db, found.max_abs_error, found.max_abs_reference)
-    verification = Verification("verified", "", runner, found.verdict or "differs", *numbers)
     remarks = [f"{each}, and eager PyTorch's has not" for each in suspicious(ours) if each not in suspicious(theirs)]
+    # Where eager itself gives no numbers there is nothing to compare.
+    finite = [np.isfinite(array) for array in theirs]
+    if not any(part.any() for part in finite):
+        return Outcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
+    ours, theirs = ([array[part] for array, part in zip(arrays, finite, strict=True)] for arrays in (ours, theirs))
+    found = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
+    assert found is not None
+    numbers = (found.sqnr_db, found.max_abs_error, found.max_abs_reference)
     if found.verdict == "differs":
         alone = f"; {record.dtype} alone costs {_decibel(found.dtype_sqnr_db)}" if found.dtype_sqnr_db else ""
         largest = f"max error {found.error_of_reference}"
         remarks.insert(0, f"the program's outputs differ from eager PyTorch's: {_sqnr(found)}{largest}{alone}")
+    verification = Verification("verified", "", runner, found.verdict or "differs", *numbers)
     return Outcome(verification, _wrong(ours, theirs, record), tuple(remarks))
 
 
@@ -177,9 +180,6 @@ def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Fail
         return None
     floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]
     ours, theirs = [ours[index] for index in floats], [theirs[index] for index in floats]
-    # Where eager itself gives no numbers there is nothing to compare.
-    finite = [np.isfinite(array) for array in theirs]
-    ours, theirs = ([array[kept] for array, kept in zip(arrays, finite, strict=True)] for arrays in (ours, theirs))
     found = agreement_of("program", ours, "eager", theirs, "fp32") if floats else None
     if found is None or found.verdict != "differs":
         return None
