@@ -154,6 +154,36 @@ class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logits: dict[str, str]
 
 
+class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether an exported program was executed once with the kit's runner, and its outputs compared with eager's.
+
+    `reason` says why it was not executed or, of a verified one, why its outputs were not compared. Numbers are over
+    all outputs; None: exact, or not compared.
+    """
+
+    status: Literal["verified", "not verified"]
+    reason: str = ""
+    # Which runner: `linux-aarch64`.
+    runner: str = ""
+    verdict: Literal["agrees", "differs", ""] = ""
+    sqnr_db: float | None = None
+    max_abs_error: float | None = None
+    max_abs_reference: float | None = None
+
+    def __str__(self) -> str:
+        """`yes, executed once on linux-aarch64, SQNR 52.1 dB against eager`, or `no, with the reason`."""
+        if self.status == "not verified":
+            return f"no ({self.reason})"
+        compared = {"agrees": "agrees with", "differs": "differs from", "": ""}[self.verdict]
+        if not compared:
+            return f"executed once on {self.runner}; outputs not compared ({self.reason})"
+        known = self.sqnr_db is not None or self.max_abs_error
+        number = "exact" if not known else f"SQNR {self.sqnr_db:.1f} dB" if self.sqnr_db is not None else ""
+        if not number:
+            number = f"max error {self.max_abs_error:.3g} of {self.max_abs_reference or 0.0:.3g}"
+        return f"executed once on {self.runner}, {compared} eager ({number})"
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -191,6 +221,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_fp32: list[str] = []
     # None: not int8, or calibrated on the example inputs with noise.
     calibration: CalibrationRecord | None = None
+    # None: exported by a kit that did not execute programs.
+    verification: Verification | None = None
 
     @property
     def channels_last(self) -> list[str]:

@@ -9,6 +9,8 @@ class KitError(Exception):
     """A failure written for the person who meets it. Raise one of the subclasses, which fix the exit code."""
 
     exit_code = 1
+    # How the runner ended if that is what failed: its exit code (see runner/protocol.py), negative for a signal.
+    runner_exit: int | None = None
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

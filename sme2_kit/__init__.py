@@ -210,6 +210,7 @@ def export(
     keep_fp32: Sequence[str] = (),
     calibration: str | Path | None = None,
     save_graph: bool = False,
+    verify: bool = True,
     force: bool = False,
     verbose: bool = False,
     on_progress: OnProgress | None = None,
@@ -219,7 +220,8 @@ def export(
     Models and inputs are given as to `profile`. A model by its name or from a file is not exported again while nothing
     has changed, unless `force`. `name`, `example_inputs` and `dynamic_shapes` are for a module in memory.
     `keep_fp32` names layers that are left out of fp16 or quantization; `calibration` is a folder of .npy samples that
-    set the ranges of int8.
+    set the ranges of int8. Unless `verify` is False, the program is executed once with the kit's runner and compared
+    with the eager model (`result.record.verification`); one that does not run is an error that names the operator.
     """
     from model_profiling.export.request import ExportRequest
     from sme2_kit import exporting
@@ -244,6 +246,7 @@ def export(
         io_layout=io_layout,
         keep_fp32=tuple(keep_fp32),
         calibration=None if calibration is None else Path(calibration),
+        verify=verify,
     )
     with shown_progress(on_progress) as report:
         if target:

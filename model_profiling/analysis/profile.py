@@ -88,7 +88,7 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def launches(self) -> npt.NDArray[np.int64]:
         """The numbers of the launches, in order."""
-        return np.unique(self.launch)
+        return np.array(sorted(set(self.launch.tolist())), dtype=np.int64)
 
     def without_times(self) -> "Profile":
         """The same operators with no time at all: what is left of a run whose clock means nothing."""

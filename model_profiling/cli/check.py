@@ -21,6 +21,7 @@ from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
+    from model_profiling.export.delegation_preview import DelegationPreview
 
 HELP = "show which operators of a model will be delegated, and which transposes and copies it needs, and why"
 
@@ -69,16 +70,28 @@ def run(args: argparse.Namespace) -> int:
                 "reasons": found.reasons,
                 "layout": found.layout,
                 "warnings": found.warnings,
+                "missing_operators": found.missing,
             }
         )
     else:
         warnings = [f"  warning:   {warning}" for warning in found.warnings]
-        lines = [f"{target} in {args.dtype}", *delegation_lines(found.delegation), *layout_lines(found.layout)]
-        tell("\n".join([*lines, *warnings, ""]))
+        lines = [f"{target} in {args.dtype}", *delegation_lines(found.delegation), *missing_lines(found)]
+        tell("\n".join([*lines, *layout_lines(found.layout), *warnings, ""]))
+        if found.missing:
+            return 0  # what an export of it would refuse is no next step
         asked = [word for name in request.rewrites for word in ("--rewrite", name)]
         asked += ["--io-layout", args.io_layout] if args.io_layout != "contiguous" else []
         tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args), *asked))
     return 0
+
+
+def missing_lines(found: "DelegationPreview") -> list[str]:
+    """The operators that the kit's runner lacks, each with its lines; whether there is any, if nobody could look."""
+    if found.missing is None:
+        return [f"  runner:    not known which operators it has ({found.no_runner})"]
+    lines = [f"    {left.op}{f' (at {_places(left.sources)})' if left.sources else ''}" for left in found.missing]
+    lacks = "  not in the runner, so that an export would fail (write the model without, or use a runner of your own):"
+    return [lacks, *lines] if lines else []
 
 
 def layout_lines(layout: "LayoutReasons") -> list[str]:

@@ -195,6 +195,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
+    parser.add_argument(
+        "--no-verify",
+        action="store_true",
+        help="do not execute the program once with the kit's runner before it is written",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
@@ -222,6 +227,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         io_layout=args.io_layout,
         keep_fp32=tuple(args.keep_fp32),
         calibration=args.calibration,
+        verify=not getattr(args, "no_verify", False),
     )
 
 
@@ -277,6 +283,7 @@ def as_text(result: ExportResult) -> str:
         *delegation_lines(record.delegation),
         *([f"  channels-last: {', '.join(record.channels_last)}"] if record.channels_last else []),
         f"  weights:   {record.weights}",
+        *([f"  verified:  {record.verification}"] if record.verification else []),
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"

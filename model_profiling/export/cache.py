@@ -22,6 +22,7 @@ from model_profiling import files
 from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
 from model_profiling.remembered import Remembered
 
@@ -74,7 +75,28 @@ def cached(request: ExportRequest) -> ExportResult | None:
     there |= {_source(name): digest for name, digest in stamp.sources.items()}
     if not all(path.is_file() and files.sha256(path) == digest for path, digest in there.items()):
         return None
-    return ExportResult(paths, record)
+    return _verified(request, record)
+
+
+def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | None:
+    """The export itself, executed once if it is to be and was not; None if its program does not run."""
+    paths, known = request.paths, record.verification
+    if not request.verify or (known is not None and known.status == "verified"):
+        return ExportResult(paths, record)
+    outcome = execute_program(paths, record)
+    if outcome.failure is not None or outcome.verification.verdict == "differs":
+        return None  # an export says why
+    if outcome.verification == known:
+        return ExportResult(paths, record)
+    with files.locked(paths.directory, "export"):
+        stamp = files.read_json(stamp_path(paths), Stamp, "stamp")
+        meta = files.read_json(paths.meta, ExportMeta, "export record")
+        if meta.exports.get(paths.stem) != record or stamp.export != _identity(record):
+            return None  # another export has come in between
+        new = msgspec.structs.replace(record, verification=outcome.verification)
+        files.write_json(paths.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: new}))
+        files.write_json(stamp_path(paths), msgspec.structs.replace(stamp, export=_identity(new)))
+    return ExportResult(paths, new)
 
 
 def write_stamp(request: ExportRequest, record: ExportRecord) -> None:

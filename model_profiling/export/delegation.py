@@ -5,7 +5,7 @@ import functools
 import logging
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from model_profiling.artifacts import Delegation, LeftOut
+from model_profiling.artifacts import Delegation, LeftOut, base_name
 
 # What XNNPACK computes in, outside of quantized operators.
 _FLOATS = {"float32", "float16"}
@@ -99,6 +99,12 @@ def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
         elif _is_operator(node):
             nodes.append(_node(node, None))
     return nodes
+
+
+def portable_nodes(operators: Collection[str], nodes: list[GraphNode]) -> list[GraphNode]:
+    """The nodes outside of delegates that become these operators of a program (`aten::mean.out`)."""
+    wanted = {base_name(operator) for operator in operators}
+    return [node for node in nodes if node.delegate is None and base_name(node.op) in wanted]
 
 
 def _is_operator(node: Any) -> bool:

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -12,16 +11,21 @@ from model_profiling import pte
 from model_profiling.analysis.layout_reasons import LayoutReasons, explained, place, transposes
 from model_profiling.analysis.layout_removal import needless_lines, removable
 from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import Delegation, ExportPaths
-from model_profiling.export.delegation import GraphNode, short_path
+from model_profiling.artifacts import Delegation, ExportPaths, LeftOut
+from model_profiling.errors import SetupError
+from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.exporter import ExportRequest, Stages, lower_prepared, prepare, quantize, write_program
 from model_profiling.export.host import host_untouched
+from model_profiling.export.lowering import LoweredProgram
 from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.rewrites import LAYOUT
+from model_profiling.export.verification import BUILDING
 from model_profiling.graph_terms import unique
 from model_profiling.models.loading import load_model
+from model_profiling.platforms.operators import missing_operators
 from model_profiling.pte.dataflow import data_flow
+from model_profiling.runner.build import build_runner
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class DelegationPreview:
     reasons: dict[str, str]
     layout: LayoutReasons
     warnings: list[str]
+    # Operators of the program that the kit's runner does not have; None if there is no runner to ask, and why.
+    missing: list[LeftOut] | None = None
+    no_runner: str = ""
 
 
 def preview(request: ExportRequest, announce: Callable[[str], None]) -> DelegationPreview:
@@ -50,17 +57,36 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with stages.stage("look for transposes and copies"):
             places = None if LAYOUT in request.rewrites else (prepared.rewrites or {}).get(LAYOUT, [])
-            layout = _explained(program, places, request.io_layout)
-    return DelegationPreview(lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings)
+            with tempfile.TemporaryDirectory() as folder:
+                paths = ExportPaths(Path(folder) / "program.pte")
+                write_program(program, paths)
+                layout = _explained(paths, places, request.io_layout)
+                missing, no_runner = _missing(paths, lowered, announce)
+    found = lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings
+    return DelegationPreview(*found, missing, no_runner)
 
 
-def _explained(program: Any, places: list[str] | None, io_layout: str) -> LayoutReasons:
+def _missing(
+    paths: ExportPaths, lowered: LoweredProgram, announce: Callable[[str], None]
+) -> tuple[list[LeftOut] | None, str]:
+    """What the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
+    try:
+        build = build_runner(on_compile=lambda: announce(BUILDING))
+        names = missing_operators(build, paths.pte)
+    except SetupError as error:
+        return None, error.message
+    found = []
+    for name in names:
+        nodes = portable_nodes([name], lowered.nodes)
+        lines = unique(node.source for node in nodes if node.source)
+        found.append(LeftOut(name, max(1, len(nodes)), "the kit's runner does not have it", lines))
+    return found, ""
+
+
+def _explained(paths: ExportPaths, places: list[str] | None, io_layout: str) -> LayoutReasons:
     """Read the program as a run would. `places`: where `--rewrite layout` would find something, None if it was done."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = ExportPaths(Path(folder) / "program.pte")
-        write_program(program, paths)
-        read, sources = pte.read(paths.pte), read_sources(paths.pte)
-        flow = data_flow(read, read.methods[0])
+    read, sources = pte.read(paths.pte), read_sources(paths.pte)
+    flow = data_flow(read, read.methods[0])
     if flow is None:
         return LayoutReasons([], [], note="transposes and copies are not known: the program branches")
     own = sources.of_steps(flow)

@@ -37,8 +37,11 @@ from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
 from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
+from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.export.samples import Call
 from model_profiling.export.sequences import Sequence, find_sequence
+from model_profiling.export.verification import NOT_ASKED, execute_program, uncompared, unverified
+from model_profiling.export.verify import not_comparable
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
 from model_profiling.pte import program as pte
@@ -129,11 +132,15 @@ def export_loaded(
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
                 write_program(program, staged_paths)
-            _write_samples(prepared, staged_paths)
+            write_samples(prepared, staged_paths)
             if sequence is not None:
                 sequence.write(staged_paths)
-            record = _record(request, prepared, lowered, staged_paths, stages.seconds, sequence)
-            _write_tables(request, record, lowered.nodes, paths, staged_paths)
+            record, nodes = _record(request, prepared, lowered, staged_paths, stages.seconds, sequence), lowered.nodes
+            # The runner holds the weights, too: what is on disk now need not stay in memory beside it.
+            del loaded, prepared, lowered, program
+            stages.captured = None
+            record = _verified(request, load, record, nodes, staged_paths, stages)
+            _write_tables(request, record, nodes, paths, staged_paths)
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []
             folders = [paths.inputs.name, paths.expected.name]
@@ -183,6 +190,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     if dtype in QUANTIZED_AS_GRAPH:
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
+        give_own_weights(captured, each=True)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = _rewrite(captured, request, prepared, before)
         batches, calibration = _calibration(request, call)
@@ -299,7 +307,8 @@ def write_program(program: Any, paths: ExportPaths) -> None:
     program.get_etrecord().save(str(paths.etrecord))
 
 
-def _write_samples(prepared: Prepared, paths: ExportPaths) -> None:
+def write_samples(prepared: Prepared, paths: ExportPaths) -> None:
+    """Write the inputs of the model and what it answers to them."""
     paths.inputs.mkdir()
     paths.expected.mkdir()
     for index, tensor in enumerate(prepared.inputs):
@@ -344,6 +353,35 @@ def _record(
         sequence=sequence.record(staged) if sequence is not None else None,
         keep_fp32=list(request.keep_fp32),
         calibration=prepared.calibration,
+    )
+
+
+def _verified(
+    request: ExportRequest,
+    load: Callable[[], LoadedModel],
+    record: ExportRecord,
+    nodes: list[GraphNode],
+    staged: ExportPaths,
+    stages: Stages,
+) -> ExportRecord:
+    """Execute the program before it is published; one that does not run is an error."""
+    if not request.verify:
+        outcome = unverified(NOT_ASKED)
+    else:
+        with stages.stage("execute the program once"):
+            outcome = execute_program(staged, record, stages.announce)
+            if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
+                outcome = uncompared(outcome, why)
+            if outcome.failure is not None:
+                # Imports this module.
+                from model_profiling.export.diagnosis import does_not_run
+
+                raise does_not_run(request, load, outcome.failure, staged, record, nodes, stages)
+    return msgspec.structs.replace(
+        record,
+        verification=outcome.verification,
+        warnings=[*record.warnings, *outcome.remarks],
+        stage_seconds=dict(stages.seconds),
     )
 
 

@@ -1,5 +1,6 @@
 """From a PyTorch module to an ExecuTorch program: torch.export, then the backend's partitioner, then serialization."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
+from model_profiling.export.rewrites.runnable import runnable
 
 
 @dataclass(frozen=True)
@@ -32,15 +34,21 @@ def capture(
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
     if has_llm_operators(program):
         remove_undone_transposes(program)
+    runnable(program)
     return program
 
 
 def lower(
-    program: torch.export.ExportedProgram, backend: str, delegation: str = "whole", keep_layout: bool = False
+    program: torch.export.ExportedProgram,
+    backend: str,
+    delegation: str = "whole",
+    keep_layout: bool = False,
+    leave_out: Collection[str] = (),
 ) -> LoweredProgram:
     """Hand to the backend what it takes, and note what it does not take and why.
 
     `keep_layout`: permutes that move nothing cost nothing, and images are turned only where their order must change.
+    `leave_out`: nodes, or all nodes of operators (`aten.add.Tensor`), that no delegate may have.
     """
     # Registers the out variants of quantize and dequantize, for those that no delegate takes.
     import executorch.kernels.quantized  # noqa: F401
@@ -49,9 +57,9 @@ def lower(
     keeps_images = False
     with rejections() as rejected, faster_lowering():
         if keep_layout and backend == "xnnpack":
-            edge, keeps_images = _lower_in_place(program, delegation == "per-op")
+            edge, keeps_images = _lower_in_place(program, delegation == "per-op", leave_out)
         else:
-            chosen = [xnnpack_partitioner(delegation == "per-op")] if backend == "xnnpack" else None
+            chosen = [xnnpack_partitioner(delegation == "per-op", leave_out)] if backend == "xnnpack" else None
             edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
@@ -83,13 +91,31 @@ def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
     return [names[target] for target, value in values.items() if value is not None and bool(value.any())]
 
 
-def xnnpack_partitioner(per_op: bool = False) -> Any:
+def xnnpack_partitioner(per_op: bool = False, leave_out: Collection[str] = ()) -> Any:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    return XnnpackPartitioner(per_op_mode=per_op)
+    return _leaving_out(XnnpackPartitioner(per_op_mode=per_op), leave_out)
 
 
-def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> tuple[Any, bool]:
+def _leaving_out(partitioner: Any, leave_out: Collection[str]) -> Any:
+    """The same partitioner, which takes none of these; an operator that it leaves out is decomposed as usual."""
+
+    def refusing(takes: Any) -> Any:
+        def check(node: torch.fx.Node, program: torch.export.ExportedProgram) -> bool:
+            # As the captured graph and the edge graph call it.
+            names = {node.name, str(node.target), getattr(node.target, "__name__", "")}
+            return names.isdisjoint(leave_out) and bool(takes(node, program))
+
+        return check
+
+    for config in partitioner.target_partitioner_configs.values() if leave_out else ():
+        config.check_constraints = refusing(config.check_constraints)
+    return partitioner
+
+
+def _lower_in_place(
+    program: torch.export.ExportedProgram, per_op: bool, leave_out: Collection[str]
+) -> tuple[Any, bool]:
     from executorch.exir import to_edge_transform_and_lower
 
     from model_profiling.export.free_permutes import ImagePartitioner, free_permutes
@@ -103,7 +129,7 @@ def _lower_in_place(program: torch.export.ExportedProgram, per_op: bool) -> tupl
             Noted.modified |= result.modified
             return result
 
-    partitioner = ImagePartitioner(per_op_mode=per_op)
+    partitioner = _leaving_out(ImagePartitioner(per_op_mode=per_op), leave_out)
     with free_permutes():
         edge = to_edge_transform_and_lower(
             program,

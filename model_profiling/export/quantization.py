@@ -11,6 +11,7 @@ import torch
 
 from model_profiling.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
+from model_profiling.export.rewrites.graph import arguments
 from model_profiling.export.samples import Call
 from model_profiling.models.state import kept_state
 
@@ -21,6 +22,22 @@ Allowed = Callable[[torch.fx.Node], bool]
 QUANTIZED = ("int8", "int8-dynamic", "int4", "int4-channel")
 # These quantize a captured graph; int4 wants the model's own layers.
 QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic", "int4-channel")
+_PADDING = {torch.ops.aten.constant_pad_nd.default, torch.ops.aten.pad.default}
+_HANDING_ON = {
+    *_PADDING,
+    torch.ops.aten.view.default,
+    torch.ops.aten.reshape.default,
+    torch.ops.aten.flatten.using_ints,
+    torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze.dims,
+    torch.ops.aten.permute.default,
+    torch.ops.aten.transpose.int,
+    torch.ops.aten.slice.Tensor,
+    torch.ops.aten.select.int,
+    torch.ops.aten.expand.default,
+    torch.ops.aten.max_pool2d.default,
+}
 # How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
 INT4_GROUPS = (128, 64, 32)
 
@@ -47,7 +64,40 @@ def _statically(graph: torch.nn.Module, calls: list[Call], allowed: Allowed) -> 
     with kept_state(prepared, state), torch.no_grad():
         for inputs, keywords in calls:
             prepared(*inputs, **keywords)
-    return convert_pt2e(prepared)
+    converted = convert_pt2e(prepared)
+    _keep_scales(converted)
+    return converted
+
+
+def _keep_scales(module: torch.fx.GraphModule) -> None:
+    """Let what only hands values on, or adds zeros, keep the scale of what it is given: XNNPACK refuses another one.
+
+    Its padding of int8 gives int8, whoever reads it: what is padded is quantized before others read it.
+    """
+    quantized = torch.ops.quantized_decomposed
+    to_int8, to_float = quantized.quantize_per_tensor.default, quantized.dequantize_per_tensor.default
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or node.target not in _HANDING_ON or len(node.all_input_nodes) != 1:
+            continue
+        given = node.all_input_nodes[0]
+        if given.target != to_float or (node.target in _PADDING and not _pads_zeros(node)):
+            continue
+        if node.target in _PADDING and not any(user.target == to_int8 for user in node.users):
+            with module.graph.inserting_after(node):
+                small = module.graph.call_function(to_int8, (node, *given.args[1:]))
+            with module.graph.inserting_after(small):
+                again = module.graph.call_function(to_float, (small, *given.args[1:]))
+            small.meta, again.meta = dict(node.meta), dict(node.meta)
+            node.replace_all_uses_with(again, delete_user_cb=lambda user, small=small: user is not small)
+        for taken in [user for user in node.users if user.target == to_int8]:
+            for each in (taken, *(user for user in taken.users if user.target == to_float)):
+                each.args = (each.args[0], *given.args[1:])
+    module.recompile()
+
+
+def _pads_zeros(node: torch.fx.Node) -> bool:
+    given = arguments(node)
+    return given.get("mode", "constant") == "constant" and not given["value"]
 
 
 def _dynamically(

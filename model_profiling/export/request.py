@@ -34,6 +34,8 @@ class ExportRequest:
     # Layers that stay in fp32 (see kept_layers.py), and a folder of samples that set the ranges of int8.
     keep_fp32: tuple[str, ...] = ()
     calibration: Path | None = None
+    # Whether to execute the program once before it is called an export (see verification.py).
+    verify: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rewrites", tuple(sorted({choices.rewrite_name(name) for name in self.rewrites})))

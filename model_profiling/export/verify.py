@@ -1,6 +1,7 @@
 """Does an exported program answer as the eager model does? Asked of ExecuTorch's own runtime, in this process."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,8 +9,14 @@ import torch
 from model_profiling.analysis.agreement import Agreement, agreement_of
 from model_profiling.artifacts import ExportPaths, ExportRecord
 from model_profiling.errors import GateError
-from model_profiling.export.exporter import ExportResult
+from model_profiling.export import samples
+from model_profiling.export.request import ExportResult
 from model_profiling.export.samples import as_recorded
+from model_profiling.models.loading import LoadedModel
+from model_profiling.models.state import kept_state
+
+# What rounding changes of a number in fp32, with some room.
+_LAST_DIGITS = 1e-6
 
 
 def run_program(paths: ExportPaths, record: ExportRecord) -> list[torch.Tensor]:
@@ -20,6 +27,29 @@ def run_program(paths: ExportPaths, record: ExportRecord) -> list[torch.Tensor]:
     method = Runtime.get().load_program(Path(paths.pte)).load_method("forward")
     assert method is not None
     return list(method.execute(inputs))
+
+
+def not_comparable(model: LoadedModel) -> str:
+    """Why nothing can be held against a model's outputs, if it is so: they differ from one execution to the next, or
+    with the last digits of its inputs."""
+
+    def outputs(change: float) -> list[np.ndarray[Any, Any]]:
+        call = samples.as_dtype(samples.copied((model.inputs, model.keyword_inputs)), torch.float32)
+        for tensor in samples.tensors_of(call):
+            if tensor.is_floating_point() and change:
+                noise = torch.empty_like(tensor).uniform_(-change, change, generator=torch.Generator().manual_seed(0))
+                tensor.mul_(1 + noise)
+        with kept_state(model.module), torch.no_grad():
+            return samples.arrays_of([t.clone() for t in samples.tensors_of(model.module(*call[0], **call[1]))])
+
+    first = outputs(0.0)
+    again = agreement_of("again", outputs(0.0), "eager", first, "fp32")
+    if again is None or again.verdict == "differs":
+        return "two executions of the eager model differ, too: it draws random numbers"
+    nearby = agreement_of("nearby", outputs(_LAST_DIGITS), "eager", first, "fp32")
+    if nearby is None or nearby.verdict == "differs":
+        return "the eager model's outputs change as much with the last digits of its inputs"
+    return ""
 
 
 def verify(result: ExportResult) -> Agreement:

@@ -1,10 +1,16 @@
-"""Which libraries a program needs beside the runner: those of operators that the runner does not have."""
+"""Which operators a program needs: those that the runner has, that a library beside it has, and that none has."""
 
+import functools
+import subprocess
 from pathlib import Path
 
+import msgspec
+
 from model_profiling import pte
+from model_profiling.errors import SetupError
 from model_profiling.runner.build import Build
 from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
+from model_profiling.runner.protocol import Operators, decode_message
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
@@ -13,5 +19,36 @@ def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
         program = pte.read(model)
     except pte.PteError:
         return ()
-    names = (step.name for method in program.methods for step in method.instructions)
-    return operator_libraries(build) if needs_custom_operators(names) else ()
+    return operator_libraries(build) if needs_custom_operators(_called(program)) else ()
+
+
+def missing_operators(build: Build, model: Path) -> list[str]:
+    """The operators that a program calls and that neither the runner nor its libraries have, each once."""
+    called = _called(pte.read(model))
+    try:
+        libraries = libraries_for(build, model)
+    except SetupError:
+        libraries = ()  # none for this machine: their operators are missing
+    known = operators_of(build.path, libraries)
+    return [name for name in called if name not in known]
+
+
+@functools.cache
+def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[str]:
+    """All operators that a runner of this machine has, `aten::add.out`, with those of libraries."""
+    flags = [f"--operator_library={library}" for library in libraries]
+    done = subprocess.run(
+        [str(runner), "--list_operators", *flags], capture_output=True, check=False, stdin=subprocess.DEVNULL
+    )
+    try:
+        message = decode_message(done.stdout.splitlines()[-1]) if done.stdout else None
+    except msgspec.DecodeError:
+        message = None
+    if not isinstance(message, Operators):
+        raise SetupError(f"the runner {runner} does not say which operators it has", "Run `sme2-kit doctor`.")
+    return frozenset(message.names)
+
+
+def _called(program: pte.Program) -> list[str]:
+    kernels = (step.name for method in program.methods for step in method.instructions if step.kind == pte.KERNEL)
+    return list(dict.fromkeys(kernels))

@@ -9,6 +9,6 @@ A method has one chain in every file ExecuTorch 1.5.1 writes. The index of an in
 ETDump's events carry and the number an ETRecord's maps are keyed by.
 """
 
-from model_profiling.pte.program import Delegate, Instruction, Method, Program, PteError, TensorSpec, read
+from model_profiling.pte.program import KERNEL, Delegate, Instruction, Method, Program, PteError, TensorSpec, read
 
-__all__ = ["Delegate", "Instruction", "Method", "Program", "PteError", "TensorSpec", "read"]
+__all__ = ["KERNEL", "Delegate", "Instruction", "Method", "Program", "PteError", "TensorSpec", "read"]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def host_target() -> Target:
     return TARGETS[name]
 
 
-def build_runner(target_name: str | None = None) -> Build:
+def build_runner(target_name: str | None = None, on_compile: Callable[[], None] = lambda: None) -> Build:
     """The runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the cache."""
     host = host_target()
     if target_name is not None and target_name not in TARGETS:
@@ -98,6 +99,7 @@ def build_runner(target_name: str | None = None) -> Build:
     tables = generate_tables(target)
     runner = cache_directory() / "runner" / _key(target, sdk, command, compiler, tables) / RUNNER_NAME
     if not runner.is_file():
+        on_compile()
         _compile(runner, target, sdk, command, tables)
     return Build(runner, target, sdk, compiler, command)
 

@@ -40,6 +40,12 @@ class Features(msgspec.Struct, frozen=True, tag_field="event", tag="features"):
     active: list[str]
 
 
+class Operators(msgspec.Struct, frozen=True, tag_field="event", tag="operators"):
+    """The operators that have a kernel: those of the runner and of the libraries that it was told to load."""
+
+    names: list[str]
+
+
 class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     """The model is loaded and warm.
 
@@ -114,7 +120,7 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
     scored: int = 0
 
 
-Message = Features | Ready | Ran | Turn | Done
+Message = Features | Operators | Ready | Ran | Turn | Done
 
 _decoder = msgspec.json.Decoder(Message)
 

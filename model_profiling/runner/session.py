@@ -176,13 +176,19 @@ class ProcessSession:
 
 def runner_failure(code: int, log: Path, log_start: int = 0) -> KitError:
     """What an exit code of the runner means to the person who started it."""
+    error = _explained(code, log, log_start)
+    error.runner_exit = code
+    return error
+
+
+def _explained(code: int, log: Path, log_start: int) -> KitError:
     with log.open("rb") as file:
         file.seek(max(log_start, log.stat().st_size - (1 << 16)))
         words = file.read().decode(errors="replace")
     if code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
-        why = "killed, possibly out of memory" if name == "SIGKILL" else "crashed"
-        return RunError(f"the runner was {why} ({name})", f"Its log is {log}.")
+        why = "was killed, possibly out of memory" if name == "SIGKILL" else "crashed"
+        return RunError(f"the runner {why} ({name})", f"Its log is {log}.")
     said = re.findall(r"^error: (.*)$", words, re.MULTILINE)
     message = said[-1] if said else f"the runner ended with exit code {code} and no explanation"
     known = Exit(code) if code in set(Exit) else None

@@ -110,7 +110,7 @@ int run(Options options, int64_t born_ns) {
   features.print();
   for (const auto& name : features.absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
   if (options.list_features) return 0;
-  if (options.model_path.empty()) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
+  if (options.model_path.empty() && !options.list_operators) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
   if (!options.fill.empty() && options.tokens.empty()) throw Failure(Exit::USAGE, "--fill needs --tokens; see --help");
   if (options.score > 0 && options.tokens.empty()) throw Failure(Exit::USAGE, "--score needs --tokens; see --help");
 
@@ -119,6 +119,10 @@ int run(Options options, int64_t born_ns) {
   executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
   load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
   load_operators(options.operator_libraries);
+  if (options.list_operators) {
+    Line("operators").add("names", registered_operators()).print();
+    return 0;
+  }
   const XnnpackOptions xnnpack = set_xnnpack_options(options);
   const Threads threads{static_cast<int64_t>(set_threads(options.cpu_threads)), allowed_cpus()};
 

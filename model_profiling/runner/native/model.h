@@ -6,11 +6,13 @@
 #include <executorch/extension/module/module.h>
 #include <executorch/runtime/backend/interface.h>
 #include <executorch/runtime/backend/options.h>
+#include <executorch/runtime/kernel/operator_registry.h>
 #include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,6 +66,13 @@ inline void load_operators(const std::vector<std::string>& libraries) {
       throw Failure(Exit::OPERATOR_MISSING, std::string("the operator library '") + library + "' cannot be loaded: " + dlerror());
     }
   }
+}
+
+// The names of all operators that have a kernel, each once: `aten::add.out`.
+inline std::vector<std::string> registered_operators() {
+  std::set<std::string> names;
+  for (const auto& kernel : executorch::runtime::get_registered_kernels()) names.insert(kernel.name_);
+  return {names.begin(), names.end()};
 }
 
 // How XNNPACK was told to load delegates; empty where it does not say.

@@ -43,6 +43,7 @@ struct Options {
   bool drop_cache = false;
   bool paced = false;
   bool list_features = false;
+  bool list_operators = false;
   bool help = false;
 };
 
@@ -72,6 +73,7 @@ constexpr const char* kUsage =
     "  --etdump_path FILE         attach the event tracer and write an ETDump (default: no tracer)\n"
     "  --disable_features A[,B]   CPU features to mask, with all features that depend on them\n"
     "  --list_features            print the features of this CPU and exit\n"
+    "  --list_operators           print the operators that this runner has and exit\n"
     "  --paced                    load, warm up, then read `run N` lines from standard input until `quit` or end of file\n"
     "  --backend_library FILE     the XNNPACK backend to load, if not the one this runner was built against\n";
 
@@ -122,6 +124,7 @@ inline Options parse_options(int argc, char** argv) {
     if (flag == "paced") { options.paced = true; continue; }
     if (flag == "drop_cache") { options.drop_cache = true; continue; }
     if (flag == "list_features") { options.list_features = true; continue; }
+    if (flag == "list_operators") { options.list_operators = true; continue; }
     std::string value;
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);

@@ -1,0 +1,189 @@
+"""Execute an exported program once with the kit's runner, and hold its outputs against the eager model's.
+
+Needs neither torch nor executorch: a program on disk is verified from its files.
+"""
+
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model_profiling.analysis.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.correctness import suspicious
+from model_profiling.artifacts import ExportPaths, ExportRecord, Verification
+from model_profiling.errors import KitError, SetupError
+from model_profiling.platforms.base import Request
+from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.operators import missing_operators
+from model_profiling.runner.build import Build, build_runner
+from model_profiling.runner.protocol import Exit
+
+NOT_ASKED = "--no-verify"
+BUILDING = "build the runner, once for this machine"
+# Loading and one execution; a program that takes longer is left unverified.
+_TIMEOUT_S = 300.0
+# Ends of the runner that say nothing of the program.
+_NOT_THE_PROGRAM = {
+    Exit.USAGE,
+    Exit.MODEL_UNREADABLE,
+    Exit.INPUTS_WRONG,
+    Exit.UNKNOWN_FEATURE,
+    Exit.FEATURES_UNPROVEN,
+    Exit.THREADS_REFUSED,
+    Exit.OUTPUT_UNWRITABLE,
+    -signal.SIGKILL,
+    -signal.SIGTERM,
+    -signal.SIGINT,
+}
+# An fp32 program below this is wrong: rounding in another order leaves 60 dB and more.
+_WRONG_DB = 20.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a program fails in the runner; `what` continues `the program`, `said` are the runner's own words."""
+
+    what: str
+    said: str = ""
+    log: str = ""
+    # Operators that the runner does not have; the kernel that failed, and its instruction.
+    missing: tuple[str, ...] = ()
+    operator: str = ""
+    instruction: int | None = None
+    # It runs, and its outputs are not those of the model.
+    wrong: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.said}" if self.said else self.what
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one execution; `remarks` are for the user."""
+
+    verification: Verification
+    failure: Failure | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def unverified(reason: str) -> Outcome:
+    return Outcome(Verification("not verified", reason))
+
+
+def uncompared(outcome: Outcome, why: str) -> Outcome:
+    """It ran, and its outputs say nothing."""
+    return Outcome(Verification("verified", why, outcome.verification.runner), None, (f"outputs not compared: {why}",))
+
+
+def execute_program(
+    paths: ExportPaths, record: ExportRecord, announce: Callable[[str], None] = lambda stage: None
+) -> Outcome:
+    """Load a program, execute it on its sample inputs, and compare its outputs."""
+    try:
+        build = build_runner(on_compile=lambda: announce(BUILDING))
+        platform = LocalPlatform()
+        runner = platform.runner(None)
+    except SetupError as error:
+        return unverified(f"no runner: {error.message}")
+    with tempfile.TemporaryDirectory(prefix="sme2-kit-verify-") as scratch:
+        log, base = Path(scratch) / "run.log", Path(scratch) / "output"
+        inputs = tuple(paths.directory / tensor.file for tensor in record.inputs)
+        request = Request(
+            runner,
+            paths.pte,
+            inputs,
+            threads=min(4, os.cpu_count() or 1),
+            warmup=0,
+            disable_features=(),
+            log=log,
+            output_base=base,
+            timeout_s=_TIMEOUT_S,
+            once=True,
+        )
+        try:
+            session = platform.open(request)
+            try:
+                done = session.finish()
+            finally:
+                session.close()
+        except KitError as error:
+            return _failed(error, build, paths, log.read_text(errors="replace") if log.exists() else "")
+        return _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
+
+
+def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> Outcome:
+    """Tell what is the program's fault from what is not."""
+    code = error.runner_exit
+    if code is None or code in _NOT_THE_PROGRAM:
+        return unverified(f"it could not be executed here: {error.message}")
+    verification = Verification("not verified", error.message, build.target.name)
+    if code == Exit.OPERATOR_MISSING:
+        missing = missing_operators(build, paths.pte)
+        failure = Failure("needs operators that the runner does not have", ", ".join(missing), log, tuple(missing))
+        return Outcome(verification, failure if missing else Failure("does not load", error.message, log))
+    words = re.findall(r"^E \[[^\]]*\] (.*)$", log, re.MULTILINE)
+    said = words[0].strip().rstrip(":. ") if words else ""
+    if code < 0:
+        return Outcome(verification, Failure("crashes", error.message, log))
+    kernel = re.search(r"KernelCall failed at instruction \d+:(\d+) in operator ([\w:.]+)", log)
+    if code == Exit.EXECUTION_FAILED:
+        place = (kernel[2].rstrip(":"), int(kernel[1])) if kernel else ("", None)
+        failure = Failure("fails when it is executed", said or error.message, log, (), *place)
+    else:
+        failure = Failure("does not load", said or error.message, log)
+    return Outcome(verification, failure)
+
+
+def _compared(ours: list[Array], given: int, paths: ExportPaths, record: ExportRecord, runner: str) -> Outcome:
+    """Compare as a run does; what differs more than the dtype explains is a remark, and in fp32 perhaps a failure."""
+    theirs = expected_outputs(paths.directory, record)
+    if len(ours) != given or len(theirs) != given or not given:
+        reason = f"{given} outputs, {len(theirs)} of eager" if len(theirs) != given else "a dtype that is not compared"
+        return Outcome(Verification("verified", reason, runner))
+    if [array.shape for array in ours] != [array.shape for array in theirs]:
+        shapes, expected = (" ".join(str(list(array.shape)) for array in arrays) for arrays in (ours, theirs))
+        remark = f"the program's outputs have the shapes {shapes}, and those of eager PyTorch {expected}"
+        return Outcome(Verification("verified", remark, runner, "differs"), None, (remark,))
+    remarks = [f"{each}, and eager PyTorch's has not" for each in suspicious(ours) if each not in suspicious(theirs)]
+    # Where eager itself gives no numbers there is nothing to compare.
+    finite = [np.isfinite(array) for array in theirs]
+    if not any(part.any() for part in finite):
+        return Outcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
+    ours, theirs = ([array[part] for array, part in zip(arrays, finite, strict=True)] for arrays in (ours, theirs))
+    found = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
+    assert found is not None
+    numbers = (found.sqnr_db, found.max_abs_error, found.max_abs_reference)
+    if found.verdict == "differs":
+        alone = f"; {record.dtype} alone costs {_decibel(found.dtype_sqnr_db)}" if found.dtype_sqnr_db else ""
+        largest = f"max error {found.error_of_reference}"
+        remarks.insert(0, f"the program's outputs differ from eager PyTorch's: {_sqnr(found)}{largest}{alone}")
+    verification = Verification("verified", "", runner, found.verdict or "differs", *numbers)
+    return Outcome(verification, _wrong(ours, theirs, record), tuple(remarks))
+
+
+def _sqnr(found: Agreement) -> str:
+    return f"SQNR {_decibel(found.sqnr_db)}, " if found.sqnr_db is not None else ""
+
+
+def _decibel(value: float) -> str:
+    return f"{value:.1f} dB"
+
+
+def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Failure | None:
+    """An fp32 program whose floating-point outputs are not those of the model; indices may differ where values tie."""
+    if record.dtype != "fp32":
+        return None
+    floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]
+    ours, theirs = [ours[index] for index in floats], [theirs[index] for index in floats]
+    found = agreement_of("program", ours, "eager", theirs, "fp32") if floats else None
+    if found is None or found.verdict != "differs":
+        return None
+    if found.max_abs_error is not None and found.sqnr_db is not None and found.sqnr_db >= _WRONG_DB:
+        return None
+    said = f"{_sqnr(found)}max error {found.error_of_reference}"
+    return Failure("computes something else than the eager model in fp32", said, wrong=True)
