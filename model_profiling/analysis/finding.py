@@ -171,6 +171,22 @@ class Evidence(msgspec.Struct, frozen=True):
 Rule = Callable[[Evidence], Iterator[Finding]]
 
 
+def export_options(finding: Finding) -> dict[str, dict[str, object]]:
+    """The flags of `export` that carry a finding out, each with what it sets; empty where only a redesign does."""
+    if finding.rewrite:
+        return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
+    return _OPTIONS.get(finding.rule, {})
+
+
+_IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}
+_OPTIONS: dict[Kind, dict[str, dict[str, object]]] = {
+    Kind.INPUT_LAYOUT: _IO_LAYOUT,
+    Kind.OUTPUT_LAYOUT: _IO_LAYOUT,
+    Kind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
+    Kind.COMPUTE_IN_FP32: {"--dtype fp16": {"dtype": "fp16"}, "--dtype int8": {"dtype": "int8"}},
+}
+
+
 def _line(entry: InstanceTime) -> str:
     where = place_of(entry)
     return f"{entry.name}: {shown_ms(entry.ms)} ({entry.share:.1%}){f' at {where}' if where else ''}"
