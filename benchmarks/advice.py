@@ -1,6 +1,6 @@
-"""How the advice does: followed on networks of many kinds, measured in turns; makes docs/advice.md and docs/advice.json.
+"""How the advice does: followed on networks of many kinds and measured in turns; makes docs/advice.md and .json.
 
-    python -m benchmarks.advice [--work DIR] [--budget S] [--networks Swin,Mobile]   # measure what is missing: 25 minutes
+    python -m benchmarks.advice [--work DIR] [--budget S] [--networks Swin,Mobile]   # measure what is missing
     python -m benchmarks.advice --render                                          # write the page, measure nothing
 
 Each network is exported and run. Each piece of advice that a flag of `export` carries out is then followed alone: the
@@ -137,14 +137,15 @@ def page(record: Record) -> str:
     networks = len({one.network for one in record.followed})
     right = sum(one.right for one in numbered)
     lines = [
-        f"{len(record.followed)} pieces of advice on {networks} networks, measured on {record.cpu}, one thread, in turns.",
+        f"{len(record.followed)} pieces of advice on {networks} networks, measured on {record.cpu}, one thread, "
+        "in turns.",
     ]
     if numbered:
         error = statistics.median(one.error for one in numbered)
         lines += [
             "",
-            f"With a number: {len(numbered)}. Right sign: {right} of {len(numbered)} ({right / len(numbered):.0%}). Median "
-            f"error of the gain: {error:.1f} points. Programs that do not run: "
+            f"With a number: {len(numbered)}. Right sign: {right} of {len(numbered)} ({right / len(numbered):.0%}). "
+            f"Median error of the gain: {error:.1f} points. Programs that do not run: "
             f"{sum(bool(one.failed) for one in record.followed)} of {len(record.followed)}.",
         ]
     lines += [
@@ -185,9 +186,10 @@ def main() -> None:
     args = parser.parse_args()
     names = args.networks.split(",") if args.networks else list(NETWORKS)
     results = []
-    for name, dtype in ((name, dtype) for name in names for dtype in NETWORKS[name]):
-        if not args.render or (args.work / f"{name}-{dtype}.json").is_file():
-            results += followed(name, dtype, args.work, args.budget)
+    for name in names:
+        for dtype in NETWORKS[name]:
+            if not args.render or (args.work / f"{name}-{dtype}.json").is_file():
+                results += followed(name, dtype, args.work, args.budget)
     cpu = str(describe_host().get("cpu") or platform.machine())
     record = Record(cpu, results)
     if args.networks:

@@ -125,9 +125,7 @@ class Conformer(Network):
 
     @staticmethod
     def layers(width: int) -> Any:
-        return nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width)
-        )
+        return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Any) -> Any:
         x = self.enter(x)
@@ -661,8 +659,8 @@ class Drawn(Network):
         self.steps = [draw.choice(sorted(self.kinds)) for _ in range(draw.randint(5, 9))]
         self.layers = nn.ModuleList([self.kinds[step]() for step in self.steps])
         self.enter, self.leave = conv(24, 24), conv(24, 24, 1)
-        self.acts = [draw.choice((functional.relu, functional.silu, functional.gelu, torch.sigmoid, functional.hardswish))
-                     for _ in self.steps]  # fmt: skip
+        acts = (functional.relu, functional.silu, functional.gelu, torch.sigmoid, functional.hardswish)
+        self.acts = [draw.choice(acts) for _ in self.steps]
 
     kinds = {
         "conv": lambda: conv(24, 24),

@@ -244,6 +244,7 @@ def export(
         io_layout=io_layout,
         keep_fp32=tuple(keep_fp32),
         calibration=None if calibration is None else Path(calibration),
+        candidates=True,
     )
     with shown_progress(on_progress) as report:
         if target:

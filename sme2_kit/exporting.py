@@ -83,6 +83,7 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
             loud=request.loud,
             keep_fp32=request.keep_fp32,
             calibration=request.calibration,
+            candidates=request.candidates,
             announce=announce,
         )
 

@@ -60,10 +60,17 @@ class Kind(str, enum.Enum):
     WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
 
 
+# The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
+NUMBERED = frozenset(
+    {Kind.NEEDLESS_LAYOUT, Kind.CONVERSIONS, Kind.PORTABLE_OPERATOR, Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT}
+)
+THREADS = frozenset({Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS})
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
-    the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then
-    (None: nothing would be left of it).
+    the breakdown. The whole would take `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has
+    neither (0 and None): what it brings is not known before it is measured.
 
     `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something. A finding
     about start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
@@ -76,7 +83,7 @@ class Finding(msgspec.Struct, frozen=True):
     share: float
     gain: float | None
     next_step: str
-    label: Literal["prediction", "measurement"] = "prediction"
+    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
     saved_ms: float = 0.0
     instances: list[int] = []
     rewrite: str = ""
@@ -145,19 +152,19 @@ class Evidence(msgspec.Struct, frozen=True):
         rewrite: str = "",
         saved_ms: float | None = None,
     ) -> Finding:
-        """A finding about some rows; all their time would be gone unless `saved_ms` says otherwise."""
+        """A finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
         claims = sorted(rows)
-        ms = self.ms(claims)
-        saved = ms if saved_ms is None else saved_ms
+        gain = saving(self.breakdown, saved_ms) if saved_ms is not None and rule in NUMBERED else None
         return Finding(
             rule=rule,
             title=title,
             evidence=[*self.lines(claims), *remarks],
-            ms=ms,
+            ms=self.ms(claims),
             share=self.share(claims),
-            gain=saving(self.breakdown, saved),
+            gain=gain,
             next_step=next_step,
-            saved_ms=saved,
+            label="suggestion" if gain is None else "prediction",
+            saved_ms=saved_ms if gain is not None and saved_ms is not None else 0.0,
             instances=claims,
             rewrite=rewrite,
         )
@@ -176,6 +183,11 @@ def export_options(finding: Finding) -> dict[str, dict[str, object]]:
     if finding.rewrite:
         return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
     return _OPTIONS.get(finding.rule, {})
+
+
+def by_flag(finding: Finding) -> bool:
+    """Whether a flag carries it out: of an export, or the number of threads."""
+    return finding.rule in THREADS or bool(export_options(finding))
 
 
 _IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}

@@ -222,6 +222,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         io_layout=args.io_layout,
         keep_fp32=tuple(args.keep_fp32),
         calibration=args.calibration,
+        candidates=True,
     )
 
 

@@ -1,22 +1,31 @@
 """What an export would delegate, and which values it would still move and why: lowered as an export is, not written."""
 
+import io
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from model_profiling import pte
-from model_profiling.analysis.layout_reasons import LayoutReasons, explained, place, transposes
-from model_profiling.analysis.layout_removal import needless_lines, removable
+from model_profiling.analysis.layout_reasons import LayoutReasons, explained
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import Delegation, ExportPaths
+from model_profiling.errors import KitError
 from model_profiling.export.delegation import GraphNode, short_path
-from model_profiling.export.exporter import ExportRequest, Stages, lower_prepared, prepare, quantize, write_program
+from model_profiling.export.exporter import (
+    ExportRequest,
+    Prepared,
+    Stages,
+    lower_prepared,
+    prepare,
+    quantize,
+    write_program,
+)
 from model_profiling.export.host import host_untouched
-from model_profiling.export.quantization import QUANTIZED
+from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.rewrites import LAYOUT
 from model_profiling.graph_terms import unique
@@ -44,18 +53,40 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
-        if request.dtype in QUANTIZED:
-            with stages.stage("quantize"):
-                prepared = quantize(prepared, request)
+        prepared, plain = _quantized(prepared, request, stages), prepared
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with stages.stage("look for transposes and copies"):
-            places = None if LAYOUT in request.rewrites else (prepared.rewrites or {}).get(LAYOUT, [])
-            layout = _explained(program, places, request.io_layout)
+            layout = _explained(program, request.io_layout)
+        if LAYOUT not in request.rewrites:
+            with stages.stage("look what the rewrite layout would remove"):
+                # int4 changes the model itself, which is quantized then.
+                base = plain if request.dtype in QUANTIZED_AS_GRAPH else prepared
+                gone = _removed(layout.count, replace(base, rewrites=None), request)
+                places = unique(filter(None, (prepared.rewrites or {}).get(LAYOUT, [])))
+                layout = msgspec.structs.replace(layout, removable=gone, removable_at=places if gone else [])
     return DelegationPreview(lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings)
 
 
-def _explained(program: Any, places: list[str] | None, io_layout: str) -> LayoutReasons:
-    """Read the program as a run would. `places`: where `--rewrite layout` would find something, None if it was done."""
+def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
+    if request.dtype not in QUANTIZED:
+        return prepared
+    with stages.stage("quantize"):
+        return quantize(prepared, request)
+
+
+def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
+    """How many of the transposes are gone with `--rewrite layout`: lowered once more, because only that shows it."""
+    asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
+    try:
+        again = _quantized(prepared, asked, stages) if request.dtype in QUANTIZED_AS_GRAPH else prepared
+        _, program, _ = lower_prepared(again, asked, stages)
+    except KitError:
+        return 0
+    return max(0, count - _explained(program, request.io_layout).count)
+
+
+def _explained(program: Any, io_layout: str) -> LayoutReasons:
+    """Read the program as a run would."""
     with tempfile.TemporaryDirectory() as folder:
         paths = ExportPaths(Path(folder) / "program.pte")
         write_program(program, paths)
@@ -70,8 +101,4 @@ def _explained(program: Any, places: list[str] | None, io_layout: str) -> Layout
         # It was tried, and does not avoid what is left.
         left = [msgspec.structs.replace(group, hint="") for group in found.transposes]
         found = msgspec.structs.replace(found, transposes=left)
-    if places is None:
-        return found
-    moving = set(transposes(flow)) & removable(flow, own, [*places, *needless_lines(flow, own)])
-    at = unique(place(lines[position]) for position in sorted(moving) if position in lines)
-    return msgspec.structs.replace(found, removable=len(moving), removable_at=at or unique(filter(None, places)))
+    return found

@@ -39,6 +39,7 @@ def export_module(
     loud: bool = False,
     keep_fp32: tuple[str, ...] = (),
     calibration: Path | None = None,
+    candidates: bool = False,
     announce: Announce = lambda stage: None,
 ) -> ExportResult:
     """Export `module` as it is now, in eval mode, and leave it as it is.
@@ -62,6 +63,7 @@ def export_module(
         io_layout=io_layout,
         keep_fp32=tuple(keep_fp32),
         calibration=calibration,
+        candidates=candidates,
     )
     load = loader(request.model, module, example_inputs, dynamic_shapes)
     return export_loaded(request, load, announce, cacheable=False)

@@ -34,6 +34,8 @@ class ExportRequest:
     # Layers that stay in fp32 (see kept_layers.py), and a folder of samples that set the ranges of int8.
     keep_fp32: tuple[str, ...] = ()
     calibration: Path | None = None
+    # Lower also what rewrites would give, so that the advice of a run knows what they add and remove.
+    candidates: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rewrites", tuple(sorted({choices.rewrite_name(name) for name in self.rewrites})))
