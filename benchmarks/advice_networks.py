@@ -576,6 +576,24 @@ class Autoencoder(Network):
         return torch.tanh(self.up(self.more(x).view(-1, 32, 12, 12)))
 
 
+class Generator(Network):
+    """From a vector to an image, with transposed convolutions."""
+
+    shape = (1, 64)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(64, 48 * 12 * 12)
+        self.up = nn.ModuleList([nn.ConvTranspose2d(48, 32, 4, 2, 1), nn.ConvTranspose2d(32, 16, 4, 2, 1)])
+        self.leave = conv(16, 16)
+
+    def forward(self, noise: Any) -> Any:
+        x = functional.relu(self.enter(noise)).view(-1, 48, 12, 12)
+        for up in self.up:
+            x = functional.leaky_relu(up(x))
+        return torch.tanh(self.leave(x))
+
+
 class Keywords(Network):
     """Depthwise separable convolutions over a spectrogram of one channel."""
 
@@ -722,6 +740,6 @@ NETWORKS = {
     **dict.fromkeys(("Anchors", "Separable"), ("fp16",)),
     **dict.fromkeys(("ViT", "Decoder", "Swin", "Recurrent", "GatedUnits", "Recommender", "Dense"), ("fp32",)),
     **dict.fromkeys(("Shuffled", "Inception", "Waves", "Temporal", "Mixer", "GatedMLP"), ("fp32",)),
-    **dict.fromkeys(("SuperResolution", "Segments", "Autoencoder", "Keywords", "Points"), ("fp32",)),
+    **dict.fromkeys(("SuperResolution", "Segments", "Autoencoder", "Generator", "Keywords", "Points"), ("fp32",)),
     **dict.fromkeys(("GraphLayers", "Style", "Random0", "Random2", "Random3"), ("fp32",)),
 }

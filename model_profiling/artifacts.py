@@ -154,7 +154,7 @@ class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logits: dict[str, str]
 
 
-class StepChange(msgspec.Struct, frozen=True):
+class StepChange(msgspec.Struct, frozen=True, order=True):
     """Operators of one kind and shape, of which another export of the model has `count` more (below 0: fewer).
 
     Tensors are written `fp32 1x3x8x8`, constants with `=` before it. `operator call` and `delegate call` are calls.
