@@ -666,6 +666,20 @@ class Style(Network):
         return torch.tanh(self.leave(functional.pad(x, (1, 1, 1, 1), "reflect")))
 
 
+# What a drawn network may have at each step, and the layer that it takes.
+STEPS = {
+    "conv": lambda: conv(24, 24),
+    "depthwise": lambda: conv(24, 24, 5, groups=24),
+    "rows": lambda: nn.LayerNorm(24),
+    "groups": lambda: nn.GroupNorm(4, 24),
+    "pixels": lambda: nn.Linear(24, 24),
+    "squeeze": lambda: nn.Linear(24, 24),
+    "attention": lambda: Attention(24, 2),
+    "shuffle": nn.Identity,
+    "resize": nn.Identity,
+}
+
+
 class Drawn(Network):
     """Steps drawn from a seed: convolutions, norms, activations, permutes, attention, gates and resizes."""
 
@@ -674,23 +688,11 @@ class Drawn(Network):
     def __init__(self, seed: int) -> None:
         super().__init__()
         draw = random.Random(seed)
-        self.steps = [draw.choice(sorted(self.kinds)) for _ in range(draw.randint(5, 9))]
-        self.layers = nn.ModuleList([self.kinds[step]() for step in self.steps])
+        self.steps = [draw.choice(sorted(STEPS)) for _ in range(draw.randint(5, 9))]
+        self.layers = nn.ModuleList([STEPS[step]() for step in self.steps])
         self.enter, self.leave = conv(24, 24), conv(24, 24, 1)
         acts = (functional.relu, functional.silu, functional.gelu, torch.sigmoid, functional.hardswish)
         self.acts = [draw.choice(acts) for _ in self.steps]
-
-    kinds = {
-        "conv": lambda: conv(24, 24),
-        "depthwise": lambda: conv(24, 24, 5, groups=24),
-        "rows": lambda: nn.LayerNorm(24),
-        "groups": lambda: nn.GroupNorm(4, 24),
-        "pixels": lambda: nn.Linear(24, 24),
-        "squeeze": lambda: nn.Linear(24, 24),
-        "attention": lambda: Attention(24, 2),
-        "shuffle": nn.Identity,
-        "resize": nn.Identity,
-    }
 
     def forward(self, x: Any) -> Any:
         x = self.enter(x)

@@ -15,9 +15,9 @@ from model_profiling.analysis import (
     advice_startup,
     advice_threads,
 )
+from model_profiling.analysis.finding import LEAST_GAIN, Rule, by_flag
 from model_profiling.analysis.finding import Evidence as Evidence
 from model_profiling.analysis.finding import Finding as Finding
-from model_profiling.analysis.finding import Rule, by_flag
 
 # Below this share of the time a finding is not worth a reader's attention.
 LEAST_SHARE = 0.01
@@ -66,8 +66,8 @@ def advise(evidence: Evidence) -> list[Finding]:
     for rule in _RULES:
         for finding in rule(evidence):
             # A rule goes on only after its last finding has claimed what it is about.
-            least_ms = finding.ms if finding.gain is None else min(finding.ms, finding.saved_ms)
-            if least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
+            worth = finding.gain is None or finding.gain >= LEAST_GAIN
+            if worth and finding.ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
     gains = sorted(found, key=_rank)[:_MOST_FINDINGS]

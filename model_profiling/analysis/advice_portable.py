@@ -7,7 +7,7 @@ from model_profiling.analysis.breakdown import InstanceTime
 from model_profiling.analysis.category_table import is_custom
 from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import place_of
-from model_profiling.analysis.rewrite_matches import REWRITTEN, origin_of, unknown
+from model_profiling.analysis.rewrite_matches import REWRITTEN, matching, origin_of, unknown
 from model_profiling.artifacts import ExportRecord, base_name
 from model_profiling.graph_terms import CONSTANT, packet, unique
 
@@ -93,6 +93,10 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
+    if rewrite := _gains_nothing(e.export, entry, origin):
+        return (
+            f"--rewrite {rewrite} is not predicted to gain here, because what it adds takes as long: use fewer of them."
+        )
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
@@ -105,6 +109,12 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
         moved = f"move the {base_name(origin)} to where it cancels another{_at(entry)}"
         return f"Keep one layout through the model, or {moved}."
     return _ELSEWHERE
+
+
+def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
+    """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
+    lowered = export.candidates if export is not None else {}
+    return next((name for name in REWRITTEN.get(origin, ()) if name in lowered and matching(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice_portable import conversion, edges
 from model_profiling.analysis.category_table import is_custom
-from model_profiling.analysis.finding import Evidence, Finding, Kind
+from model_profiling.analysis.finding import LEAST_GAIN, Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS
 from model_profiling.analysis.rewrite_matches import LAYOUT, REWRITTEN, done, matching, origin_of
 from model_profiling.artifacts import base_name
@@ -22,8 +22,6 @@ from model_profiling.graph_terms import unique
 if TYPE_CHECKING:
     from model_profiling.analysis.candidates import Estimate
 
-# A predicted gain below this is within what predictions are off by.
-LEAST_GAIN = 1.03
 # How far apart the least and the most predicted time may be for a number to be said.
 MOST_SPREAD = 0.08
 # What to do besides a rewrite, by the rewrite and the operator of the model that it is for.

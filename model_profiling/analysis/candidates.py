@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # ExecuTorch's own time around an operator and around a delegate, as traces name it.
 _CALLS = {False: "operator call", True: "delegate call"}
 # Nodes of XNNPACK that take about the same time for as many bytes.
-_ALIKE = {
+ALIKE = {
     **dict.fromkeys(("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Clamp", "Abs", "Negate", "Square"), "Add"),
     **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"), "Copy"),
     **dict.fromkeys(("StaticSlice", "StaticConstantPad", "EvenSplit2", "EvenSplit3", "EvenSplit4"), "Copy"),
@@ -38,7 +38,7 @@ _FREE = ("StaticReshape",)
 # An operator is priced by one of its kind if neither is so many times as large as the other, and takes as long by its
 # size, give or take a quarter. What is smaller takes as long as small operators do.
 _SIMILAR, _OFF = 8.0, 0.25
-_SMALL_BYTES = 8192
+SMALL_BYTES = 8192
 # How many times as long as most others, for its bytes, an operator may take that the run has none of: a sigmoid takes
 # 12 times as long as an addition. Products with fewer columns than a tile has take as long as with a tile full.
 _UNLIKE, _TILE = 12.0, 8
@@ -46,7 +46,7 @@ _UNLIKE, _TILE = 12.0, 8
 
 def step_counts(flow: DataFlow) -> Counter[StepChange]:
     """The operators of a program by kind and shape, and ExecuTorch's calls of them."""
-    found = Counter(_kind(step) for step in flow.steps)
+    found = Counter(kind_of(step) for step in flow.steps)
     inside = {step.instruction: step.node is not None for step in flow.steps}
     return found + Counter(StepChange(_CALLS[delegated]) for delegated in inside.values())
 
@@ -62,7 +62,7 @@ def _counted(kind: StepChange, count: int) -> StepChange:
     return StepChange(kind.op, kind.delegated, kind.inputs, kind.outputs, kind.permutation, count)
 
 
-def _kind(step: Step) -> StepChange:
+def kind_of(step: Step) -> StepChange:
     sizes = {prod(tensor.shape) for tensor in (*step.inputs, *step.outputs)}
     # What treats every value alike takes as long in any shape.
     flat = len(sizes) == 1 and is_elementwise(step)
@@ -107,7 +107,7 @@ class Prices:
         instances = breakdown.instances
         steps: dict[StepChange, list[int | None]] = {}
         for position, step in enumerate(graph.flow.steps):
-            steps.setdefault(_kind(step), []).append(graph.rows.get(position))
+            steps.setdefault(kind_of(step), []).append(graph.rows.get(position))
         for kind, rows in steps.items():
             self.rows[kind] = [row for row in rows if row is not None]
             # What has no row of its own was fused into another.
@@ -120,11 +120,11 @@ class Prices:
             if self.known[kind]:
                 self.like.setdefault(_family(kind), []).append(kind)
         timed = [kind for each in self.like.values() for kind in each]
-        small = [kind for kind in timed if _bytes_of(kind) <= _SMALL_BYTES]
+        small = [kind for kind in timed if _bytes_of(kind) <= SMALL_BYTES]
         self.small = {side: [self.known[kind] for kind in small if kind.delegated == side] for side in (True, False)}
         inside = [kind for kind in timed if kind.delegated]
-        self.rates = [self.known[k] / _size(k) for k in inside if k.op not in _PRODUCTS and _size(k) > _SMALL_BYTES]
-        self.product_rates = [self.known[k] / _size(k) for k in inside if k.op in _PRODUCTS and _size(k)]
+        self.rates = [self.known[k] / size_of(k) for k in inside if k.op not in _PRODUCTS and size_of(k) > SMALL_BYTES]
+        self.product_rates = [self.known[k] / size_of(k) for k in inside if k.op in _PRODUCTS and size_of(k)]
 
     def estimate(self, changes: Iterable[StepChange]) -> Estimate:
         """The time of the whole with these changes."""
@@ -152,13 +152,13 @@ class Prices:
         for found in (self.like.get(_family(kind), []), others):
             near = min(found, key=lambda each: _distance(kind, each), default=None)
             if near is not None and _distance(kind, near) <= log(_SIMILAR):
-                ms = self.known[near] * _size(kind) / max(_size(near), 1)
+                ms = self.known[near] * size_of(kind) / max(size_of(near), 1)
                 return (1 - _OFF) * ms, (1 + _OFF) * ms, True
-        if _bytes_of(kind) <= _SMALL_BYTES and self.small[kind.delegated]:
+        if _bytes_of(kind) <= SMALL_BYTES and self.small[kind.delegated]:
             return 0.0, 2 * median(self.small[kind.delegated]), True
         if not kind.delegated:
             return 0.0, inf, False
-        rates, size = self.rates, _size(kind)
+        rates, size = self.rates, size_of(kind)
         if kind.op in _PRODUCTS:
             columns = _mnk(kind)[1]
             rates, size = self.product_rates, size * max(columns, _TILE) // max(columns, 1)
@@ -169,7 +169,7 @@ def _family(kind: StepChange, other_float: bool = False) -> tuple[object, ...]:
     dtype = _dtype(kind)
     if other_float:
         dtype = {"fp16": "fp32", "fp32": "fp16"}.get(dtype, "")
-    return (kind.delegated, _ALIKE.get(kind.op, kind.op), dtype, bool(kind.permutation))
+    return (kind.delegated, ALIKE.get(kind.op, kind.op), dtype, bool(kind.permutation))
 
 
 def _dtype(kind: StepChange) -> str:
@@ -179,7 +179,7 @@ def _dtype(kind: StepChange) -> str:
 def _distance(kind: StepChange, other: StepChange) -> float:
     if kind.op in _PRODUCTS:
         return sum(abs(log((a or 1) / (b or 1))) for a, b in zip(_mnk(kind), _mnk(other), strict=True))
-    return abs(log(max(_size(kind), 1) / max(_size(other), 1)))
+    return abs(log(max(size_of(kind), 1) / max(size_of(other), 1)))
 
 
 def _mnk(kind: StepChange) -> tuple[int, int, int]:
@@ -189,7 +189,7 @@ def _mnk(kind: StepChange) -> tuple[int, int, int]:
     return prod(out[:-1]), out[-1] if out else 1, k
 
 
-def _size(kind: StepChange) -> int:
+def size_of(kind: StepChange) -> int:
     """Bytes that are read and written, multiply-accumulates of a product."""
     if kind.op in _PRODUCTS:
         return prod(_mnk(kind))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.startup import Startup
 
 _MOST_LINES = 3
+# A predicted gain below this is within what predictions are off by: what gains less is not advised.
+LEAST_GAIN = 1.03
 
 
 class Kind(str, enum.Enum):

@@ -1,5 +1,6 @@
 """Findings of real profiles are true of the graph, count each millisecond once, and name only what was tried."""
 
+import json
 import math
 import subprocess
 from collections.abc import Callable
@@ -19,15 +20,16 @@ from model_profiling import etdump, pte
 from model_profiling.analysis.advice import LEAST_SHARE, Evidence, Finding, advise
 from model_profiling.analysis.agreement import agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.breakdown import Breakdown, break_down
+from model_profiling.analysis.candidates import ALIKE, SMALL_BYTES, Prices, kind_of, size_of
 from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.finding import NUMBERED, by_flag, export_options
+from model_profiling.analysis.finding import LEAST_GAIN, NUMBERED, by_flag, export_options
 from model_profiling.analysis.graph import ModelGraph, read_graph
 from model_profiling.analysis.layout_reasons import transposes
 from model_profiling.analysis.layouts import in_its_order, is_in_order, reshaped, transposed
 from model_profiling.analysis.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.profile import profiles
 from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import ExportRecord
+from model_profiling.artifacts import ExportRecord, StepChange
 from model_profiling.durations import shown_ms
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
 from model_profiling.pipeline.pipeline import sample_inputs
@@ -131,9 +133,8 @@ def check(findings: list[Finding], breakdown: Breakdown) -> None:
         assert finding.share == pytest.approx(finding.ms / whole) and finding.share >= LEAST_SHARE
         if finding.label == "prediction":
             assert finding.rule in NUMBERED and export_options(finding), "nobody followed advice of this kind"
-            assert LEAST_SHARE * whole <= finding.saved_ms and finding.gain == pytest.approx(
-                whole / (whole - finding.saved_ms)
-            )
+            assert finding.gain is not None and finding.gain >= LEAST_GAIN
+            assert finding.gain == pytest.approx(whole / (whole - finding.saved_ms))
         else:
             assert finding.gain is None and not finding.saved_ms
         # Evidence names the costliest first, with its time and its line of the model.
@@ -186,6 +187,37 @@ def test_findings_hold_together_however_the_time_is_spread(cases: dict[str, Case
     check(case.advice(breakdown), breakdown)
     check(case.advice(breakdown, msgspec.structs.replace(case.made.record, candidates={})), breakdown)
     check(case.advice(breakdown, msgspec.structs.replace(case.made.record, rewrites=None, candidates={})), breakdown)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_prediction_holds_where_times_follow_sizes(cases: dict[str, Case], data: st.DataObject) -> None:
+    """Where each kind of operator takes so long for each byte or product, what the program would take is in range."""
+    case = cases[data.draw(st.sampled_from(LOWERED))]
+    rates = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))).uniform(1, 3, 97) / 1e6
+    graph = case.graph
+    assert graph is not None and case.made.record.candidates
+
+    def cost(kind: StepChange) -> float:
+        return float(rates[sum(ALIKE.get(kind.op, kind.op).encode()) % 97]) * size_of(kind)
+
+    rows = iter(range(len(case.breakdown.instances)))
+    steps = {row: kind_of(graph.flow.steps[position]) for row, position in graph.steps.items()}
+    breakdown = timed(case.breakdown, lambda entry: cost(steps[row]) if (row := next(rows)) in steps else 0.001)
+    prices = Prices(breakdown, graph)
+    for changes in case.made.record.candidates.values():
+        kinds = [(msgspec.structs.replace(change, count=0), change.count) for change in changes]
+        taken = [(kind, count) for kind, count in kinds if kind in prices.known or kind.op != "StaticReshape"]
+        truth = breakdown.execute_ms + sum(count * prices.known.get(kind, cost(kind)) for kind, count in taken)
+        estimate = prices.estimate(changes)
+        small = sum(count * cost(kind) for kind, count in taken if count > 0 and size_of(kind) <= SMALL_BYTES)
+        assert estimate.low_ms <= truth + 1e-9 and truth <= estimate.high_ms + small + 1e-9
+        assert len(set(estimate.gone)) == len(estimate.gone)
+
+
+def test_a_kind_with_a_number_has_a_record() -> None:
+    followed = json.loads((ROOT / "docs" / "advice.json").read_text())["followed"]
+    assert {kind.value for kind in NUMBERED} <= {one["rule"] for one in followed if one["gain"] is not None}
 
 
 def rules(findings: list[Finding]) -> set[str]:
