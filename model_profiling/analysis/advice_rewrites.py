@@ -70,10 +70,8 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
 
 
 def _gains(estimate: "Estimate", whole: float) -> bool:
-    """Whether it is predicted to gain something; where that is not sure, whether it may well."""
-    if _sure(estimate) or estimate.high_ms == inf:
-        return whole >= LEAST_GAIN * (estimate.ms if _sure(estimate) else estimate.low_ms)
-    return whole >= max(estimate.ms, LEAST_GAIN * estimate.low_ms)
+    """Whether it is likely to gain something; where there is no upper limit, whether it may."""
+    return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
 
 
 def _sure(estimate: "Estimate") -> bool:
