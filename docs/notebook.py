@@ -49,7 +49,7 @@ run
 run.operators.to_pandas()[["experiment", "operator", "category", "where", "ms", "share"]].head(8)
 
 # %% [markdown]
-# What to do next, the largest predicted gain first:
+# What to do next, what a flag can do first, then by predicted gain:
 
 # %%
 run.advice.to_pandas()[["experiment", "title", "gain", "next_step"]]

@@ -184,6 +184,20 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"executed once on {self.runner}, {compared} eager ({number})"
 
 
+class StepChange(msgspec.Struct, frozen=True, order=True):
+    """Operators of one kind and shape, of which another export of the model has `count` more (below 0: fewer).
+
+    Tensors are written `fp32 1x3x8x8`, constants with `=` before it. `operator call` and `delegate call` are calls.
+    """
+
+    op: str
+    delegated: bool = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    permutation: tuple[int, ...] = ()
+    count: int = 0
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -211,6 +225,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
     # place, '' where the line is not known. None: the export did not look.
     rewrites: dict[str, list[str]] | None = None
+    # What the program would have more and less of with a rewrite, from lowering it; of those that were looked at.
+    candidates: dict[str, list[StepChange]] = {}
     # None: exported by a kit that did not record it.
     request: RequestRecord | None = None
     # What was asked for; the `dim_order` of each input and output says what it got.

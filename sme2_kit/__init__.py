@@ -247,6 +247,7 @@ def export(
         keep_fp32=tuple(keep_fp32),
         calibration=None if calibration is None else Path(calibration),
         verify=verify,
+        candidates=True,
     )
     with shown_progress(on_progress) as report:
         if target:

@@ -84,6 +84,7 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
             keep_fp32=request.keep_fp32,
             calibration=request.calibration,
             verify=request.verify,
+            candidates=request.candidates,
             announce=announce,
         )
 

@@ -152,7 +152,7 @@ class Run(RunView):
 
     @functools.cached_property
     def advice(self) -> Records[AdviceRow]:
-        """What to do next, for every experiment: a leak first, then the largest predicted gain."""
+        """What to do next, for every experiment: a leak first, then what a flag can do, by its gain."""
         return Records(
             AdviceRow(
                 *(name, found.rule.value, found.title, found.gain, found.ms, found.share, found.saved_ms),

@@ -182,8 +182,8 @@ class OperatorThreadRow(msgspec.Struct, frozen=True):
 
 
 class AdviceRow(msgspec.Struct, frozen=True):
-    """Something worth doing for one experiment. `gain` is the predicted speedup of the whole; a finding about start-up
-    or memory gains none, and `measured` says what it costs."""
+    """Something worth doing for one experiment. `gain` is the predicted speedup of the whole, None where only measuring
+    it tells; a finding about start-up or memory gains none, and `measured` says what it costs."""
 
     experiment: str
     rule: str

@@ -11,26 +11,11 @@ from model_profiling.analysis.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement import LAYOUT_KINDS, InversePair
 from model_profiling.analysis.rewrite_matches import LAYOUT, done
 from model_profiling.artifacts import base_name
-from model_profiling.counting import counted
 from model_profiling.durations import shown_ms
 
 # Layout changes that nothing better is known of are worth a word from this share on.
 _MUCH = 0.15
 _MOST_REASONS = 4
-
-
-def needless_changes(e: Evidence) -> Iterator[Finding]:
-    """Transposes and copies that `--rewrite layout` would remove, where the export saw that it finds something."""
-    if e.graph is None or e.export is None or done(e.export, LAYOUT):
-        return
-    from model_profiling.analysis.layout_removal import removable
-
-    gone = removable(e.graph.flow, _lines(e), (e.export.rewrites or {}).get(LAYOUT, []))
-    if rows := _rows(e, sorted(gone)):
-        needed = "is not needed" if len(rows) == 1 else "are not needed"
-        title = f"{counted(len(rows), 'layout change')} {needed} and {_take(rows)} {e.share(rows):.0%} of the time"
-        step = f"Export with --rewrite {LAYOUT}: tried on this graph, it is predicted to remove them."
-        yield e.finding(Kind.NEEDLESS_LAYOUT, title, rows, step, rewrite=LAYOUT)
 
 
 def _lines(e: Evidence) -> dict[int, SourceLine]:
@@ -60,31 +45,29 @@ def _take(rows: Sequence[int]) -> str:
     return "take" if len(rows) > 1 else "takes"
 
 
-def input_layout(e: Evidence) -> Iterator[Finding]:
-    """XNNPACK turns an NCHW input to NHWC; an NHWC input would not need it if all who read it are such changes."""
+def border_layout(e: Evidence) -> Iterator[Finding]:
+    """XNNPACK turns an NCHW input to NHWC and its NHWC result to NCHW; a caller who uses NHWC needs neither."""
     if e.graph is None or not _io_layout_helps(e):
         return
-    from model_profiling.pte.borders import turned_inputs
+    from model_profiling.pte.borders import turned_inputs, turned_outputs
 
-    turns = [position for readers in turned_inputs(e.graph.flow).values() for position in readers]
-    if rows := _rows(e, turns):
-        often = "" if len(rows) == 1 else f" {len(rows)} times"
-        title = f"the input is transposed to channels-last{often}, which takes {e.share(rows):.0%} of the time"
-        step = "Export with --io-layout channels_last and feed the input in that layout."
-        yield e.finding(Kind.INPUT_LAYOUT, title, rows, step)
-
-
-def output_layout(e: Evidence) -> Iterator[Finding]:
-    """XNNPACK turns its NHWC result to NCHW for the caller alone; a caller who reads NHWC would not need it."""
-    if e.graph is None or not _io_layout_helps(e):
+    inputs = _rows(e, [position for readers in turned_inputs(e.graph.flow).values() for position in readers])
+    outputs = _rows(e, turned_outputs(e.graph.flow).values())
+    if not inputs and not outputs:
         return
-    from model_profiling.pte.borders import turned_outputs
-
-    if rows := _rows(e, turned_outputs(e.graph.flow).values()):
-        what = "the output is" if len(rows) == 1 else f"{len(rows)} outputs are"
-        title = f"{what} transposed from channels-last, which takes {e.share(rows):.0%} of the time"
-        step = f"Export with --io-layout channels_last and read {'it' if len(rows) == 1 else 'them'} in that layout."
-        yield e.finding(Kind.OUTPUT_LAYOUT, title, rows, step)
+    rows = [*inputs, *outputs]
+    said = []
+    if inputs:
+        said.append(f"the input is transposed to channels-last{'' if len(inputs) == 1 else f' {len(inputs)} times'}")
+    if outputs:
+        verb = "is" if len(outputs) == 1 else "are"
+        said.append(
+            f"{'the output' if len(outputs) == 1 else f'{len(outputs)} outputs'} {verb} transposed from channels-last"
+        )
+    title = f"{' and '.join(said)}, which takes {e.share(rows):.0%} of the time"
+    step = "Export with --io-layout channels_last, and let the caller use that layout."
+    kind = Kind.INPUT_LAYOUT if inputs else Kind.OUTPUT_LAYOUT
+    yield e.finding(kind, title, rows, step, saved_ms=e.ms(rows))
 
 
 def _io_layout_helps(e: Evidence) -> bool:

@@ -19,11 +19,6 @@ _ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_orde
 
 _CONVERTING = ("_to_copy", "_to_dim_order_copy", "to")
 
-# What to do besides a rewrite, by the rewrite and the operator of the model that it is for.
-_BY_HAND = {
-    ("keepdim", "aten.mean"): ", or call mean with keepdim=True and squeeze afterwards",
-    ("gelu-tanh", "aten.gelu"): ", or use another activation",
-}
 _LOOKUPS = ("gather", "embedding")
 _ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end of the model."
 
@@ -41,17 +36,13 @@ def conversions(e: Evidence) -> Iterator[Finding]:
     """Conversions between dtypes, by the operator of the model that they come from."""
     if e.graph is None:
         return
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for row in e.free(lambda entry: entry.where == "portable" and base_name(entry.operator) in _CONVERTING):
-        dtypes = " and ".join(sorted(_dtypes(e.graph, row)))
-        if dtypes:
-            origin = _origin(e.breakdown.instances[row])
-            rewrite = _rewrite(e, row, origin)
-            # What one rewrite changes is one finding, whatever it is called in the model.
-            groups.setdefault(("" if rewrite else origin, rewrite, dtypes), []).append(row)
-    for (origin, rewrite, dtypes), rows in groups.items():
-        if rewrite or (origin and origin not in _ASKED_FOR):
-            yield _decomposed(e, e.graph, rows, dtypes, rewrite)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in e.free(lambda entry: entry.where == "portable"):
+        if dtypes := " and ".join(sorted(conversion(e, row))):
+            groups.setdefault((_origin(e.breakdown.instances[row]), dtypes), []).append(row)
+    for (origin, dtypes), rows in groups.items():
+        if origin and origin not in _ASKED_FOR:
+            yield _decomposed(e, rows, dtypes, origin)
         else:
             yield _converted(e, rows, dtypes, asked_for=bool(origin))
 
@@ -68,59 +59,44 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     return e.finding(Kind.CONVERSIONS, title, rows, step)
 
 
-def _decomposed(e: Evidence, graph: "ModelGraph", rows: list[int], dtypes: str, rewrite: str) -> Finding:
+def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Finding:
     """Conversions that an operator of the model brings with it, and the layout changes around them."""
-    edges = {edge for row in rows for edge in _edges(graph, _region(e, graph, row), False)} - e.claimed
-    claims = [*rows, *edges]
-    origins = unique(_origin(e.breakdown.instances[row]) for row in rows)
-    names = " and ".join(unique(origin.removeprefix("aten.").rstrip("_") for origin in origins))
-    beside = f" and {len(edges)} layout changes around them" if edges else ""
-    title = f"{names} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
-    step = f"Write {names} with operators that XNNPACK delegates in the model's dtype."
-    step = f"Export with --rewrite {rewrite}." if rewrite else _not_known(e.export, origins[0]) or step
-    return e.finding(Kind.CONVERSIONS, title, claims, step, rewrite=rewrite)
+    around = edges(e, rows, parts=True)
+    claims = [*rows, *around]
+    name = base_name(origin).rstrip("_")
+    beside = f" and {len(around)} layout changes around them" if around else ""
+    title = f"{name} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
+    step = _not_known(e.export, origin) or f"Write {name} with operators that XNNPACK delegates in the model's dtype."
+    return e.finding(Kind.CONVERSIONS, title, claims, step)
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
     """A portable operator runs unaccelerated, splits the graph, and may cost layout changes on both sides."""
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     # ExecuTorch's own operators for language models are fused by hand: delegated operators in their place are slower.
     for row in e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator)):
         entry = e.breakdown.instances[row]
-        origin = origin_of(entry)
-        rewrite = _rewrite(e, row, origin)
-        # What one rewrite changes is one finding: an operator of the model may be many here.
-        part = rewrite and _plain(entry.operator) != _plain(origin)
-        groups.setdefault(("" if part else entry.operator, origin, rewrite), []).append(row)
-    for (_, origin, rewrite), members in groups.items():
+        groups.setdefault((entry.operator, origin_of(entry)), []).append(row)
+    for (operator, origin), members in groups.items():
         rows = [row for row in members if row not in e.claimed]
         if not rows:
             continue
         first = e.breakdown.instances[rows[0]]
-        edges: set[int] = set()
-        if e.graph is not None:
-            reduces = first.kind == "reduction"
-            regions = [{e.graph.steps[row]} for row in rows if row in e.graph.steps]
-            edges = {edge for region in regions for edge in _edges(e.graph, region, reduces)} - e.claimed
-        share = e.share([*rows, *edges])
-        operator, *others = unique(e.breakdown.instances[row].operator for row in rows)
-        title = f"{operator} runs outside the delegate and costs {share:.0%} of the time"
-        if others:
-            title = (
-                f"{base_name(origin)}: {len(others) + 1} operators outside the delegate cost {share:.0%} of the time"
-            )
-        if e.share(edges) >= 0.005:
-            title += f" ({e.share(edges):.0%} in layout changes at the delegate's edges)"
-        reason = e.export.delegation.why_not(operator) if e.export is not None and not others else ""
+        around = edges(e, rows, reduces=first.kind == "reduction")
+        title = f"{operator} runs outside the delegate and costs {e.share([*rows, *around]):.0%} of the time"
+        if e.share(around) >= 0.005:
+            title += f" ({e.share(around):.0%} in layout changes at the delegate's edges)"
+        reason = e.export.delegation.why_not(operator) if e.export is not None else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
-        step = _remedy(e, first, origin, rewrite)
-        yield e.finding(Kind.PORTABLE_OPERATOR, title, [*rows, *edges], step, remarks, rewrite)
+        yield e.finding(Kind.PORTABLE_OPERATOR, title, [*rows, *around], _remedy(e, first, origin), remarks)
 
 
-def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
-    if rewrite:
-        return f"Export with --rewrite {rewrite}{_BY_HAND.get((rewrite, origin), '')}: XNNPACK delegates that."
+def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
+    if rewrite := _gains_nothing(e.export, entry, origin):
+        return (
+            f"--rewrite {rewrite} is not predicted to gain here, because what it adds takes as long: use fewer of them."
+        )
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
@@ -135,6 +111,12 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str, rewrite: str) -> str:
     return _ELSEWHERE
 
 
+def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
+    """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
+    lowered = export.candidates if export is not None else {}
+    return next((name for name in REWRITTEN.get(origin, ()) if name in lowered and matching(export, entry, name)), "")
+
+
 def _not_known(export: ExportRecord | None, origin: str) -> str:
     """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
     rewrites = REWRITTEN.get(origin, ())
@@ -144,17 +126,14 @@ def _not_known(export: ExportRecord | None, origin: str) -> str:
     return f"Whether --rewrite {names} applies is not known for this .pte: `sme2-kit export` looks and records it."
 
 
-def _rewrite(e: Evidence, row: int, origin: str) -> str:
-    """The rewrite that changes this operator, as the export saw it."""
-    found = (name for name in REWRITTEN.get(origin, ()) if matching(e.export, e.breakdown.instances[row], name))
-    return next(found, "")
-
-
-def _dtypes(graph: "ModelGraph", row: int) -> set[str]:
-    """The dtypes a conversion goes between; nothing if it keeps the dtype, if the graph does not tell, or if only a
-    constant is converted, which is a number that an operator was given."""
-    step = graph.step(row)
-    if step is None or not step.inputs or not step.outputs or step.inputs[0].source == CONSTANT:
+def conversion(e: Evidence, row: int) -> set[str]:
+    """The dtypes a conversion outside the delegate goes between; nothing if the row is none, if it keeps the dtype, or
+    if only a constant is converted, which is a number that an operator was given."""
+    entry = e.breakdown.instances[row]
+    step = e.graph.step(row) if e.graph is not None else None
+    if entry.where != "portable" or base_name(entry.operator) not in _CONVERTING or step is None:
+        return set()
+    if not step.inputs or not step.outputs or step.inputs[0].source == CONSTANT:
         return set()
     found = {step.inputs[0].dtype, step.outputs[0].dtype}
     return found if len(found) == 2 else set()
@@ -177,8 +156,14 @@ def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
     return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
 
 
-def _edges(graph: "ModelGraph", region: set[int], reduces: bool) -> set[int]:
-    return graph.round_trip(region, reduces) if region else set()
+def edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = False) -> set[int]:
+    """The layout changes around these operators that would go if they were done inside the delegate; with `parts`,
+    around all that the model's operator was decomposed into."""
+    graph = e.graph
+    if graph is None:
+        return set()
+    regions = [_region(e, graph, row) if parts else {graph.steps[row]} for row in rows if row in graph.steps]
+    return {edge for region in regions if region for edge in graph.round_trip(region, reduces)} - e.claimed
 
 
 def _plain(operator: str) -> str:

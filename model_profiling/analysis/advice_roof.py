@@ -10,7 +10,6 @@ from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof
 from model_profiling.analysis.roofs import PRODUCT, roof_kind
 from model_profiling.analysis.work import Product
 from model_profiling.counting import counted
-from model_profiling.durations import shown_ms
 
 # Kernels compute tiles: 4 to 8 rows by 8 to 16 columns with NEON and up to 32 x 32 with SME2. Below these sizes a good
 # part of a tile is empty, or is loaded and stored for few steps along k.
@@ -47,13 +46,12 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
             rows.setdefault((entry.category, products), []).append(row)
     for (category, products), members in rows.items():
         reached = of_roof(e.breakdown, members, roofs) or 0.0
-        saved = sum(roofs[row].headroom_ms for row in members)
         which = counted(len(members), f"{category} operator")
         verb = "runs" if len(members) == 1 else "run"
-        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and could save {shown_ms(saved)}"
-        remarks = [*_reasons(e, members, roofs), "the gain assumes the best rate that was measured on this CPU"]
+        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and "
+        title += f"take{'s' if len(members) == 1 else ''} {e.share(members):.0%} of the time"
         step = _STEPS[category] if products else _OTHERWISE
-        yield e.finding(Kind.BELOW_ROOF, title, members, step, remarks, saved_ms=saved)
+        yield e.finding(Kind.BELOW_ROOF, title, members, step, _reasons(e, members, roofs))
 
 
 def _below(roof: OperatorRoof, product: bool) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.startup import Startup
 
 _MOST_LINES = 3
+# A predicted gain below this is within what predictions are off by: what gains less is not advised.
+LEAST_GAIN = 1.03
 
 
 class Kind(str, enum.Enum):
@@ -60,10 +62,17 @@ class Kind(str, enum.Enum):
     WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
 
 
+# The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
+NUMBERED = frozenset(
+    {Kind.NEEDLESS_LAYOUT, Kind.CONVERSIONS, Kind.PORTABLE_OPERATOR, Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT}
+)
+THREADS = frozenset({Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS})
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
-    the breakdown. `saved_ms` of it would be gone, and `gain` is the predicted speedup of the whole then
-    (None: nothing would be left of it).
+    the breakdown. The whole would take `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has
+    neither (0 and None): what it brings is not known before it is measured.
 
     `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something. A finding
     about start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
@@ -76,7 +85,7 @@ class Finding(msgspec.Struct, frozen=True):
     share: float
     gain: float | None
     next_step: str
-    label: Literal["prediction", "measurement"] = "prediction"
+    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
     saved_ms: float = 0.0
     instances: list[int] = []
     rewrite: str = ""
@@ -145,19 +154,19 @@ class Evidence(msgspec.Struct, frozen=True):
         rewrite: str = "",
         saved_ms: float | None = None,
     ) -> Finding:
-        """A finding about some rows; all their time would be gone unless `saved_ms` says otherwise."""
+        """A finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
         claims = sorted(rows)
-        ms = self.ms(claims)
-        saved = ms if saved_ms is None else saved_ms
+        gain = saving(self.breakdown, saved_ms) if saved_ms is not None and rule in NUMBERED else None
         return Finding(
             rule=rule,
             title=title,
             evidence=[*self.lines(claims), *remarks],
-            ms=ms,
+            ms=self.ms(claims),
             share=self.share(claims),
-            gain=saving(self.breakdown, saved),
+            gain=gain,
             next_step=next_step,
-            saved_ms=saved,
+            label="suggestion" if gain is None else "prediction",
+            saved_ms=saved_ms if gain is not None and saved_ms is not None else 0.0,
             instances=claims,
             rewrite=rewrite,
         )
@@ -169,6 +178,27 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 Rule = Callable[[Evidence], Iterator[Finding]]
+
+
+def export_options(finding: Finding) -> dict[str, dict[str, object]]:
+    """The flags of `export` that carry a finding out, each with what it sets; empty where only a redesign does."""
+    if finding.rewrite:
+        return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
+    return _OPTIONS.get(finding.rule, {})
+
+
+def by_flag(finding: Finding) -> bool:
+    """Whether a flag carries it out: of an export, or the number of threads."""
+    return finding.rule in THREADS or bool(export_options(finding))
+
+
+_IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}
+_OPTIONS: dict[Kind, dict[str, dict[str, object]]] = {
+    Kind.INPUT_LAYOUT: _IO_LAYOUT,
+    Kind.OUTPUT_LAYOUT: _IO_LAYOUT,
+    Kind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
+    Kind.COMPUTE_IN_FP32: {"--dtype fp16": {"dtype": "fp16"}, "--dtype int8": {"dtype": "int8"}},
+}
 
 
 def _line(entry: InstanceTime) -> str:

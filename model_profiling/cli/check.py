@@ -102,7 +102,7 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
     lines = [f"  transposes: {layout.count}{_whole(layout.transposes)}", *map(_line, layout.transposes)]
     if layout.removable:
         where = f" (at {_places(layout.removable_at)})" if layout.removable_at else ""
-        lines.append(f"    --rewrite layout would remove {layout.removable} of them, as predicted{where}")
+        lines.append(f"    --rewrite layout removes {layout.removable} of them{where}")
     copies = sum(group.count for group in layout.copies)
     return [*lines, f"  copies:    {copies}{_whole(layout.copies)}", *map(_line, layout.copies), *note]
 

@@ -228,6 +228,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
         keep_fp32=tuple(args.keep_fp32),
         calibration=args.calibration,
         verify=not getattr(args, "no_verify", False),
+        candidates=True,
     )
 
 

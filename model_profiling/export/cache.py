@@ -126,6 +126,7 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
         "rewrites": request.rewrites,
+        "candidates": request.candidates,
         "delegation": request.delegation,
         "keep_fp32": request.keep_fp32,
         "calibration": files.folder_sha256(request.calibration, "*.npy") if request.calibration is not None else "",

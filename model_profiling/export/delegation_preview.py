@@ -1,23 +1,33 @@
 """What an export would delegate, and which values it would still move and why: lowered as an export is, not written."""
 
+import contextlib
+import io
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from model_profiling import pte
-from model_profiling.analysis.layout_reasons import LayoutReasons, explained, place, transposes
-from model_profiling.analysis.layout_removal import needless_lines, removable
+from model_profiling.analysis.layout_reasons import LayoutReasons, explained
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import Delegation, ExportPaths, LeftOut
-from model_profiling.errors import SetupError
+from model_profiling.errors import KitError, SetupError
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
-from model_profiling.export.exporter import ExportRequest, Stages, lower_prepared, prepare, quantize, write_program
+from model_profiling.export.exporter import (
+    ExportRequest,
+    Prepared,
+    Stages,
+    lower_prepared,
+    prepare,
+    quantize,
+    write_program,
+)
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
-from model_profiling.export.quantization import QUANTIZED
+from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.rewrites import LAYOUT
 from model_profiling.export.verification import BUILDING
@@ -51,19 +61,36 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
-        if request.dtype in QUANTIZED:
-            with stages.stage("quantize"):
-                prepared = quantize(prepared, request)
+        prepared, plain = _quantized(prepared, request, stages), prepared
         lowered, program, prepared = lower_prepared(prepared, request, stages)
-        with stages.stage("look for transposes and copies"):
-            places = None if LAYOUT in request.rewrites else (prepared.rewrites or {}).get(LAYOUT, [])
-            with tempfile.TemporaryDirectory() as folder:
-                paths = ExportPaths(Path(folder) / "program.pte")
-                write_program(program, paths)
-                layout = _explained(paths, places, request.io_layout)
-                missing, no_runner = _missing(paths, lowered, announce)
+        with stages.stage("look for transposes and copies"), _written(program) as paths:
+            layout = _explained(paths, request.io_layout)
+            missing, no_runner = _missing(paths, lowered, announce)
+        if LAYOUT not in request.rewrites:
+            with stages.stage("look what the rewrite layout would remove"):
+                # int4 changes the model itself, which is quantized then.
+                base = plain if request.dtype in QUANTIZED_AS_GRAPH else prepared
+                gone = _removed(layout.count, replace(base, rewrites=None), request)
+                places = unique(filter(None, (prepared.rewrites or {}).get(LAYOUT, [])))
+                layout = msgspec.structs.replace(layout, removable=gone, removable_at=places if gone else [])
     found = lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings
     return DelegationPreview(*found, missing, no_runner)
+
+
+def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
+    if request.dtype not in QUANTIZED:
+        return prepared
+    with stages.stage("quantize"):
+        return quantize(prepared, request)
+
+
+@contextlib.contextmanager
+def _written(program: Any) -> Iterator[ExportPaths]:
+    """The program as files that go again."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = ExportPaths(Path(folder) / "program.pte")
+        write_program(program, paths)
+        yield paths
 
 
 def _missing(
@@ -83,8 +110,20 @@ def _missing(
     return found, ""
 
 
-def _explained(paths: ExportPaths, places: list[str] | None, io_layout: str) -> LayoutReasons:
-    """Read the program as a run would. `places`: where `--rewrite layout` would find something, None if it was done."""
+def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
+    """How many of the transposes are gone with `--rewrite layout`: lowered once more, because only that shows it."""
+    asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
+    try:
+        again = _quantized(prepared, asked, stages) if request.dtype in QUANTIZED_AS_GRAPH else prepared
+        _, program, _ = lower_prepared(again, asked, stages)
+    except KitError:
+        return 0
+    with _written(program) as paths:
+        return max(0, count - _explained(paths, request.io_layout).count)
+
+
+def _explained(paths: ExportPaths, io_layout: str) -> LayoutReasons:
+    """Read the program as a run would."""
     read, sources = pte.read(paths.pte), read_sources(paths.pte)
     flow = data_flow(read, read.methods[0])
     if flow is None:
@@ -96,8 +135,4 @@ def _explained(paths: ExportPaths, places: list[str] | None, io_layout: str) -> 
         # It was tried, and does not avoid what is left.
         left = [msgspec.structs.replace(group, hint="") for group in found.transposes]
         found = msgspec.structs.replace(found, transposes=left)
-    if places is None:
-        return found
-    moving = set(transposes(flow)) & removable(flow, own, [*places, *needless_lines(flow, own)])
-    at = unique(place(lines[position]) for position in sorted(moving) if position in lines)
-    return msgspec.structs.replace(found, removable=len(moving), removable_at=at or unique(filter(None, places)))
+    return found

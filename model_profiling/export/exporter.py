@@ -6,7 +6,7 @@ import importlib.metadata
 import io
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ import msgspec
 import torch
 
 from model_profiling import files
+from model_profiling.analysis.candidates import difference
 from model_profiling.analysis.correctness import suspicious
-from model_profiling.analysis.layout_removal import needless_lines
+from model_profiling.analysis.layout_removal import needless_lines, turned_for_nothing
 from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import CalibrationRecord, DtypeCost, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.artifacts import CalibrationRecord, DtypeCost, ExportMeta, ExportPaths, ExportRecord, StepChange
 from model_profiling.errors import KitError
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
@@ -35,6 +36,7 @@ from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
 from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
+from model_profiling.export.rewrites.graph import copied
 from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
 from model_profiling.export.rewrites.runnable import give_own_weights
@@ -45,7 +47,10 @@ from model_profiling.export.verify import not_comparable
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
 from model_profiling.pte import program as pte
-from model_profiling.pte.dataflow import data_flow
+from model_profiling.pte.dataflow import DataFlow, data_flow
+
+# Lowering takes some milliseconds for each operator: what rewrites would give is looked at for so many in all.
+MOST_NODES = 2000
 
 
 @dataclass
@@ -87,6 +92,10 @@ class Prepared:
     rewrites: dict[str, list[str]] | None = None
     # Rewrites that were asked for and found nothing.
     without: tuple[str, ...] = ()
+    # The graph before rewrites, those that are done to it, and what the program would be with others.
+    captured: torch.export.ExportedProgram | None = None
+    pending: tuple[str, ...] = ()
+    candidates: dict[str, list[StepChange]] = field(default_factory=dict)
     # The weights before they were converted, if some layers keep them; and what the ranges of int8 were set by.
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     calibration: CalibrationRecord | None = None
@@ -217,6 +226,9 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
     prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
         program = emit(lowered)
+    if request.candidates:
+        with stages.stage("look what rewrites would give"):
+            prepared = with_candidates(prepared, request, program)
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
             lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
@@ -234,9 +246,52 @@ def capture_prepared(
         if request.keep_fp32 and request.dtype == "fp16":
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
-        done = prepared.rewrites or {}
-        prepared = _rewrite(captured, request, prepared, [name for name in REWRITES if name not in done])
+        pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))
+        plain = copied(captured) if request.candidates and request.rewrites else captured
+        prepared = _rewrite(captured, request, replace(prepared, captured=plain, pending=pending), list(pending))
     return captured, prepared
+
+
+def with_candidates(prepared: Prepared, request: ExportRequest, program: Any) -> Prepared:
+    """Lower the graph with each rewrite that finds something, `layout` first, and note how the programs differ.
+
+    A rewrite whose graph cannot be lowered finds nothing. Of large graphs not all are looked at: each takes as long as
+    lowering the model itself.
+    """
+    flow = _comparable(prepared, request, program)
+    found = {name: places for name in prepared.pending if (places := (prepared.rewrites or {}).get(name))}
+    if flow is not None and LAYOUT in prepared.pending and LAYOUT not in request.rewrites and turned_for_nothing(flow):
+        found.setdefault(LAYOUT, [])
+    if flow is None or prepared.captured is None or not found:
+        return prepared
+    size = sum(node.op == "call_function" for node in prepared.captured.graph.nodes)
+    candidates, rewrites = {}, dict(prepared.rewrites or {})
+    for name in sorted(found, key=lambda name: name != LAYOUT)[: MOST_NODES // max(size, 1)]:
+        try:
+            other = candidate(prepared, request, name)
+        except Exception:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
+            rewrites[name] = []
+            continue
+        if other is not None:
+            candidates[name] = difference(flow, other)
+    return replace(prepared, candidates=candidates, rewrites=rewrites)
+
+
+def _comparable(prepared: Prepared, request: ExportRequest, program: Any) -> DataFlow | None:
+    """The program's data flow, if it can be held against that of other exports."""
+    if (request.backend, request.delegation, request.io_layout) != ("xnnpack", "whole", "contiguous"):
+        return None
+    flow = io_layout.read_emitted(program)[1]
+    return flow if flow is not None and flow.fixed else None
+
+
+def candidate(prepared: Prepared, request: ExportRequest, rewrite: str) -> DataFlow | None:
+    """The data flow of the program with one rewrite more."""
+    if prepared.captured is None:
+        return None
+    program, asked = copied(prepared.captured), replace(request, rewrites=(*request.rewrites, rewrite))
+    _do(program, asked, prepared.pending)
+    return io_layout.read_emitted(emit(lower(program, **lowering_of(asked))))[1]
 
 
 def lowering_of(request: ExportRequest) -> dict[str, Any]:
@@ -273,13 +328,18 @@ def _rewrite(
     program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
 ) -> Prepared:
     """Of the rewrites `names`, do those asked for, and look where others would find something."""
-    asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
-    without = [name for name in names if name in asked and not _apply(name, program, request)]
+    without = _do(program, request, names)
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
     found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}
     missed = (*prepared.without, *(name for name in without if name in request.rewrites))
     return replace(prepared, rewrites=dict(sorted(found.items())), without=missed)
+
+
+def _do(program: torch.export.ExportedProgram, request: ExportRequest, names: Iterable[str]) -> list[str]:
+    """Do the rewrites among `names` that were asked for, and those they imply; returns which found nothing."""
+    asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
+    return [name for name in names if name in asked and not _apply(name, program, request)]
 
 
 def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequest) -> int:
@@ -348,6 +408,7 @@ def _record(
         warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
         dtype_cost=prepared.cost,
         rewrites=_with_lowering(prepared.rewrites, program, staged, request),
+        candidates=prepared.candidates,
         request=request.record(prepared.model.origin),
         io_layout=request.io_layout,
         sequence=sequence.record(staged) if sequence is not None else None,

@@ -40,6 +40,7 @@ def export_module(
     keep_fp32: tuple[str, ...] = (),
     calibration: Path | None = None,
     verify: bool = True,
+    candidates: bool = False,
     announce: Announce = lambda stage: None,
 ) -> ExportResult:
     """Export `module` as it is now, in eval mode, and leave it as it is.
@@ -64,6 +65,7 @@ def export_module(
         keep_fp32=tuple(keep_fp32),
         calibration=calibration,
         verify=verify,
+        candidates=candidates,
     )
     load = loader(request.model, module, example_inputs, dynamic_shapes)
     return export_loaded(request, load, announce, cacheable=False)

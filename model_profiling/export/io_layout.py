@@ -5,7 +5,6 @@ once, an output is converted last, and lowering cancels each conversion against 
 inputs and outputs these are is seen in the program exported without; that they cancelled, in the program exported with.
 """
 
-import copy
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from model_profiling.artifacts import CHANNELS_LAST
+from model_profiling.export.rewrites.graph import copied
 from model_profiling.pte import program as pte
 from model_profiling.pte.borders import (
     changed_inputs,
@@ -55,7 +55,7 @@ def with_channels_last_border(
 
     `plain` is what `build` gave for `captured`: the lowered graph, and the program that ExecuTorch emitted.
     """
-    method, flow = _read(plain[1])
+    method, flow = read_emitted(plain[1])
     if flow is None or not _same_signature(captured, method):
         return "it is not known which operators read its inputs and make its outputs"
     border = Border(frozenset(turned_inputs(flow)), frozenset(turned_outputs(flow)))
@@ -65,7 +65,7 @@ def with_channels_last_border(
             built = build(_moved(captured, border))
         except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
             return f"lowering failed ({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''})"
-        method, after = _read(built[1])
+        method, after = read_emitted(built[1])
         left = border.without(
             _kept(method.inputs, after, changed_inputs), _kept(method.outputs, after, changed_outputs)
         )
@@ -84,7 +84,7 @@ def _kept(
     return still | changed(flow) if flow is not None else set(range(len(tensors)))
 
 
-def _read(emitted: Any) -> tuple[Method, DataFlow | None]:
+def read_emitted(emitted: Any) -> tuple[Method, DataFlow | None]:
     """The method of a program that ExecuTorch emitted, and what feeds what in it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.pte"
@@ -108,10 +108,8 @@ def _same_signature(captured: torch.export.ExportedProgram, method: Method) -> b
 
 def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.export.ExportedProgram:
     """A copy of the captured program whose inputs and outputs of `border` are channels-last."""
-    module = copy.deepcopy(captured.graph_module)
-    signature = copy.deepcopy(captured.graph_signature)
-    for node, copied in zip(captured.graph.nodes, module.graph.nodes, strict=True):
-        copied.name = node.name  # a copy calls an `input` something else, and the signature goes by names
+    moved = copied(captured)
+    module, signature = moved.graph_module, moved.graph_signature
     placeholders = (node for node in module.graph.nodes if node.op == "placeholder")
     kinds = (spec.kind for spec in signature.input_specs)
     given = [node for node, kind in zip(placeholders, kinds, strict=True) if kind == InputKind.USER_INPUT]
@@ -120,17 +118,7 @@ def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.expo
     returned = [i for i, spec in enumerate(signature.output_specs) if spec.kind == OutputKind.USER_OUTPUT]
     _turn_outputs(module.graph, signature, [returned[place] for place in sorted(border.outputs)])
     module.recompile()
-    return torch.export.ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=signature,
-        state_dict=captured.state_dict,
-        range_constraints=captured.range_constraints,
-        module_call_graph=captured.module_call_graph,
-        example_inputs=captured.example_inputs,
-        constants=captured.constants,
-        verifiers=captured.verifiers,
-    )
+    return moved
 
 
 def _turn_input(graph: torch.fx.Graph, node: torch.fx.Node) -> None:

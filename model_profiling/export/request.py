@@ -36,6 +36,8 @@ class ExportRequest:
     calibration: Path | None = None
     # Whether to execute the program once before it is called an export (see verification.py).
     verify: bool = True
+    # Lower also what rewrites would give, so that the advice of a run knows what they add and remove.
+    candidates: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rewrites", tuple(sorted({choices.rewrite_name(name) for name in self.rewrites})))

@@ -145,8 +145,9 @@ class HotLine(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """Something worth doing. `gain` is the predicted speedup of the whole (None: over 10x); a finding about start-up
-    or memory is labelled "measurement", gains none, and `measured` says what it costs.
+    """Something worth doing. `gain` is the predicted speedup of the whole, and null of a "suggestion": what that brings
+    is not known before it is measured (`tune`). A finding about start-up or memory is labelled "measurement", gains
+    none, and `measured` says what it costs.
 
     `rewrite`, if not empty, is one that was tried on this graph: give it to `export` in `rewrites`.
     """
@@ -160,7 +161,7 @@ class Advice(msgspec.Struct, frozen=True):
     gain: float | None
     next_step: str
     rewrite: str
-    label: Literal["prediction", "measurement"] = "prediction"
+    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
     measured: str = ""
 
 

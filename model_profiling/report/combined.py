@@ -12,7 +12,7 @@ from model_profiling.report.content import threads
 from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing import Artist
 from model_profiling.report.theme import LIGHT, Theme
-from model_profiling.report.words import comparison_sentence
+from model_profiling.report.words import comparison_sentence, worth
 
 OUTPUT = Path("combined_report.md")
 
@@ -152,7 +152,7 @@ def _movers(runs: Sequence[RunView]) -> Section | None:
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = Number(finding.measured or numbers.gain(finding.gain), finding.gain)
+                gain = Number(worth(finding).removeprefix("predicted gain "), finding.gain)
                 rows.append((name, finding.title, gain, finding.next_step))
     if not rows:
         return None

@@ -109,7 +109,9 @@ def growth_sentence(memory: Memory) -> str:
 
 
 def worth(finding: Finding) -> str:
-    """What a finding would gain, or, if it is about start-up or memory, what it costs."""
+    """What a finding would gain, else the time it is about; of start-up or memory, what it costs."""
+    if finding.label == "suggestion":
+        return f"about {numbers.share(finding.share)} of the time, gain not predicted"
     return finding.measured or f"predicted gain {numbers.gain(finding.gain)}"
 
 

@@ -289,16 +289,14 @@ def test_advice_has_evidence_a_gain_and_a_next_step(run: RunDirectory) -> None:
     summary = read_json(run.analysis_path, AnalysisSummary, "analysis")
     for experiment in summary.experiments.values():
         share = sum(row.share for row in experiment.breakdown.operators if row.operator == "mean.out")
-        found = [finding for finding in experiment.advice if "mean.out" in finding.title]
+        found = [finding for finding in experiment.advice if finding.rewrite == "keepdim"]
         # What took next to nothing on this machine at that moment is not advised upon.
         assert found or share < 2 * LEAST_SHARE
         for mean in found:
             assert "keepdim=True" in mean.next_step
-            assert any("keepdim" in line for line in mean.evidence)
-        gains = [finding.gain or float("inf") for finding in experiment.advice]
-        assert gains == sorted(gains, reverse=True)
-        assert all(gain >= 1 for gain in gains)
-        assert all(f.evidence and f.next_step and f.label == "prediction" for f in experiment.advice)
+            assert mean.title.startswith("mean: 1 operator outside the delegate")
+        assert all((f.gain is None) == (f.label == "suggestion") and (f.gain or 1) >= 1 for f in experiment.advice)
+        assert all(f.evidence and f.next_step for f in experiment.advice)
 
 
 def test_portable_operators_and_delegate_calls_know_their_pytorch_line(run: RunDirectory) -> None:

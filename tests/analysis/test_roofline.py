@@ -102,11 +102,10 @@ def at(part: float, gops: float = 100.0, m: int = 1024, n: int = 64, k: int = 64
     return "conv2d", work, 2 * work.multiply_accumulates / (part * gops) / 1e6
 
 
-def test_operators_below_their_roof_are_a_finding_that_saves_their_headroom() -> None:
+def test_operators_below_their_roof_are_a_finding_without_a_gain() -> None:
     breakdown = forged_breakdown([at(0.4), at(0.4, n=8), at(0.97, m=40000)])  # type: ignore[list-item]
     (finding,) = [f for f in advise(evidence(breakdown, forged_roofs(gbps=1e4))) if f.rule is Kind.BELOW_ROOF]
-    slow = breakdown.instances[0].ms + breakdown.instances[1].ms
-    assert finding.instances == [0, 1] and math.isclose(finding.saved_ms, 0.6 * slow, rel_tol=1e-6)
+    assert finding.instances == [0, 1] and finding.gain is None and f"{finding.share:.0%} of the time" in finding.title
     assert "2 CONV operators run at 40% of what this CPU reaches" in finding.title
     assert any("1 of 2: few output channels" in line for line in finding.evidence)
 
@@ -140,30 +139,25 @@ def untouched(breakdown: Breakdown) -> ProfileComparison:
     return ProfileComparison("off", "on", True, whole, [], changes, Shift("CONV", "CONV", 1, 1, False, ""), changes)
 
 
-@pytest.mark.parametrize(("part", "saved"), [(0.95, 0.05), (0.7, 0.3), (0.3, 0.5)])
-def test_what_was_not_accelerated_can_gain_no_more_than_its_headroom(part: float, saved: float) -> None:
-    """Without roofs the rule assumes twice the speed, which an operator near its roof never reaches."""
-    breakdown = forged_breakdown([at(part)])  # type: ignore[list-item]
-    with_roofs = advise(evidence(breakdown, forged_roofs(gbps=1e4), untouched(breakdown)))
-    without = advise(evidence(breakdown, None, untouched(breakdown)))
-    (finding,), (assumed,) = with_roofs, without
-    assert finding.rule is assumed.rule is Kind.NOT_ACCELERATED
-    assert math.isclose(finding.saved_ms, saved * breakdown.execute_ms, rel_tol=1e-6)
-    assert math.isclose(assumed.saved_ms, 0.5 * breakdown.execute_ms)
+def test_what_was_not_accelerated_has_no_gain_that_nobody_measured() -> None:
+    breakdown = forged_breakdown([at(0.7)])  # type: ignore[list-item]
+    for roofs in (forged_roofs(gbps=1e4), None):
+        (finding,) = advise(evidence(breakdown, roofs, untouched(breakdown)))
+        assert finding.rule is Kind.NOT_ACCELERATED and finding.gain is None and finding.label == "suggestion"
 
 
 @given(OPERATORS, ROOFS)
 @settings(max_examples=100, deadline=None)
-def test_findings_are_ranked_by_gain_and_claim_each_operator_once(
+def test_findings_are_ranked_by_their_time_and_claim_each_operator_once(
     operators: list[tuple[str, object, float]], roofs: Roofs
 ) -> None:
     breakdown = forged_breakdown(operators)  # type: ignore[arg-type]
     findings = advise(evidence(breakdown, roofs))
-    gains = [finding.gain or math.inf for finding in findings]
-    assert gains == sorted(gains, reverse=True)
+    shares = [finding.share for finding in findings]
+    assert shares == sorted(shares, reverse=True)
     claimed = [row for finding in findings for row in finding.instances]
     assert len(claimed) == len(set(claimed))
-    assert all(finding.saved_ms <= finding.ms + 1e-9 for finding in findings)
+    assert all(finding.gain is None and not finding.saved_ms for finding in findings)
 
 
 def test_nothing_is_below_its_roof_where_none_is_known() -> None:

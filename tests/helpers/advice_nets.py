@@ -133,6 +133,26 @@ class Ranked(Net):
         return self.second(torch.topk(self.first(image), 32, dim=3)[0])
 
 
+class Pyramid(Net):
+    """A small detector: a map resized and joined with a finer one, and heads whose results become one list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(16, 16, 3, 2, 1)
+        self.fuse = nn.Conv2d(32, 16, 1)
+        self.heads = nn.ModuleList([nn.Conv2d(16, 3 * 6, 3, padding=1) for _ in range(2)])
+
+    def forward(self, image: Any) -> Any:
+        fine = functional.silu(self.first(image))
+        coarse = functional.silu(self.down(fine))
+        joined = torch.cat([fine, functional.interpolate(coarse, scale_factor=2.0)], 1)
+        found = []
+        for x, head in zip((functional.silu(self.fuse(joined)), coarse), self.heads, strict=True):
+            b, _, h, w = x.shape
+            found.append(head(x).view(b, 3, 6, h, w).permute(0, 1, 3, 4, 2).sigmoid().reshape(b, -1, 6))
+        return torch.cat(found, 1)
+
+
 class Attending(Net):
     """Attention over pixels: of its transposes, those of the keys become a flag of the product that takes them."""
 

@@ -1,5 +1,6 @@
 """What rewrites share: new nodes at an old one's line, and one node of an exported program taking another's place."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,24 @@ def base(node: torch.fx.Node) -> str:
 def is_mutable(node: torch.fx.Node) -> bool:
     """Whether an operator writes into what it is given."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def copied(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program again, to be changed; weights are shared."""
+    module = copy.deepcopy(program.graph_module)
+    for node, other in zip(program.graph.nodes, module.graph.nodes, strict=True):
+        other.name = node.name  # a copy calls an `input` something else, and the signature goes by names
+    return torch.export.ExportedProgram(
+        root=module,
+        graph=module.graph,
+        graph_signature=copy.deepcopy(program.graph_signature),
+        state_dict=program.state_dict,
+        range_constraints=program.range_constraints,
+        module_call_graph=program.module_call_graph,
+        example_inputs=program.example_inputs,
+        constants=dict(program.constants),
+        verifiers=program.verifiers,
+    )
 
 
 def take_place(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:

@@ -4,7 +4,7 @@ from model_profiling.analysis.run_view import RunView
 from model_profiling.report.blocks import Block, Paragraph, Section
 from model_profiling.report.content.first_screen import MOST_ACTIONS, advice_block
 
-NOTE = "Gains are predictions: they assume that this time is removed and nothing else changes."
+NOTE = "Gains are predictions: what the program with the change has more and less of, in the times of this run."
 
 
 def section(run: RunView) -> Section | None:
