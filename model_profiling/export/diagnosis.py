@@ -202,9 +202,9 @@ def _by_splitting(attempts: Attempts, nodes: list[GraphNode]) -> Culprits:
         if not _runs(outside):
             # The same operator may fail wherever it is computed.
             other = outside.failure if outside is not None else None
-            names = (*other.missing, other.operator) if other is not None else ()
-            if lowered is not None and any(names):
-                return _by_name([name for name in names if name], lowered.nodes)
+            failing = [name for name in (*other.missing, other.operator) if name] if other is not None else []
+            if lowered is not None and failing:
+                return _by_name(failing, lowered.nodes)
             return Culprits(_one_of(delegated))
         kinds = _fewest(kinds, lambda some: _runs(attempts.without(some)[0]))
         found = [node for node in delegated if node.op in kinds]

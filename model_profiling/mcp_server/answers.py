@@ -63,7 +63,8 @@ class Exported(msgspec.Struct, frozen=True):
     """Where the .pte is, what XNNPACK takes of it, and what it does not and why.
 
     `applicable_rewrites`: for each rewrite that would change this graph, the lines of the model (`path:line`); None: no
-    one looked. `rewrites` are those that were applied.
+    one looked. `rewrites` are those that were applied. `verified`: whether the program was executed once with the kit's
+    runner, and how its outputs compare with eager PyTorch's.
     """
 
     pte: str
@@ -80,6 +81,7 @@ class Exported(msgspec.Struct, frozen=True):
     applicable_rewrites: dict[str, list[str]] | None
     warnings: list[str]
     seconds: float
+    verified: str = ""
 
 
 class LeftPortable(msgspec.Struct, frozen=True):
@@ -95,7 +97,8 @@ class Checked(msgspec.Struct, frozen=True):
     """What an export would delegate, and which transposes and copies would be left in it, by why they are there.
 
     `removable_by_layout` is how many of the transposes the rewrite `layout` is predicted to remove (null: it was asked
-    for, or the program branches, which `note` says).
+    for, or the program branches, which `note` says). `missing_operators` are those that the kit's runner does not have,
+    so that an export would fail (null: there is no runner to ask).
     """
 
     model: str
@@ -109,6 +112,7 @@ class Checked(msgspec.Struct, frozen=True):
     removable_by_layout: int | None
     warnings: list[str]
     note: str = ""
+    missing_operators: list[LeftPortable] | None = None
 
 
 class Measured(msgspec.Struct, frozen=True):

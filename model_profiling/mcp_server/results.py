@@ -11,7 +11,7 @@ from model_profiling.analysis.forecast import Forecast
 from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
 from model_profiling.analysis.numerics import Layer, Numerics, Trial, side
-from model_profiling.artifacts import Delegation, ExportRecord
+from model_profiling.artifacts import Delegation, ExportRecord, LeftOut
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report.kernel_view import Kernels
@@ -41,6 +41,7 @@ class PrintedCheck(msgspec.Struct, frozen=True):
     nodes: list[PrintedNode]
     layout: LayoutReasons
     warnings: list[str]
+    missing_operators: list[LeftOut] | None = None
 
 
 def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
@@ -63,6 +64,7 @@ def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
         else {name: [workspace.place(line) for line in lines] for name, lines in record.rewrites.items() if lines},
         warnings=record.warnings,
         seconds=round(sum(record.stage_seconds.values()), 1),
+        verified=str(record.verification or ""),
     )
 
 
@@ -80,7 +82,15 @@ def checked(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck)
     counts = (delegation.delegated_nodes, delegation.portable_nodes, delegation.delegate_calls)
     layout = printed.layout
     moved = (_moves(workspace, layout.transposes), _moves(workspace, layout.copies))
-    return answers.Checked(model, dtype, *counts, left, *moved, layout.removable, printed.warnings, layout.note)
+    missing = None
+    if printed.missing_operators is not None:
+        missing = [
+            answers.LeftPortable(each.op, each.count, each.reason, _distinct(map(workspace.place, each.sources)))
+            for each in printed.missing_operators
+        ]
+    return answers.Checked(
+        model, dtype, *counts, left, *moved, layout.removable, printed.warnings, layout.note, missing
+    )
 
 
 def _moves(workspace: Workspace, groups: list[Moves]) -> list[Moves]:

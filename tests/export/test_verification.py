@@ -30,7 +30,7 @@ from tests.conftest import kit
 HERE = Path(__file__)
 
 
-class Net(nn.Module):  # type: ignore[misc,name-defined]
+class Net(nn.Module):  # type: ignore[misc]
     """A network from a function of itself and its input, with the layers it needs."""
 
     def __init__(self, compute: Callable[[Any, Any], Any], **layers: Any) -> None:
@@ -109,12 +109,12 @@ def test_what_did_not_run_as_it_stands_does(name: str, dtype: str, tmp_path: Pat
     assert verify(made).verdict == "agrees"
 
 
-class Average(nn.Module):  # type: ignore[misc,name-defined]
+class Average(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         return functional.avg_pool3d(torch.relu(x), 2, divisor_override=3)
 
 
-class Cut(nn.Module):  # type: ignore[misc,name-defined]
+class Cut(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         return functional.pad(torch.relu(x), (1, -1))
 
