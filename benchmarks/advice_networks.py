@@ -594,6 +594,19 @@ class Generator(Network):
         return torch.tanh(self.leave(x))
 
 
+class Denoiser(Network):
+    """Little work on large images, in and out."""
+
+    shape = (1, 16, 96, 96)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = conv(16, 16, 3, groups=16), conv(16, 16, 3, groups=16)
+
+    def forward(self, image: Any) -> Any:
+        return self.leave(functional.hardswish(self.enter(image)))
+
+
 class Keywords(Network):
     """Depthwise separable convolutions over a spectrogram of one channel."""
 
@@ -742,6 +755,8 @@ NETWORKS = {
     **dict.fromkeys(("Anchors", "Separable"), ("fp16",)),
     **dict.fromkeys(("ViT", "Decoder", "Swin", "Recurrent", "GatedUnits", "Recommender", "Dense"), ("fp32",)),
     **dict.fromkeys(("Shuffled", "Inception", "Waves", "Temporal", "Mixer", "GatedMLP"), ("fp32",)),
-    **dict.fromkeys(("SuperResolution", "Segments", "Autoencoder", "Generator", "Keywords", "Points"), ("fp32",)),
+    **dict.fromkeys(
+        ("SuperResolution", "Segments", "Autoencoder", "Generator", "Denoiser", "Keywords", "Points"), ("fp32",)
+    ),
     **dict.fromkeys(("GraphLayers", "Style", "Random0", "Random2", "Random3"), ("fp32",)),
 }
