@@ -16,7 +16,7 @@ DOCUMENTS = [
         ROOT / "docs" / f"{name}.md"
         for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
     ),
-    *(ROOT / "docs" / f"{name}.md" for name in ("sweeps", "graph", "numerics", "boards", "history")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("sweeps", "graph", "numerics", "boards", "history", "advice")),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",

@@ -29,7 +29,7 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         call, refused = assistant.call, assistant.refused
         prediction = await call("what_if", run_dir="run", speedups={"CONV": 3})
         assert all(entry["label"] == "prediction" for entry in prediction["predictions"].values())
-        assert "uses SME2" in await refused("forecast", run_dir="run", emulated_dir="run")
+        assert "had SME2" in await refused("forecast", run_dir="run", emulated_dir="run")
         report = await call("report", run_dir="run", html=False, title="A title")
         assert "run/report.md" in report["files"] and "A title" in (run / "report.md").read_text()
         names = list((await call("analyze", run_dir="run", most=2))["experiments"])
