@@ -67,7 +67,8 @@ def advise(evidence: Evidence) -> list[Finding]:
         for finding in rule(evidence):
             # A rule goes on only after its last finding has claimed what it is about.
             worth = finding.gain is None or finding.gain >= LEAST_GAIN
-            if worth and finding.ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
+            least_ms = finding.ms - evidence.error_ms(finding.instances)
+            if worth and least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
     gains = sorted(found, key=_rank)[:_MOST_FINDINGS]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.startup import Startup
 
 _MOST_LINES = 3
+# Of the whole: an operator's time that may be further off predicts nothing.
+_MOST_ERROR = 0.05
 # A predicted gain below this is within what predictions are off by: what gains less is not advised.
 LEAST_GAIN = 1.03
 
@@ -124,6 +126,14 @@ class Evidence(msgspec.Struct, frozen=True):
     def share(self, rows: Iterable[int]) -> float:
         return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
 
+    def error_ms(self, rows: Iterable[int]) -> float:
+        """How far the time of these operators may be off (two standard errors, as if all were off together)."""
+        return 2 * sum(self.breakdown.instances[row].error_ms for row in rows)
+
+    def sure(self, rows: Iterable[int]) -> bool:
+        """Whether their times are known well enough to predict from."""
+        return not self.breakdown.unreliable and self.error_ms(rows) <= _MOST_ERROR * self.breakdown.execute_ms
+
     @property
     def startup(self) -> "Startup | None":
         return self.measured.startup if self.measured is not None else None
@@ -156,7 +166,8 @@ class Evidence(msgspec.Struct, frozen=True):
     ) -> Finding:
         """A finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
         claims = sorted(rows)
-        gain = saving(self.breakdown, saved_ms) if saved_ms is not None and rule in NUMBERED else None
+        known = saved_ms is not None and rule in NUMBERED and self.sure(claims)
+        gain = saving(self.breakdown, saved_ms) if known and saved_ms is not None else None
         return Finding(
             rule=rule,
             title=title,
