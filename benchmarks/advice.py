@@ -21,7 +21,7 @@ import sme2_kit
 from benchmarks.advice_networks import NETWORKS
 from benchmarks.validate_forecast import replace_part
 from model_profiling import files
-from model_profiling.analysis.finding import Finding, export_options
+from model_profiling.analysis.finding import LEAST_GAIN, Finding, export_options
 from model_profiling.errors import KitError
 from model_profiling.platforms.environment import describe_host
 from model_profiling.saying import tell
@@ -29,8 +29,6 @@ from model_profiling.saying import tell
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "advice.md", ROOT / "docs" / "advice.json"
 PART = "record"
-# What is shorter than this is not called faster or slower: measurements repeat to about 1 %.
-EQUAL = 0.01
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -61,8 +59,8 @@ class Followed(msgspec.Struct, frozen=True):
 
     @property
     def right(self) -> bool:
-        """Whether the sign of a predicted gain is the measured one: not slower, as far as can be told."""
-        return not self.failed and (self.high or self.ratio) >= 1 - EQUAL
+        """Whether the sign of a predicted gain is the measured one: it became faster."""
+        return not self.failed and self.ratio > 1
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -191,7 +189,8 @@ def main() -> None:
             if not args.render or (args.work / f"{name}-{dtype}.json").is_file():
                 results += followed(name, dtype, args.work, args.budget)
     cpu = str(describe_host().get("cpu") or platform.machine())
-    record = Record(cpu, results)
+    # What was measured before the least gain was raised is no longer advised.
+    record = Record(cpu, [one for one in results if one.gain is None or one.gain >= LEAST_GAIN])
     if args.networks:
         tell(page(record) + "\n")
         return

@@ -27,7 +27,7 @@ _MOST_LINES = 3
 # Of the whole: an operator's time that may be further off predicts nothing.
 _MOST_ERROR = 0.05
 # A predicted gain below this is within what predictions are off by: what gains less is not advised.
-LEAST_GAIN = 1.03
+LEAST_GAIN = 1.05
 
 
 class Kind(str, enum.Enum):
