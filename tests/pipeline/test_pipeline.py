@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from model_profiling.analysis.metrics import Metrics
 from model_profiling.export.in_memory import export_module
@@ -301,6 +300,8 @@ def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path
 
 
 def test_the_log_of_programs_that_are_compared_stays_where_the_error_says(tmp_path: Path) -> None:
+    import torch
+
     class Looks(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
