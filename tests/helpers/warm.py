@@ -197,7 +197,7 @@ def _serve(address: Path, session: int) -> None:
                     client.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     for artist in artists:
         artist.kill()
-    address.unlink()
+    address.unlink(missing_ok=True)
     Path(f"{address}-drawing").unlink(missing_ok=True)
 
 
