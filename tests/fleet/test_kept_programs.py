@@ -22,7 +22,7 @@ from model_profiling.pipeline.config import parse_config
 from model_profiling.places import cache_directory
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.runs import resolve
-from tests.conftest import QUICK, needs
+from tests.conftest import QUICK, kit, needs
 from tests.helpers.history_forge import Forge
 
 CI = (
@@ -60,11 +60,19 @@ def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         for name in CI:
             patch.delenv(name, raising=False)
         _repository(home)
-        for label, dtype in (("fast", "fp16"), ("slow", "fp32")):
-            shutil.copy(toy(dtype), home / "net.pte")
+        for label, program in (("fast", toy("fp16")), ("slow", _slower(home))):
+            shutil.copy(program, home / "net.pte")
             words = ["run", "net.pte", "--output-root", "run", "--quiet", "--label", label, "--label", "team=vision"]
             assert main([*words, "--startup-launches", "0"]) == 0
     return home
+
+
+def _slower(home: Path) -> Path:
+    """The same network in the same dtype with a delegate for every operator, and layout changes between them."""
+    words = ("export", "toy_cnn", "--dtype", "fp16", "--delegation", "per-op", "--outdir", home / "slower")
+    done = kit(*words)
+    assert done.returncode == 0, done.stderr
+    return next((home / "slower").glob("*.pte"))
 
 
 def _repository(home: Path) -> None:
@@ -234,7 +242,7 @@ def test_bisecting_takes_few_comparisons_and_names_the_program(slow_from: int, t
 def test_a_slower_program_is_confirmed_by_measuring_the_kept_ones(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The series around the two real runs is forged; what is compared are the real programs, one twice as slow."""
+    """The series around the two real runs is forged; what is compared are the real programs, one slower."""
     monkeypatch.setenv("SME2_KIT_CACHE", own_cache(tmp_path))
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "run"
