@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from model_profiling.analysis.metrics import Metrics
-from model_profiling.export.in_memory import export_module
 from model_profiling.files import read_json
 from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
@@ -301,6 +300,8 @@ def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path
 
 def test_the_log_of_programs_that_are_compared_stays_where_the_error_says(tmp_path: Path) -> None:
     import torch
+
+    from model_profiling.export.in_memory import export_module
 
     class Looks(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
