@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from model_profiling import etdump
 from model_profiling.analysis.categories import Category, CategoryTable, OperatorClass, strip_instance
-from model_profiling.analysis.quantiles import median
 from model_profiling.errors import InputError
 
 Where = Literal["delegated", "portable", "runtime"]
@@ -115,19 +114,28 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def _undisturbed(times: Nanoseconds) -> Nanoseconds:
-    """Each row with its disturbed times replaced by the mean of the others, some rows at a time."""
+    """Each row with its disturbed times replaced by the mean of the others, some rows at a time.
+
+    The middle is the lower of two: what disturbs only adds time, and may have hit just half of the executions.
+    """
     result: Nanoseconds = times.copy()
     executions = times.shape[1]
     step = max(1, _AT_ONCE // max(1, executions))
     for start in range(0, len(result) if executions >= _LEAST_EXECUTIONS else 0, step):
         rows = result[start : start + step]
-        middle = median(np.sort(rows, axis=1))[:, None]
+        middle = _lower_median(rows)
         off = np.abs(rows - middle)
-        spread = _STANDARD * median(np.sort(off, axis=1))[:, None]
+        spread = _STANDARD * _lower_median(off)
         disturbed = off > np.maximum(np.maximum(_DEVIATIONS * spread, _PART * np.abs(middle)), _STEPS_NS)
         if disturbed.any():
             mean = np.where(disturbed, 0.0, rows).sum(axis=1) / (~disturbed).sum(axis=1)
             np.copyto(rows, mean[:, None], where=disturbed)
+    return result
+
+
+def _lower_median(rows: Nanoseconds) -> Nanoseconds:
+    at = (rows.shape[1] - 1) // 2
+    result: Nanoseconds = np.partition(rows, at, axis=1)[:, at : at + 1]
     return result
 
 
