@@ -39,7 +39,7 @@ def _wide(*given: object) -> object:
         (NETS, "Pyramid", "fp16"),
         _wide(NETS, "Many", "fp16"),
         _wide(NETS, "Pyramid", "int8"),
-        *(_wide(LARGER, name, dtype) for name in ("Detector", "Diffusion") for dtype in ("fp32", "fp16")),
+        _wide(LARGER, "Detector", "fp16"),
     ],
 )
 def test_what_a_rewrite_would_give_is_what_it_gives(file: Path, name: str, dtype: str, tmp_path: Path) -> None:
