@@ -11,12 +11,12 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 from model_profiling.errors import SetupError
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 from model_profiling.runner.build import Build
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
@@ -52,7 +52,7 @@ def build_shim(build: Build) -> Path:
             home.mkdir()
             (home / "shim.cpp").write_text(source)
             command = [*build.command, "-O1", "-fPIC", "-shared", "-w", "shim.cpp", "-o", shim.name, "-ldl"]
-            done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+            done = run_program(command, home)
             if done.returncode != 0:
                 first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
                 raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.code_path import python_command
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
@@ -122,7 +123,7 @@ def start_tied(
     words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
 ) -> "subprocess.Popen[bytes]":
     """Start a command that ends with this process, in a group of its own; it holds the locks while it lives."""
-    command = [sys.executable, str(Path(__file__).with_name("tied.py")), str(os.getpid()), *words]
+    command = python_command("model_profiling.fleet.sweep.tied", str(os.getpid()), *words)
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
