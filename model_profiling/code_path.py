@@ -5,7 +5,8 @@ still is: a directory in PYTHONPATH, a model's file (models/user_file.py).
 
 It needs `os` and `sys` alone, which Python has loaded before it looks anywhere.
 """
-# ruff: noqa: PTH - pathlib would be looked for in the working directory
+# pathlib would be looked for in the working directory.
+# ruff: noqa: PTH
 
 import os
 import sys

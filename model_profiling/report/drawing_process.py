@@ -18,7 +18,6 @@ from typing import IO, Any
 from model_profiling.code_path import python_command
 from model_profiling.errors import RunError, SetupError
 
-
 _REPORT_IT = (
     "Check free memory and `ulimit -n`; else please report it with the run directory. "
     "The report without pictures is in report.md."
