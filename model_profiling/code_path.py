@@ -5,8 +5,6 @@ still is: a directory in PYTHONPATH, a model's file (models/user_file.py).
 
 It needs `os` and `sys` alone, which Python has loaded before it looks anywhere.
 """
-# pathlib would be looked for in the working directory.
-# ruff: noqa: PTH
 
 import os
 import sys

@@ -171,12 +171,12 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
         built = Path(scratch) / "runner"
         built.mkdir()
-        (built / "kit_tables.h").write_text(tables)
+        (built / "kit_tables.h").write_text(tables, encoding="utf-8")
         for call in _calls(target, sdk, command, built, built / runner.name):
             done = call_compiler(call, built)
             if done.returncode != 0:
                 log = home.with_suffix(".log")
-                log.write_text(" ".join(call) + "\n\n" + done.stderr)
+                log.write_text(" ".join(call) + "\n\n" + done.stderr, encoding="utf-8")
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
                 raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
         try:

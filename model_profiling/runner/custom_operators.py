@@ -87,8 +87,8 @@ def _compile(build: Build, home: Path, names: list[str], source: str) -> None:
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
         built = Path(scratch) / "stubs"
         built.mkdir()
-        (built / "stubs.cpp").write_text(source)
-        (built / "empty.cpp").write_text("")
+        (built / "stubs.cpp").write_text(source, encoding="utf-8")
+        (built / "empty.cpp").write_text("", encoding="utf-8")
         for index, name in enumerate(names):
             code = "empty.cpp" if index else "stubs.cpp"
             flags = ["-O1", "-fPIC", "-shared", "-w", f"-Wl,-soname,{name}"]

@@ -50,7 +50,7 @@ def build_shim(build: Build) -> Path:
         with tempfile.TemporaryDirectory(dir=shim.parent.parent, prefix=".build-") as scratch:
             home = Path(scratch) / "shim"
             home.mkdir()
-            (home / "shim.cpp").write_text(source)
+            (home / "shim.cpp").write_text(source, encoding="utf-8")
             command = [*build.command, "-O1", "-fPIC", "-shared", "-w", "shim.cpp", "-o", shim.name, "-ldl"]
             done = run_program(command, home)
             if done.returncode != 0:

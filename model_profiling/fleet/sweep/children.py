@@ -139,7 +139,7 @@ def start_tied(
 def outcome_of(code: int, seconds: float, log: Path) -> Outcome:
     if code == 0:
         return Outcome(seconds)
-    text = log.read_text(errors="replace") if log.is_file() else ""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     return Outcome(seconds, *failure_of(text, code))
 
 
