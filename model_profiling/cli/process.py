@@ -10,6 +10,7 @@ from model_profiling.code_path import leave_working_directory_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from types import FrameType
     from typing import NoReturn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _SIGNALS = 128
 # While a command ends what it started, which takes no longer, a second Ctrl-C would only leave some of it behind.
 _ENDING_S = 10.0
+_AGAIN_S = 0.01
 _MOST_DIGITS = 5
 _received: list[tuple[int, float]] = []
 
@@ -30,7 +32,8 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
     code = 1
     try:
         leave_working_directory_out()
-        _listen()
+        _listen(_interrupt)
+        sys.unraisablehook = _raise_again
         _open_streams()
         _forget_odd_sizes()
         if command is None:
@@ -69,13 +72,13 @@ def was_interrupted() -> bool:
     return bool(_received)
 
 
-def _listen() -> None:
+def _listen(handler: "Callable[[int, FrameType | None], object] | signal.Handlers") -> None:
+    """Let both signals that end a command do this; a job in the background goes on ignoring Ctrl-C."""
     import signal
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A job in the background, or one of nohup, ignores it.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: "FrameType | None") -> None:
@@ -85,6 +88,17 @@ def _interrupt(number: int, frame: "FrameType | None") -> None:
     if not _received or time.monotonic() - _received[-1][1] > _ENDING_S:
         _received.append((number, time.monotonic()))
         raise KeyboardInterrupt
+
+
+def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Python drops what is raised while an object ends or a module is being loaded: an interruption comes again."""
+    import signal
+
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _open_streams() -> None:
@@ -115,9 +129,10 @@ def _end(code: int) -> "NoReturn":
     import atexit
     import signal
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is _interrupt:
-            signal.signal(number, signal.SIG_DFL)
+    threads = sys.modules.get("threading")
+    # One of them may be in the middle of something; else there is nothing left to interrupt.
+    waits = threads is not None and threads.active_count() > 1
+    _listen(signal.SIG_DFL if waits else signal.SIG_IGN)
     from model_profiling.errors import OutputError
     from model_profiling.saying import flush, warn
 
@@ -128,8 +143,7 @@ def _end(code: int) -> "NoReturn":
         warn(f"error: {error.message}\n  fix: {error.hint}\n" if error.hint else "")
         # Python would try again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    threads = sys.modules.get("threading")
-    if threads is not None and threads.active_count() > 1:
-        sys.exit(code)  # one of them may be in the middle of something
+    if waits:
+        sys.exit(code)
     atexit._run_exitfuncs()
     os._exit(code)

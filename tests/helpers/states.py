@@ -103,7 +103,6 @@ STATES: dict[str, State] = {
     "PATH empty": State({"PATH": ""}),
     "PATH unset": State({"PATH": None}),
     "small files": State(limits={"RLIMIT_FSIZE": 4096}),
-    "no files": State(limits={"RLIMIT_FSIZE": 0}),
     "few files open": State(limits={"RLIMIT_NOFILE": 16}),
     "very few files open": State(limits={"RLIMIT_NOFILE": 6}),
     "no processes": State(limits={"RLIMIT_NPROC": 0}, change="rights"),
@@ -196,7 +195,8 @@ def _ended(state: State, arguments: list[str]) -> dict[str, Any]:
     # What it started ends with it, or is left behind in its group.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    os.chmod(folder, 0o700)  # noqa: PTH101
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(folder, 0o700)  # noqa: PTH101
     said = [path.read_text(errors="replace") if path.exists() else "" for path in (out, err)]
     shutil.rmtree(home, ignore_errors=True)
     return {"code": code, "stdout": said[0], "stderr": said[1], "seconds": seconds}
