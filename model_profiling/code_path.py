@@ -21,6 +21,15 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 
+def in_utf8() -> None:
+    """Begin this program again where Python takes names of files for another text than UTF-8, which the kit writes.
+
+    That is a locale without UTF-8 whose user has told Python not to use it all the same.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode and sys.executable:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
 def safe_path() -> list[str]:
     """`sys.path` without the working directory, unless PYTHONPATH names it or the kit itself is in it."""
     here = _working_directory()

@@ -129,7 +129,12 @@ def say_json(value: Any) -> None:
 
     global _documents
     _documents += 1
-    text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    try:
+        text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    except UnicodeEncodeError:  # the name of a file that is no text
+        import json
+
+        text = json.dumps(msgspec.to_builtins(value), indent=2)
     # What the stream cannot encode is escaped here: its own way to do so is not that of JSON.
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     if not text.replace("\n", "").isprintable() or not (unicode or text.isascii()):

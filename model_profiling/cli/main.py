@@ -50,6 +50,8 @@ COMMANDS = (
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+# How much of a text is shown before what is wrong in it.
+_NEAR = 80
 
 
 class Command(Protocol):
@@ -149,15 +151,23 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
     if isinstance(error, ImportError) and not _is_ours(error):
-        return f"a library cannot be loaded: {error}", "Check free memory and `ulimit`, or install it again.", 3
+        return f"a library cannot be loaded: {_cause(error)}", "Check free memory and `ulimit -v`; install it again.", 3
     if isinstance(error, OSError):
         what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
         return what, remedy(error, error.filename or ""), 3
     if isinstance(error, UnicodeEncodeError):
-        what = f"{error.object!a} holds bytes that are no text here"
+        near = error.object[max(error.start - _NEAR, 0) : error.end]
+        what = f"a name holds bytes that are no text: {near}"
         return what, "Rename that file or folder, or use a UTF-8 locale (LC_ALL=C.UTF-8).", 2
     hint = "This is a bug in the kit. Please report it with the output of the same command and --debug."
     return f"unexpected {type(error).__name__}: {error}", hint, 1
+
+
+def _cause(error: BaseException) -> str:
+    """What the system said: numpy explains at length around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _is_ours(error: ImportError) -> bool:

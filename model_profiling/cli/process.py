@@ -6,7 +6,7 @@ Nothing else is imported until the working directory is out of the way, and from
 import os
 import sys
 
-from model_profiling.code_path import leave_working_directory_out
+from model_profiling.code_path import in_utf8, leave_working_directory_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
     """
     code = 1
     try:
+        in_utf8()
         leave_working_directory_out()
         _listen(_interrupt)
         sys.unraisablehook = _raise_again
@@ -46,7 +47,7 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
         code = interruption_code()
         _say("error: interrupted")
     except Exception as error:  # noqa: BLE001 - not even what reports errors could be loaded, or --debug asks for it
-        if "--debug" in sys.argv or os.environ.get("SME2_KIT_DEBUG"):
+        if _asks_for_tracebacks():
             sys.excepthook(type(error), error, error.__traceback__)
         else:
             _say(f"error: sme2-kit cannot start: {error}")
@@ -91,14 +92,18 @@ def _interrupt(number: int, frame: "FrameType | None") -> None:
 
 
 def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Python drops what is raised while an object ends or a module is being loaded: an interruption comes again."""
+    """Python drops what is raised while an object ends or a module is loaded: let an interruption come again."""
     import signal
 
     if isinstance(lost.exc_value, KeyboardInterrupt):
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-    else:
+    elif _asks_for_tracebacks():
         sys.__unraisablehook__(lost)
+
+
+def _asks_for_tracebacks() -> bool:
+    return "--debug" in sys.argv or bool(os.environ.get("SME2_KIT_DEBUG"))
 
 
 def _open_streams() -> None:

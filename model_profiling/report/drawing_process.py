@@ -8,6 +8,7 @@ file to run. It works the same in a script, a notebook and a REPL.
 import contextlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ class Hand:
             self._process = _started(self._said)
             raise RunError(f"a picture could not be drawn: {why}", _REPORT_IT) from None
         if not worked:
-            raise RunError(f"a picture could not be drawn: {answer}", _REPORT_IT)
+            raise RunError(f"a picture could not be drawn: {' '.join(answer.split())}", _REPORT_IT)
         return answer
 
     def close(self) -> None:
@@ -51,8 +52,10 @@ class Hand:
 
     def _last_words(self) -> str:
         self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((f": {line.strip()}" for line in reversed(lines) if line.strip()), "")
+        lines = [line.strip("# ") for line in self._said.read().decode(errors="replace").split("\n")]
+        # A library that crashes prints addresses after it.
+        reasons = [line for line in lines if re.search(r"memory|rror|panicked|Too many", line)] or lines
+        return f": {reasons[-1]}" if reasons[-1] else ""
 
     def _end(self) -> int:
         for pipe in (self._process.stdin, self._process.stdout):

@@ -28,6 +28,8 @@ UNICODE = "üñí☃ 名"
 LONGEST_S = 60
 # A locale whose text is ASCII, and nothing of Python's own that makes it UTF-8.
 ASCII = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+# For a command that starts its process again.
+_START = "from model_profiling.cli.process import enter; enter()"
 _NO_CAPABILITIES_OF_ROOT = 3
 _PR_SET_SECUREBITS = 28
 _CAPABILITY_VERSION = 0x20080522
@@ -83,7 +85,7 @@ STATES: dict[str, State] = {
     "ASCII streams": State(encoding="ascii", folder=UNICODE.encode(), same=True),
     "Latin-1 streams": State(encoding="latin-1", folder=UNICODE.encode(), same=True),
     "ASCII locale": State(ASCII, encoding="ascii", same=True),
-    "ASCII locale, another folder": State(ASCII, encoding="ascii", folder=UNICODE.encode()),
+    "ASCII locale, folder of other letters": State(ASCII, encoding="ascii", folder=UNICODE.encode(), same=True),
     "folder of other letters": State(folder=UNICODE.encode(), same=True),
     "folder that is no text": State(folder=b"w\xff\xfe"),
     "folder with a line break": State(folder=b"a\nb \x1b[31m"),
@@ -154,7 +156,8 @@ class Forks:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    _load()
+    if sys.getfilesystemencoding() == "utf-8":  # elsewhere a command starts its process again
+        _load()
     for line in sys.stdin:
         name, arguments = json.loads(line)
         answers.write(json.dumps(_ended(STATES[name], arguments)) + "\n")
@@ -166,8 +169,6 @@ def _load() -> None:
     from model_profiling.cli.main import main, make_parser
 
     make_parser()
-    with contextlib.suppress(ImportError):
-        import model_profiling.mcp_server.server  # noqa: F401
     with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
         run = shutil.copytree(KNOWN_GOOD, Path(scratch) / "run")
         for words in (
@@ -237,6 +238,7 @@ def _become(state: State, folder: bytes, out: Path, err: Path, arguments: list[s
             stream = os.fdopen(number, "w" if number else "r", encoding=state.encoding, errors=errors, closefd=False)
             setattr(sys, name, stream)
     sys.argv = ["sme2-kit", *arguments]
+    sys.orig_argv = [sys.executable, "-c", _START, *arguments]
     from model_profiling.cli.process import enter
 
     enter()
