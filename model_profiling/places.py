@@ -51,7 +51,9 @@ def remedy(error: OSError, path: "str | os.PathLike[str]" = "") -> str:
     if not Path(path).is_absolute() and not working_directory():
         return "The working directory is gone: change to one that is there."
     with contextlib.suppress(SetupError):
-        if path and Path(path).is_relative_to(cache_directory()):
+        cache = cache_directory()
+        # One of its parents, where it cannot be made.
+        if path and (Path(path).is_relative_to(cache) or cache.is_relative_to(path)):
             return "Check free space and permissions there, or set SME2_KIT_CACHE to another directory."
     return "Check free space and permissions there."
 

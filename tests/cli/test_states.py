@@ -89,6 +89,13 @@ def test_a_command_works_or_says_why_not_in_some_states(
                 check(forks, usual, name, call)
 
 
+def test_who_cannot_write_the_cache_is_told_how_to_choose_another(forks: dict[bool, Forks]) -> None:
+    for name in ("HOME nowhere", "HOME a file", "cache nowhere"):
+        ended = forks[False].run(name, ["build"])
+        assert ended.code == 3 and "error: " in ended.stderr, ended
+        assert "SME2_KIT_CACHE" in ended.stderr or "executorch" in ended.stderr, ended
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("name", STATES)
 def test_every_command_works_or_says_why_not_in_every_state(
