@@ -37,9 +37,9 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
         sys.unraisablehook = _raise_again
         _open_streams()
         _forget_odd_sizes()
-        if command is None:
-            from model_profiling.cli.main import main as command
-        code = command()
+        from model_profiling.cli.main import main
+
+        code = (command or main)()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         _say(ended.code if isinstance(ended.code, str) else "")

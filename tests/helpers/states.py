@@ -181,11 +181,10 @@ def _load() -> None:
 
 
 def _ended(state: State, arguments: list[str]) -> dict[str, Any]:
-    home = tempfile.mkdtemp(prefix="states-")
-    folder = os.path.join(os.fsencode(home), state.folder)  # noqa: PTH118 - bytes
-    os.mkdir(folder)  # noqa: PTH102
-    shutil.copytree(os.fsencode(KNOWN_GOOD), os.path.join(folder, b"run"))  # noqa: PTH118
-    out, err = Path(home) / "out", Path(home) / "err"
+    home = Path(tempfile.mkdtemp(prefix="states-"))
+    folder = home / os.fsdecode(state.folder)
+    shutil.copytree(KNOWN_GOOD, folder / "run")
+    out, err = home / "out", home / "err"
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -196,7 +195,7 @@ def _ended(state: State, arguments: list[str]) -> dict[str, Any]:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(FileNotFoundError):
-        os.chmod(folder, 0o700)  # noqa: PTH101
+        folder.chmod(0o700)
     said = [path.read_text(errors="replace") if path.exists() else "" for path in (out, err)]
     shutil.rmtree(home, ignore_errors=True)
     return {"code": code, "stdout": said[0], "stderr": said[1], "seconds": seconds}
@@ -213,7 +212,7 @@ def _waited(child: int, until: float) -> int:
     return -signal.SIGKILL
 
 
-def _become(state: State, folder: bytes, out: Path, err: Path, arguments: list[str]) -> NoReturn:
+def _become(state: State, folder: Path, out: Path, err: Path, arguments: list[str]) -> NoReturn:
     """In the child: what a fresh process would be in that state, with its command."""
     os.setsid()
     os.chdir(folder)
@@ -222,12 +221,12 @@ def _become(state: State, folder: bytes, out: Path, err: Path, arguments: list[s
         if value is not None:
             os.environ[name] = value
     tempfile.tempdir = None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for number, kind in enumerate((state.stdin, state.stdout, state.stderr)):
         _redirect(number, kind, (None, out, err)[number])
-    for name, value in state.limits.items():
-        resource.setrlimit(getattr(resource, name), (value, value))
+    for name, limit in state.limits.items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
     CHANGES.get(state.change, lambda: None)()
     names = (("stdin", state.stdin), ("stdout", state.stdout), ("stderr", state.stderr))
     for number, (name, kind) in enumerate(names):
@@ -268,11 +267,11 @@ def _rights() -> None:
 
 
 def _gone() -> None:
-    shutil.rmtree(os.getcwd())  # noqa: PTH109
+    shutil.rmtree(Path.cwd())
 
 
 def _mode(mode: int) -> None:
-    os.chmod(".", mode)  # noqa: PTH101
+    Path().chmod(mode)
     _rights()
 
 
