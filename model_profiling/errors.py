@@ -63,6 +63,16 @@ class SetupError(KitError):
     exit_code = 3
 
 
+class OutputError(SetupError):
+    """Standard output cannot be written."""
+
+
+class UnreadError(OutputError):
+    """Whoever read standard output has left: as shells report a program that such a pipe ended (SIGPIPE)."""
+
+    exit_code = 141
+
+
 class InterruptionError(KitError):
     """The user, or the system, ended a command early; as shells report it."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.places import remedy
 
 T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
@@ -41,9 +42,7 @@ def write_bytes(path: Path, data: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
             # What the system says of a failed write does not name the file.
-            raise SetupError(
-                f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
-            ) from None
+            raise SetupError(f"{path} cannot be written: {error.strerror}", remedy(error, path)) from None
         raise
 
 
@@ -241,9 +240,7 @@ def append_line(path: Path, data: bytes) -> None:
             if file.write(data + b"\n") != len(data) + 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        raise SetupError(
-            f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
-        ) from None
+        raise SetupError(f"{path} cannot be written: {error.strerror}", remedy(error, path)) from None
 
 
 def remove_directory(path: Path) -> None:
@@ -291,6 +288,4 @@ def copy_file(source: Path, target: Path, link: bool = False) -> None:
 
         shutil.copy2(source, target)
     except OSError as error:
-        raise SetupError(
-            f"{target} cannot be written: {error.strerror}", "Check free space and permissions there."
-        ) from None
+        raise SetupError(f"{target} cannot be written: {error.strerror}", remedy(error, target)) from None

@@ -24,14 +24,14 @@ def clone() -> Path | None:
 
 def stands_in_clone() -> bool:
     """Whether the working directory is the clone, or its package: then the kit itself is what the user works on."""
-    root, here = clone(), Path.cwd().resolve()
+    root, here = clone(), Path(working_directory())
     return root is not None and (here == root or here.is_relative_to(PACKAGE))
 
 
 def default_output(model: str) -> Path:
     """Where quick tests leave results: out_<model> here, or where the documentation has it if this is the clone."""
     root = clone()
-    return Path("model_profiling" if root == Path.cwd().resolve() else "") / f"out_{model}"
+    return Path("model_profiling" if root == Path(working_directory()) else "") / f"out_{model}"
 
 
 def install_command(extra: str) -> str:

@@ -8,13 +8,18 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
+
+from model_profiling.errors import OutputError, UnreadError
 
 # Nobody else can write our colours: the mark is drawn anew in every process.
 _MARK = os.urandom(8).hex()
 _OURS = re.compile(f"\ue000{_MARK}([0-9]{{1,2}})\ue001")
-# Nothing can be laid out in less.
-_NARROWEST = 20
+# Nothing can be laid out in less, and nobody reads more.
+_NARROWEST, _WIDEST = 20, 10_000
+# How Python holds bytes of a name that are no text: they are shown as such, or the name would be another.
+_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
 _documents = 0
 
 
@@ -32,7 +37,26 @@ def clean(text: str) -> str:
 
 def say(text: str) -> None:
     """Print a result as it is."""
-    sys.stdout.write(clean(text))
+    with _writing():
+        sys.stdout.write(clean(text))
+
+
+def flush() -> None:
+    """Have a result written that was printed."""
+    with _writing():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise UnreadError("nobody reads standard output any more") from None
+    except OSError as error:
+        raise OutputError(
+            f"standard output cannot be written: {error.strerror}", "Check where it is redirected to, and space there."
+        ) from None
 
 
 def tell(text: str) -> None:
@@ -43,21 +67,29 @@ def tell(text: str) -> None:
 def warn(text: str, stream: TextIO | None = None) -> None:
     """Print what is not a result: progress, notes, errors. `stream`: standard error as it was before a redirection."""
     stream = sys.stderr if stream is None else stream
-    # Programs that read standard error go by its lines: only a terminal gets them wrapped.
-    stream.write(clean(fitted(text, columns(stream)) if stream.isatty() else text))
+    # A result is worth having even if nothing can be said about it.
+    with contextlib.suppress(OSError):
+        # Programs that read standard error go by its lines: only a terminal gets them wrapped.
+        stream.write(clean(fitted(text, columns(stream)) if stream.isatty() else text))
+        stream.flush()
 
 
 def columns(stream: TextIO | None = None) -> int | None:
     """How wide standard output is: $COLUMNS, else what the terminal says; None where it is no terminal."""
     stream = sys.stdout if stream is None else stream
+    width = 0
     with contextlib.suppress(ValueError):
-        if (chosen := int(os.environ.get("COLUMNS") or 0)) > 0:
-            return max(chosen, _NARROWEST)
+        width = int(os.environ.get("COLUMNS") or 0)
     with contextlib.suppress(ValueError, OSError):
-        if stream.isatty():
+        if width <= 0 and stream.isatty():
             # A terminal that does not know its width says 0.
-            return max(os.get_terminal_size(stream.fileno()).columns or 80, _NARROWEST)
-    return None
+            width = os.get_terminal_size(stream.fileno()).columns or 80
+    return min(max(width, _NARROWEST), _WIDEST) if width > 0 else None
+
+
+def room(indent: int, otherwise: int) -> int:
+    """How wide text may be that begins at `indent`; `otherwise` is the width where there is no terminal."""
+    return max((columns() or otherwise) - indent, _NARROWEST)
 
 
 def fitted(text: str, width: int | None) -> str:
@@ -97,10 +129,18 @@ def say_json(value: Any) -> None:
 
     global _documents
     _documents += 1
-    text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    if not text.replace("\n", "").isprintable():
-        text = "".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text)
-    sys.stdout.write(text + "\n")
+    try:
+        text = msgspec.json.format(msgspec.json.encode(value)).decode()
+    except UnicodeEncodeError:  # the name of a file that is no text
+        import json
+
+        text = json.dumps(msgspec.to_builtins(value), indent=2)
+    # What the stream cannot encode is escaped here: its own way to do so is not that of JSON.
+    unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    if not text.replace("\n", "").isprintable() or not (unicode or text.isascii()):
+        text = "".join(c if c == "\n" or (c.isprintable() and (unicode or c.isascii())) else _escaped(c) for c in text)
+    with _writing():
+        sys.stdout.write(text + "\n")
 
 
 def _escaped(character: str) -> str:
@@ -109,4 +149,6 @@ def _escaped(character: str) -> str:
 
 
 def _visible(text: str) -> str:
-    return text if text.isprintable() else "".join(c for c in text if c == "\n" or c.isprintable())
+    if text.isprintable():
+        return text
+    return "".join(_BYTES.get(ord(c), c) for c in text if c == "\n" or c.isprintable() or ord(c) in _BYTES)

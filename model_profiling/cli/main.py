@@ -1,21 +1,23 @@
 """The command line: finds the subcommand, runs it, and turns every failure into two lines and an exit code."""
 
 import argparse
-import atexit
 import contextlib
 import gc
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
 from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.cli.process import enter, interruption_code, was_interrupted
+from model_profiling.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.installation import install_command
+from model_profiling.places import remedy
 from model_profiling.saying import columns, documents, fitted, say_json, warn
 
+# `enter` is where the installed program of earlier versions begins.
+__all__ = ["COMMANDS", "Command", "Parser", "enter", "main", "make_parser", "run_guarded"]
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
     "profile",
@@ -48,8 +50,8 @@ COMMANDS = (
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-# What Python ends with where its output could not be written.
-_UNREAD = 120
+# How much of a text is shown before what is wrong in it.
+_NEAR = 80
 
 
 class Command(Protocol):
@@ -85,24 +87,6 @@ class Parser(argparse.ArgumentParser):
         sys.exit(_fail(message, f"See `{self.prog} --help`.", 2, _asks_json(self._words)))
 
 
-def enter() -> NoReturn:
-    """The process `sme2-kit`: run the command and end, without taking apart what the system takes back anyway.
-
-    Ending as Python does takes a tenth of a short command once numpy is loaded.
-    """
-    code = main()
-    threads = sys.modules.get("threading")
-    if threads is not None and threads.active_count() > 1:
-        sys.exit(code)  # one of them may be in the middle of something
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        code = code or _UNREAD
-    os._exit(code)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
     # Loading modules and reading large dumps makes many objects and hardly any garbage: looking for it every 700
@@ -127,8 +111,10 @@ def main(argv: list[str] | None = None) -> int:
             return _fail(f"unknown arguments: {' '.join(unknown)}", hint, 2, _asks_json(argv))
         args.words = argv
         command = cast(Command, importlib.import_module(_module(args.command)))
-    except ModuleNotFoundError as error:
-        return _fail(*_missing(error), _asks_json(argv))
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in argv:
+            raise
+        return _fail(*_explained(error), _asks_json(argv))
     return run_guarded(command.run, args)
 
 
@@ -139,15 +125,11 @@ def _module(command: str) -> str:
 def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Run a command; whatever goes wrong becomes two lines and an exit code, and JSON for who asked for that."""
     debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
-    with contextlib.suppress(ValueError):  # not in the main thread, where nobody sends us signals
-        signal.signal(signal.SIGTERM, _interrupt)
     before = documents()
     try:
         return run(args)
-    except BrokenPipeError:
-        # Whoever read our output has left; what they did not read is nobody's loss.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except UnreadError as error:
+        return error.exit_code  # what they did not read is nobody's loss
     except (Exception, KeyboardInterrupt) as error:  # the last door: a user never sees a traceback unasked
         if debug and not isinstance(error, (KeyboardInterrupt, MemoryError)):
             raise
@@ -157,26 +139,40 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
     """What happened, what to do, and the exit code."""
-    from model_profiling.errors import KitError
-
+    if isinstance(error, InterruptionError):
+        return error.message, error.hint, interruption_code()
+    # Inside a library, what an interruption ends fails in its own way.
+    if isinstance(error, KeyboardInterrupt) or was_interrupted():
+        return "interrupted", "Finished work is kept; run the same command to continue.", interruption_code()
     if isinstance(error, KitError):
         return error.message, error.hint, error.exit_code
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "Finished work is kept; run the same command to continue.", 130
     if isinstance(error, MemoryError):
         return "out of memory", "Close other programs, or use a smaller model.", 3
     if isinstance(error, ModuleNotFoundError):
         return _missing(error)
+    if isinstance(error, ImportError) and not _is_ours(error):
+        return f"a library cannot be loaded: {_cause(error)}", "Check free memory and `ulimit -v`; install it again.", 3
     if isinstance(error, OSError):
         what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        return what, "Check space and permissions there.", 3
+        return what, remedy(error, error.filename or ""), 3
+    if isinstance(error, UnicodeEncodeError):
+        near = error.object[max(error.start - _NEAR, 0) : error.end]
+        what = f"a name holds bytes that are no text: {near}"
+        return what, "Rename that file or folder, or use a UTF-8 locale (LC_ALL=C.UTF-8).", 2
     hint = "This is a bug in the kit. Please report it with the output of the same command and --debug."
     return f"unexpected {type(error).__name__}: {error}", hint, 1
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
-    raise KeyboardInterrupt
+def _cause(error: BaseException) -> str:
+    """What the system said: numpy explains at length around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def _is_ours(error: ImportError) -> bool:
+    """Whether what cannot be imported is a part of the kit."""
+    return (error.name or "").startswith("model_profiling")
 
 
 def _missing(error: ModuleNotFoundError) -> tuple[str, str, int]:
@@ -191,7 +187,8 @@ def _asks_json(words: Iterable[str]) -> bool:
 def _fail(message: str, hint: str, code: int, as_json: bool = False) -> int:
     """Say what is wrong: two lines on standard error and, for who asked for JSON, an object instead of the result."""
     if as_json:
-        say_json({"error": {"message": message, "hint": hint, "exit_code": code}})
+        with contextlib.suppress(OutputError):
+            say_json({"error": {"message": message, "hint": hint, "exit_code": code}})
         if sys.stdout.isatty():
             return code
     warn(f"error: {message}\n" + (f"  fix: {hint}\n" if hint else ""))

@@ -125,6 +125,7 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
 def _show(
     args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
 ) -> None:
+    from model_profiling.installation import shown
     from model_profiling.report import terminal
 
     following = _next(args, target, run, exported)
@@ -143,7 +144,7 @@ def _show(
         terminal.show_run(run)
     for path in written:
         if path.suffix in (".md", ".html"):
-            tell(f"  report:    {terminal.seen_from_here(path)}\n")
+            tell(f"  report:    {shown(path)}\n")
     tell(next_command(*following))
 
 

@@ -1,13 +1,14 @@
 """`sme2-kit quicktest`: does everything work here, end to end? Export, run, validate, report, on the smallest model."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from model_profiling.cli import labels as label_flags
-from model_profiling.saying import say
+from model_profiling.saying import flush, say
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
+# Exit codes above it are those of commands that a signal ended.
+_SIGNALS = 128
 _STAGES = ("set-up", "export", "pipeline", "validate", "report")
 
 
@@ -39,12 +40,14 @@ def run(args: argparse.Namespace) -> int:
     )
     for stage, command in zip(_STAGES, commands, strict=True):
         code = main(command)
+        if code > _SIGNALS:
+            return code  # not a fault of the stage, and said already
         if code != 0:
             raise RunError(
                 f"the quick test stopped at {stage}",
                 f"Correct what `sme2-kit {' '.join(command)}` says, then run it again.",
             )
         say(f"{stage} ok\n")
-        sys.stdout.flush()
+        flush()
     terminal.show_run(Run.open(runs))
     return 0

@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, print it, and write its report if that was asked for."""
+    from model_profiling.installation import shown
     from model_profiling.report import terminal
     from model_profiling.saying import say_json
 
@@ -94,7 +95,7 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
     elif not args.quiet:
         terminal.show_run(run)
     if args.html:
-        written = "".join(f"{terminal.seen_from_here(path)}\n" for path in run.report(html=True))
+        written = "".join(f"{shown(path)}\n" for path in run.report(html=True))
         (warn if args.json else say)(written)
     tell_outdated(outdated)
 

@@ -180,7 +180,7 @@ def _imports_of(path: Path) -> set[str]:
     Found as text, because to parse a hundred files takes longer than to lower a small network.
     """
     names: set[str] = set()
-    for module, parenthesized, line, modules in _IMPORT.findall(path.read_text()):
+    for module, parenthesized, line, modules in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
         imported = _NAMES.findall(_COMMENT.sub("", parenthesized or line or modules))
         names |= {module, *(f"{module}.{name}" for name in imported)} if module else set(imported)
     return {name for name in names if name.split(".")[0] == _KIT_PACKAGE}

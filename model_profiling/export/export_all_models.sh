@@ -13,7 +13,7 @@ fi
 
 # One line for each export: name and dtype. A model that lacks a package is named on standard error.
 plan() {
-  "${PYTHON:-python3}" - "$listed" "${DTYPES:-}" "$@" <<'PYTHON'
+  "${PYTHON:-python3}" -I - "$listed" "${DTYPES:-}" "$@" <<'PYTHON'
 import json, sys
 
 listed, dtypes, *names = sys.argv[1:]

@@ -112,7 +112,9 @@ def execute_program(
             finally:
                 session.close()
         except KitError as error:
-            return _failed(error, build, paths, log.read_text(errors="replace") if log.exists() else "")
+            return _failed(
+                error, build, paths, log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+            )
         return _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
 
 

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -19,13 +18,11 @@ import anyio.abc
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
+from model_profiling.code_path import python_command
 from model_profiling.errors import KitError, RunError
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
-_PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
-# Not `-m`: that would look for the package in the workspace first.
-_START = f"import sys; sys.path[0] = {_PACKAGE_HOME!r}; from model_profiling.cli.main import main; sys.exit(main())"
 _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
 # How long a command that is cancelled may take to end its runners and to put a device's settings back.
 _GRACE_S = 10
@@ -77,9 +74,8 @@ class Steps:
 
 async def run_kit(arguments: list[str], workspace: Path, steps: Steps, accept: tuple[int, ...] = (0,)) -> Ended:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
-    command = [sys.executable, "-c", _START, *arguments]
     process = await anyio.open_process(
-        command,
+        python_command("model_profiling", *arguments),
         cwd=workspace,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ from model_profiling.artifacts import EARLIER, FAILED, PROGRAMS
 from model_profiling.errors import InputError
 from model_profiling.labels import checked_labels
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS, expanded, first_counts
+from model_profiling.places import from_home
 from model_profiling.run_directory import Mode, Phase, without_threads
 from model_profiling.runs import checked_label
 from model_profiling.saying import say
@@ -186,7 +187,7 @@ def _runner(path: str) -> str:
     if not repository or Path(path).is_absolute() or files.is_file(Path(path)):
         return path
     parts = Path(path).parts
-    inside = Path(repository).expanduser().joinpath(*parts[1:] if parts[:1] == ("executorch",) else parts)
+    inside = from_home(repository).joinpath(*parts[1:] if parts[:1] == ("executorch",) else parts)
     return str(inside) if files.is_file(inside) else path
 
 

@@ -5,7 +5,6 @@ Android has no glibc, so the runner brings its own and is started through its ow
 """
 
 import hashlib
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from model_profiling import files
 from model_profiling.errors import SetupError
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 from model_profiling.runner.build import RUNNER_NAME, Build
 
 # Per architecture: the loader's name, and the ELF machine number that proves a file is meant for it.
@@ -107,13 +107,7 @@ def licence_text(names: list[str]) -> str:
 
 def _from_compiler(build: Build, name: str) -> Path:
     """Where the target's compiler finds this library; a bare name means that it does not."""
-    done = subprocess.run(
-        [*build.command, f"-print-file-name={name}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tempfile.gettempdir(),
-    )
+    done = run_program([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
     return Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
 
 

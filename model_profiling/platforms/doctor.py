@@ -7,7 +7,6 @@ import platform
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from model_profiling.installation import install_command
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.process import list_features
+from model_profiling.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.sdk import installed_sdk
@@ -109,7 +109,7 @@ def _tool(what: str, command: str, fix: str, asked: str = "--version", form: str
     path = shutil.which(command)
     if path is None:
         return Check(what, False, f"{command} is not in PATH", fix)
-    done = subprocess.run([path, asked], capture_output=True, text=True, timeout=20, check=False)
+    done = run_program([path, asked], timeout_s=20)
     version = re.search(form, done.stdout + done.stderr)
     return Check(what, True, f"{command} {version[1] if version else ''}".strip())
 

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from model_profiling.installation import PACKAGE, shown
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.process import ProcessPlatform, list_features
+from model_profiling.programs import run_program
 from model_profiling.runner.build import build_runner, host_target
 
 TARGET = "linux-aarch64"
@@ -41,7 +41,7 @@ def find_qemu() -> Qemu | None:
     path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if path is None:
         return None
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
+    said = run_program([path, "--version"], timeout_s=20).stdout
     found = re.search(r"version (\d+(?:\.\d+)*)", said)
     return Qemu(path, tuple(map(int, found[1].split("."))) if found else (0,))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from model_profiling.platforms.cpus import cpu_names
 from model_profiling.platforms.sme_units import apple_units, linux_units
+from model_profiling.programs import run_program
 from model_profiling.run_directory import NOT_RANDOMISED
 
 # From <sys/personality.h>; what `setarch -R` sets.
@@ -80,14 +81,12 @@ def _macos_facts() -> dict[str, object]:
 
 def _sysctl(name: str) -> str:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(
-            ["sysctl", "-n", name], capture_output=True, text=True, timeout=10, check=False
-        ).stdout.strip()
+        return run_program(["sysctl", "-n", name], timeout_s=10).stdout.strip()
     return ""
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""

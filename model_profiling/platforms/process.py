@@ -136,7 +136,9 @@ def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
                 process.wait(timeout=_LOOK_S)
                 return peak
             with contextlib.suppress(OSError):
-                found = re.search(r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+                found = re.search(
+                    r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8"), re.MULTILINE
+                )
                 peak = max(peak, int(found[1]) * 1024 if found else 0)
             if time.monotonic() > deadline:
                 raise RunError(f"{process.args[0]!s} did not end within {timeout_s:g} s", "Raise `timeout_s`.")  # type: ignore[index]

@@ -168,7 +168,7 @@ class RemotePlatform:
         try:
             code = self._run_to_the_end(at.device, words, request)
             if request.kernel_trace is not None and (said := at.system_log(home)):
-                with request.log.open("a", errors="replace") as log:
+                with request.log.open("a", encoding="utf-8", errors="replace") as log:
                     log.write(said)
             if code != 0:
                 raise ended_on_device(at.device, at.facts.boot_id, code, request.log, start)

@@ -20,7 +20,7 @@ def linux_units(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, objec
     registers = {}
     for path in cpus.glob(f"cpu[0-9]*/{REGISTER}"):
         try:
-            registers[path.parts[-4]] = path.read_text(errors="replace")
+            registers[path.parts[-4]] = path.read_text(encoding="utf-8", errors="replace")
         except OSError:  # a CPU that is offline has none
             continue
     return units(registers)

@@ -8,23 +8,30 @@ file to run. It works the same in a script, a notebook and a REPL.
 import contextlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import IO, Any
 
+from model_profiling.code_path import python_command
 from model_profiling.errors import RunError, SetupError
 
-# The process finds what we import where we find it, whatever the caller did to its path since it began.
-_START = "import sys; sys.path[:] = {path!r}; from model_profiling.report.drawing_process import serve; serve()"
+_REPORT_IT = (
+    "Check free memory and `ulimit -n`; else please report it with the run directory. "
+    "The report without pictures is in report.md."
+)
 
 
 class Hand:
     """One such process. It starts at once, so that it is ready when there is something to draw."""
 
     def __init__(self) -> None:
-        self._process = _started()
+        # What it says of its end, which is no business of the user's terminal.
+        self._said: IO[bytes] = _scratch()
+        self._process = _started(self._said)
 
     def ask(self, *question: Any) -> Any:
         """Have one picture drawn; a process that ends over it is replaced for the next one."""
@@ -32,18 +39,23 @@ class Hand:
             _send(self._process.stdin, question)
             worked, answer = pickle.load(_there(self._process.stdout))
         except (OSError, EOFError, pickle.UnpicklingError):
-            code = self._end()
-            self._process = _started()
-            raise RunError(
-                f"a picture could not be drawn: the process that draws ended (exit code {code})",
-                "Please report it with the run directory; the report without pictures is in report.md.",
-            ) from None
+            why = f"the process that draws ended (exit code {self._end()}{self._last_words()})"
+            self._process = _started(self._said)
+            raise RunError(f"a picture could not be drawn: {why}", _REPORT_IT) from None
         if not worked:
-            raise ValueError(answer)
+            raise RunError(f"a picture could not be drawn: {' '.join(answer.split())}", _REPORT_IT)
         return answer
 
     def close(self) -> None:
         self._end()
+        self._said.close()
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = [line.strip("# ") for line in self._said.read().decode(errors="replace").split("\n")]
+        # A library that crashes prints addresses after it.
+        reasons = [line for line in lines if re.search(r"memory|rror|panicked|Too many", line)] or lines
+        return f": {reasons[-1]}" if reasons[-1] else ""
 
     def _end(self) -> int:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -94,12 +106,27 @@ def _there(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _started() -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", _START.format(path=[str(place) for place in sys.path])]
+def _scratch() -> IO[bytes]:
     try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise _not_started(error) from None
+
+
+def _started(said: IO[bytes]) -> "subprocess.Popen[bytes]":
+    command = python_command("model_profiling.report.drawing_process")
+    try:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
     except (OSError, TypeError) as error:
-        raise SetupError(
-            f"the process that draws cannot be started: {error}",
-            "Python must be able to start itself (sys.executable).",
-        ) from None
+        raise _not_started(error) from None
+
+
+def _not_started(error: Exception) -> SetupError:
+    return SetupError(
+        f"the process that draws cannot be started: {error}",
+        "Python must be able to start itself (sys.executable), and to open files (`ulimit -n`).",
+    )
+
+
+if __name__ == "__main__":
+    serve()

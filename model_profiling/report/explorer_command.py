@@ -3,11 +3,11 @@
 import importlib.util
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from model_profiling.analysis.run_view import RunView
 from model_profiling.artifacts import EXPLORER_GRAPH, MODEL_EXPLORER, OVERLAY
+from model_profiling.code_path import python_command
 from model_profiling.errors import InputError, SetupError
 from model_profiling.installation import install_command
 
@@ -40,7 +40,7 @@ def open_explorer(command: list[str]) -> None:
             f"Model Explorer cannot open a path with a comma in it: {command[1]}", "Move the run directory."
         )
     if importlib.util.find_spec(_PACKAGE) is not None:
-        start = [sys.executable, "-m", _PACKAGE]
+        start = python_command(_PACKAGE)
     elif (found := shutil.which(_EXECUTABLE)) is not None:
         start = [found]
     else:

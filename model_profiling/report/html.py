@@ -47,7 +47,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             graphed=graphed,
             ungraphed=bool(run.shown) and not graphed,
             graph_alone=False,
-            style=Markup((_FILES / "page.css").read_text()),
+            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=_hash(script),
             note=NOTE,
@@ -71,7 +71,7 @@ def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: 
             figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
             version=__version__,
             made_from=made_from,
-            style=Markup((_FILES / "page.css").read_text()),
+            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=_hash(script),
         )
@@ -93,7 +93,7 @@ def graph(run: RunView) -> str:
             version=__version__,
             data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
             graph_alone=True,
-            style=Markup((_FILES / "page.css").read_text()),
+            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=_hash(script),
         )
@@ -135,11 +135,11 @@ def _script(*names: str) -> str:
 
 
 def _body(name: str) -> str:
-    text = (_FILES / name).read_text()
+    text = (_FILES / name).read_text(encoding="utf-8")
     if name != _VENDOR:
         return text
     # Its licence goes with every copy; its source map does not.
-    licence = (_FILES / "vendor" / "dagre.LICENSE").read_text().strip()
+    licence = (_FILES / "vendor" / "dagre.LICENSE").read_text(encoding="utf-8").strip()
     return f"/* dagre\n{licence}\n*/\n{text.partition('//# sourceMappingURL')[0]}"
 
 

@@ -16,6 +16,7 @@ from model_profiling.analysis.grouping import instance_groups
 from model_profiling.analysis.latency import Comparison
 from model_profiling.analysis.whatif import Prediction
 from model_profiling.counting import counted
+from model_profiling.installation import shown
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed
 from model_profiling.report.terminal_table import table
@@ -28,7 +29,7 @@ from model_profiling.report.words import (
     unique_labels,
     worth,
 )
-from model_profiling.saying import columns, paint, tell
+from model_profiling.saying import paint, room, tell
 
 if TYPE_CHECKING:
     from model_profiling.analysis.grouping import OperatorGroup
@@ -140,7 +141,7 @@ def _agreement_lines(run: "RunView", style: Style) -> list[str]:
 
 def wrapped(sentence: str, indent: int = 4) -> str:
     """A long sentence on several lines, those after the first indented."""
-    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, (columns() or _WIDTH) - indent, break_long_words=False))
+    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, room(indent, _WIDTH), break_long_words=False))
 
 
 def _evidence(run: "RunView", style: Style) -> list[str]:
@@ -157,13 +158,7 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
 
 
 def _files(path: Path, style: Style) -> str:
-    return f"  {style.dim('files')}  {seen_from_here(path)}"
-
-
-def seen_from_here(path: Path) -> Path:
-    """The path relative to the working directory if it lies below."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    return f"  {style.dim('files')}  {shown(path)}"
 
 
 def _remarks(run: "RunView", style: Style) -> list[str]:

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.code_path import python_command
 from model_profiling.errors import InputError, SetupError
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit
@@ -29,6 +31,8 @@ _LINKED = (
     "executorch_kernels_quantized",
     "executorch_threadpool",
 )
+# A compiler in a Python package, which is called through Python; see `call_compiler`.
+ZIG = "ziglang"
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
@@ -53,7 +57,7 @@ TARGETS = {
             "macos-arm64",
             "aarch64",
             "macosx_14_0_arm64",
-            (sys.executable, "-m", "ziglang", "c++", "-target", "aarch64-macos"),
+            (ZIG, "c++", "-target", "aarch64-macos"),
             ".dylib",
         ),
     )
@@ -116,9 +120,9 @@ def host_compiler() -> tuple[str, ...]:
 
 
 def _require(command: tuple[str, ...], target: Target) -> None:
-    if "ziglang" in command:
-        available = subprocess.run([*command[:3], "version"], capture_output=True, check=False).returncode == 0
-        hint = "pip install ziglang"
+    if command[0] == ZIG:
+        available = call_compiler([ZIG, "version"]).returncode == 0
+        hint = f"pip install {ZIG}"
     else:
         available = shutil.which(command[0]) is not None
         hint = f"apt-get install g++-{target.arch.replace('_', '-')}-linux-gnu"
@@ -128,12 +132,15 @@ def _require(command: tuple[str, ...], target: Target) -> None:
 
 def _compiler_version(command: tuple[str, ...]) -> str:
     # Some compilers drop temporary files where they are called.
-    done = subprocess.run(
-        [*command, "--version"], capture_output=True, text=True, check=False, cwd=tempfile.gettempdir()
-    )
+    done = call_compiler([*command, "--version"], Path(tempfile.gettempdir()))
     if done.returncode != 0 or not done.stdout:
         raise SetupError(f"the compiler `{' '.join(command)}` does not run", "Check $CXX, or install a working one.")
     return done.stdout.splitlines()[0]
+
+
+def call_compiler(words: Sequence[str], cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a compiler; Zig's is a module of Python."""
+    return run_program(python_command(*words) if words[0] == ZIG else words, cwd)
 
 
 def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tables: str) -> str:
@@ -164,12 +171,12 @@ def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], t
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
         built = Path(scratch) / "runner"
         built.mkdir()
-        (built / "kit_tables.h").write_text(tables)
+        (built / "kit_tables.h").write_text(tables, encoding="utf-8")
         for call in _calls(target, sdk, command, built, built / runner.name):
-            done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=built)
+            done = call_compiler(call, built)
             if done.returncode != 0:
                 log = home.with_suffix(".log")
-                log.write_text(" ".join(call) + "\n\n" + done.stderr)
+                log.write_text(" ".join(call) + "\n\n" + done.stderr, encoding="utf-8")
                 first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
                 raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
         try:
@@ -187,7 +194,7 @@ def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, out
     """
     source = NATIVE / "main.cpp"
     whole = compile_command(target, sdk, command, tables, source, out)
-    if "ziglang" not in command:
+    if command[0] != ZIG:
         return [whole]
     end = whole.index(str(source))
     compiled = out.with_suffix(".o")

@@ -7,7 +7,6 @@ library uses none of it.
 """
 
 import hashlib
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from model_profiling.errors import SetupError
 from model_profiling.graph_terms import CUSTOM_OPERATORS
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 from model_profiling.runner.build import Build
 from model_profiling.runner.elf import Library, read_library
 
@@ -87,14 +87,12 @@ def _compile(build: Build, home: Path, names: list[str], source: str) -> None:
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
         built = Path(scratch) / "stubs"
         built.mkdir()
-        (built / "stubs.cpp").write_text(source)
-        (built / "empty.cpp").write_text("")
+        (built / "stubs.cpp").write_text(source, encoding="utf-8")
+        (built / "empty.cpp").write_text("", encoding="utf-8")
         for index, name in enumerate(names):
             code = "empty.cpp" if index else "stubs.cpp"
             flags = ["-O1", "-fPIC", "-shared", "-w", f"-Wl,-soname,{name}"]
-            done = subprocess.run(
-                [*build.command, *flags, "-o", name, code], cwd=built, capture_output=True, text=True, check=False
-            )
+            done = run_program([*build.command, *flags, "-o", name, code], built)
             if done.returncode != 0:
                 first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
                 raise SetupError(

@@ -11,12 +11,12 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
 from model_profiling.errors import SetupError
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 from model_profiling.runner.build import Build
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
@@ -50,9 +50,9 @@ def build_shim(build: Build) -> Path:
         with tempfile.TemporaryDirectory(dir=shim.parent.parent, prefix=".build-") as scratch:
             home = Path(scratch) / "shim"
             home.mkdir()
-            (home / "shim.cpp").write_text(source)
+            (home / "shim.cpp").write_text(source, encoding="utf-8")
             command = [*build.command, "-O1", "-fPIC", "-shared", "-w", "shim.cpp", "-o", shim.name, "-ldl"]
-            done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+            done = run_program(command, home)
             if done.returncode != 0:
                 first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
                 raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")

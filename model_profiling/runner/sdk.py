@@ -3,16 +3,17 @@
 import importlib.metadata
 import importlib.util
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.code_path import python_command
 from model_profiling.errors import SetupError
 from model_profiling.installation import install_command
 from model_profiling.places import cache_directory
+from model_profiling.programs import run_program
 
 # What of a wheel is kept, and a number that changes with it: a copy that an earlier kit made has less.
 _KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
@@ -75,9 +76,9 @@ def fetched_sdk(pip_platform: str, version: str) -> Sdk:
 
 def _download(pip_platform: str, version: str, into: Path) -> Path:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command = python_command("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     command += ["--platform", pip_platform, "--python-version", python, "--dest", str(into), f"executorch=={version}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     wheels = sorted(into.glob("executorch-*.whl"))
     if done.returncode != 0 or not wheels:
         reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip gave no reason")

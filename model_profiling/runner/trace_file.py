@@ -36,7 +36,7 @@ def read_trace(path: Path) -> Trace:
     try:
         if path.stat().st_size > _LONGEST_TRACE:
             raise InputError(f"kernel trace {path} is too large", "Trace fewer executions.")
-        lines = path.read_text(errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise RunError(
             f"the kernel trace {path} was not written: {error.strerror}", "Look into the runner's log."

@@ -314,7 +314,7 @@ def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.Monk
         hand._process.kill()
         with pytest.raises(RunError, match="could not be drawn"):
             hand.ask("svg", {})
-        with pytest.raises(ValueError):
+        with pytest.raises(RunError, match="could not be drawn"):
             hand.ask("svg", {"mark": "no such mark"})
     finally:
         hand.close()

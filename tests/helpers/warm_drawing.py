@@ -34,11 +34,11 @@ def _change(module: Any, address: str) -> None:
     start = module._started
 
     @functools.wraps(start)
-    def started() -> Any:
+    def started(said: Any) -> Any:
         try:
             return Connection(address)
         except OSError:
-            return start()
+            return start(said)
 
     module._started = started
 

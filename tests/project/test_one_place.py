@@ -53,6 +53,20 @@ def test_the_accelerator_is_chosen_in_one_place() -> None:
     assert {path.name for path in asked} == {"accelerator.py", "doctor.py"}
 
 
+def test_every_text_that_is_read_or_written_says_that_it_is_utf8() -> None:
+    """Else it is whatever the user's locale says."""
+    texts = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
+    for path in [path for path, text in texts.items() if re.search(r"\b(read_text|write_text|open)\(", text)]:
+        for node in ast.walk(ast.parse(texts[path])):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                mode = next((arg.value for arg in node.args if isinstance(arg, ast.Constant)), "")
+                # `files` and what derives from it write bytes.
+                own = ast.unparse(node.func.value) in ("files", "writer")
+                asked = node.func.attr == "open" and isinstance(mode, str) and re.fullmatch(r"[rwax]\+?", mode)
+                if (node.func.attr in ("read_text", "write_text") and not own) or asked:
+                    assert any(word.arg == "encoding" for word in node.keywords), (path, ast.unparse(node))
+
+
 def test_flags_name_the_paths_of_the_machine_that_runs_them() -> None:
     here = Path("here.pte")
     request = Request(RunnerRecord("kit", "r", ""), here, (Path("x.npy"),), 2, 3, ("sme2", "sme"), Path("log"))

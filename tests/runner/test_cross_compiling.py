@@ -1,6 +1,7 @@
 """The runner is built once, and for the platforms that this machine is not."""
 
 import dataclasses
+import importlib.util
 import os
 import shlex
 import shutil
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_profiling.errors import SetupError
-from model_profiling.runner.build import TARGETS, build_runner, host_target
+from model_profiling.runner.build import TARGETS, ZIG, build_runner, host_target
 from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading
 from model_profiling.runner.protocol import Exit
@@ -25,8 +26,8 @@ from tests.runner.test_runner import Toy, call, event
 @pytest.mark.parametrize("target", [name for name in TARGETS if name != host_target().name])
 def test_it_compiles_for_the_other_platforms(target: str) -> None:
     command = TARGETS[target].cross_compiler
-    if "ziglang" in command:
-        needs(call(*command[:3], "version").returncode == 0, "ziglang")
+    if command[0] == ZIG:
+        needs(importlib.util.find_spec(ZIG) is not None, ZIG)
     else:
         needs(shutil.which(command[0]) is not None, command[0])
     built = build_runner(target).path

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling.code_path import python_command
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
@@ -122,7 +123,7 @@ def start_tied(
     words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
 ) -> "subprocess.Popen[bytes]":
     """Start a command that ends with this process, in a group of its own; it holds the locks while it lives."""
-    command = [sys.executable, str(Path(__file__).with_name("tied.py")), str(os.getpid()), *words]
+    command = python_command("model_profiling.fleet.sweep.tied", str(os.getpid()), *words)
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
@@ -138,7 +139,7 @@ def start_tied(
 def outcome_of(code: int, seconds: float, log: Path) -> Outcome:
     if code == 0:
         return Outcome(seconds)
-    text = log.read_text(errors="replace") if log.is_file() else ""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     return Outcome(seconds, *failure_of(text, code))
 
 

@@ -201,8 +201,9 @@ def connected(address: str, log: Path) -> Any:
     _refuse_silence(address)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     log.parent.mkdir(parents=True, exist_ok=True)
+    log = log.resolve()
     try:
-        with _said_to(log):
+        with _said_to(log), _standing_in(log.parent):
             _keep_quiet(log)
             ray.init(
                 address=address,
@@ -250,6 +251,18 @@ def _keep_quiet(log: Path) -> None:
 
     if hasattr(inner, "print_to_stdstream"):
         inner.print_to_stdstream = say
+
+
+@contextlib.contextmanager
+def _standing_in(folder: Path) -> Iterator[None]:
+    """Ray's workers look for modules first where the driver stood when it connected: let that be a folder of ours."""
+    here = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from model_profiling.errors import SetupError
 from model_profiling.fleet.sweep.sweep_file import Target
-from model_profiling.places import cache_directory
+from model_profiling.places import cache_directory, from_home
 
 VARIABLE = "SME2_KIT_LOCKS"
 _HOST, _GATE = "host", "gate"
@@ -96,7 +96,7 @@ class Claims:
 def directory() -> Path:
     """`$SME2_KIT_LOCKS`, else one place for all users of this machine, else the user's own."""
     if chosen := os.environ.get(VARIABLE):
-        home = Path(chosen).expanduser()
+        home = from_home(chosen)
         home.mkdir(parents=True, exist_ok=True)
         return home
     for parent in (Path("/run/lock"), Path("/tmp")):

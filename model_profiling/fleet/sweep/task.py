@@ -80,7 +80,7 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
         outcome = outcome_of(child.wait(), time.monotonic() - clock, log)
         ended = time.time()
         parcel = b"" if outcome.failure else packed(home / task.result)
-        text = log.read_text(errors="replace")[-100_000:]
+        text = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
         return Result(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
     finally:
         shutil.rmtree(home, ignore_errors=True)

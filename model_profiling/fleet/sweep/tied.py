@@ -1,9 +1,9 @@
 """Runs one `sme2-kit` command that ends when the process that started it ends, however that ended.
 
-    python tied.py PARENT WORD…
+    python -m model_profiling.fleet.sweep.tied PARENT WORD…
 
 It is asked to end (SIGTERM), not killed: it then ends its runners, puts a device's settings back, and keeps what is
-measured. Started as a file, because `-m` would look for the package in the working directory first.
+measured.
 """
 
 import ctypes
@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_S = 0.5
@@ -48,6 +47,5 @@ def _alive(process: int) -> bool:
 
 if __name__ == "__main__":
     tie(int(sys.argv[1]))
-    sys.path[0] = str(Path(__file__).resolve().parents[3])
     sys.argv = ["sme2-kit", *sys.argv[2:]]
     runpy.run_module("model_profiling", run_name="__main__", alter_sys=True)

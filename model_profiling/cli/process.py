@@ -1,0 +1,154 @@
+"""The process `sme2-kit`: what holds before a command begins, what a signal does to it, and how it ends.
+
+Nothing else is imported until the working directory is out of the way, and from then on Ctrl-C is two lines, too.
+"""
+
+import os
+import sys
+
+from model_profiling.code_path import in_utf8, leave_working_directory_out
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import NoReturn
+
+# A shell's name for a process that a signal ended is this and the signal's number.
+_SIGNALS = 128
+# While a command ends what it started, which takes no longer, a second Ctrl-C would only leave some of it behind.
+_ENDING_S = 10.0
+_AGAIN_S = 0.01
+_MOST_DIGITS = 5
+_received: list[tuple[int, float]] = []
+
+
+def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
+    """Run the command line, or another `command`, and end, without taking apart what the system takes back anyway.
+
+    Ending as Python does takes a tenth of a short command once numpy is loaded.
+    """
+    code = 1
+    try:
+        in_utf8()
+        leave_working_directory_out()
+        _listen(_interrupt)
+        sys.unraisablehook = _raise_again
+        _open_streams()
+        _forget_odd_sizes()
+        from model_profiling.cli.main import main
+
+        code = (command or main)()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        _say(ended.code if isinstance(ended.code, str) else "")
+    except KeyboardInterrupt:  # before the command began, or once more at its end
+        code = interruption_code()
+        _say("error: interrupted")
+    except Exception as error:  # noqa: BLE001 - not even what reports errors could be loaded, or --debug asks for it
+        if _asks_for_tracebacks():
+            sys.excepthook(type(error), error, error.__traceback__)
+        else:
+            _say(f"error: sme2-kit cannot start: {error}")
+    finally:
+        _end(code)
+
+
+def _say(line: str) -> None:
+    if line:
+        try:
+            os.write(2, f"{line}\n".encode(errors="replace"))
+        except OSError:
+            return  # nobody is there to read it
+
+
+def interruption_code() -> int:
+    """What a process ends with that was interrupted: 130 after Ctrl-C, 143 after SIGTERM."""
+    return _SIGNALS + (_received[-1][0] if _received else 2)
+
+
+def was_interrupted() -> bool:
+    """Whether a signal has asked this process to end; what fails from then on fails because of that."""
+    return bool(_received)
+
+
+def _listen(handler: "Callable[[int, FrameType | None], object] | signal.Handlers") -> None:
+    """Let both signals that end a command do this; a job in the background goes on ignoring Ctrl-C."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: "FrameType | None") -> None:
+    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
+    import time
+
+    if not _received or time.monotonic() - _received[-1][1] > _ENDING_S:
+        _received.append((number, time.monotonic()))
+        raise KeyboardInterrupt
+
+
+def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Python drops what is raised while an object ends or a module is loaded: let an interruption come again."""
+    import signal
+
+    if isinstance(lost.exc_value, KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+    elif _asks_for_tracebacks():
+        sys.__unraisablehook__(lost)
+
+
+def _asks_for_tracebacks() -> bool:
+    return "--debug" in sys.argv or bool(os.environ.get("SME2_KIT_DEBUG"))
+
+
+def _open_streams() -> None:
+    """Have all three streams, and let them take any text: a name may hold what the terminal cannot show.
+
+    The number of a closed one would be that of the next file that is opened, and what is printed would get into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # What is printed fails, as it does where it was closed; what is said beside it is lost.
+            handle = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.dup2(handle, number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _forget_odd_sizes() -> None:
+    """Libraries read these as well, and fail over what is no size of a terminal."""
+    for name in ("COLUMNS", "LINES"):
+        size = os.environ.get(name, "")
+        if not (size.isdecimal() and len(size) <= _MOST_DIGITS and int(size) > 0):
+            os.environ.pop(name, None)
+
+
+def _end(code: int) -> "NoReturn":
+    import atexit
+    import signal
+
+    threads = sys.modules.get("threading")
+    # One of them may be in the middle of something; else there is nothing left to interrupt.
+    waits = threads is not None and threads.active_count() > 1
+    _listen(signal.SIG_DFL if waits else signal.SIG_IGN)
+    from model_profiling.errors import OutputError
+    from model_profiling.saying import flush, warn
+
+    try:
+        flush()
+    except OutputError as error:
+        code = code or error.exit_code
+        warn(f"error: {error.message}\n  fix: {error.hint}\n" if error.hint else "")
+        # Python would try again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if waits:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    os._exit(code)

@@ -1,0 +1,155 @@
+"""Ctrl-C and SIGTERM, at any moment: two lines, the exit code that shells have for it, and nobody is left behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import QUICK, ROOT, needs, processes_naming
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+_LONGEST_S = 60
+
+
+def start(home: Path, *words: str, **environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def interrupted(process: "subprocess.Popen[str]", number: signal.Signals, times: int = 1) -> str:
+    """What it says of its end, which must be in order."""
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.02 * (times - 1))
+    _, said = process.communicate(timeout=_LONGEST_S)
+    assert process.returncode == CODES[number], said
+    assert "Traceback" not in said and "KeyboardInterrupt" not in said
+    assert said.count("error: interrupted") == 1, said
+    return said
+
+
+def until(true: Callable[[], object]) -> None:
+    ends = time.monotonic() + _LONGEST_S
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+# A command whose import is the moment: at the import of the module that is named, it waits to be interrupted.
+_AT = """import sys, time
+class Waiting:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            sys.stdout.write("here\\n")
+            sys.stdout.flush()
+            time.sleep(60)
+sys.meta_path.insert(0, Waiting())
+sys.argv = ["sme2-kit", *{words!r}]
+from model_profiling.cli.process import enter
+enter()
+"""
+MOMENTS = {
+    "before the command line is read": "model_profiling.cli.main",
+    "while the command is loaded": "model_profiling.cli.analyze",
+    "while a library is loaded": "numpy",
+    "inside a library": "numpy.linalg",
+    "while it works": "model_profiling.report.terminal",
+}
+
+
+@pytest.mark.parametrize("number", CODES)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_an_interruption_is_two_lines_at_every_moment(moment: str, number: signal.Signals, tmp_path: Path) -> None:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    process = start(tmp_path, "-c", _AT.format(module=MOMENTS[moment], words=["analyze", "run"]))
+    assert process.stdout is not None and process.stdout.readline() == "here\n"
+    assert len(interrupted(process, number).splitlines()) <= 2
+
+
+_IN = """import os, signal, sys, time
+from model_profiling.cli.process import enter
+
+class Ending:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+
+def command():
+    from model_profiling.cli.main import run_guarded
+    import argparse
+    def run(args):
+        ending = Ending()
+        del ending
+        time.sleep(60)
+    return run_guarded(run, argparse.Namespace(debug=False))
+
+enter(command)
+"""
+
+
+def test_an_interruption_that_python_drops_comes_again(tmp_path: Path) -> None:
+    process = start(tmp_path, "-c", _IN)
+    _, said = process.communicate(timeout=_LONGEST_S)
+    assert (process.returncode, said.count("error: interrupted"), "Traceback" in said) == (130, 1, False), said
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_who_is_impatient_gets_no_traceback(number: signal.Signals, tmp_path: Path) -> None:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    process = start(tmp_path, "-c", _AT.format(module="numpy", words=["analyze", "run"]))
+    assert process.stdout is not None and process.stdout.readline() == "here\n"
+    interrupted(process, number, times=4)
+
+
+def test_pictures_that_are_being_drawn_leave_nobody_behind(tmp_path: Path) -> None:
+    home = tmp_path / "drawing-is-interrupted"
+    shutil.copytree(KNOWN_GOOD, home / "run")
+    # The processes that draw have it in their path.
+    process = start(home, "-m", "model_profiling", "report", "run", PYTHONPATH=f"{ROOT}{os.pathsep}{home}/mark")
+    until(lambda: len(processes_naming(f"{home}/mark")) > 0 or process.poll() is not None)
+    interrupted(process, signal.SIGTERM)
+    until(lambda: not processes_naming(f"{home}/mark"))
+
+
+@pytest.mark.parametrize("number", CODES)
+def test_a_compiler_ends_with_all_that_it_started(number: signal.Signals, tmp_path: Path) -> None:
+    from model_profiling.errors import KitError
+    from model_profiling.runner.sdk import installed_sdk
+
+    try:
+        installed_sdk()
+    except KitError:
+        needs(False, "executorch")
+    compiler = tmp_path / "slow-c++"
+    compiler.write_text(
+        f"#!/bin/sh\n[ \"$1\" = --version ] && echo slow 1.0 && exit\nsh -c 'sleep 300; : {tmp_path}/part-of-it'\n"
+    )
+    compiler.chmod(0o755)
+    cache = {"CXX": str(compiler), "SME2_KIT_CACHE": str(tmp_path / "cache")}
+    process = start(tmp_path, "-m", "model_profiling", "build", **cache)
+    until(lambda: processes_naming(f"{tmp_path}/part-of-it") or process.poll() is not None)
+    interrupted(process, number)
+    until(lambda: not processes_naming(f"{tmp_path}/part-of-it"))
+
+
+def test_a_server_for_assistants_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    import importlib.util
+
+    needs(importlib.util.find_spec("mcp") is not None, "mcp")
+    process = start(tmp_path, "-c", _AT.format(module="mcp.server", words=["mcp"]))
+    assert process.stdout is not None and process.stdout.readline() == "here\n"
+    interrupted(process, signal.SIGTERM)
