@@ -110,7 +110,7 @@ def read_index(directory: RunDirectory) -> DerivedIndex | None:
 
 def stamps(path: Path) -> set[str]:
     """The fingerprints that a file carries inside."""
-    return {found.decode() for found in _STAMP.findall(path.read_bytes())}
+    return {found.decode() for found in _STAMP.findall(files.read_bytes(path, "derived file"))}
 
 
 def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
