@@ -15,6 +15,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.visible import visible
 
 T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
@@ -106,12 +107,22 @@ def sweep(directory: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_bytes(path, text.encode())
+    write_bytes(path, text_bytes(text))
+
+
+def text_bytes(text: str) -> bytes:
+    """Text for people as it is written: whoever shows the file on a terminal is not at the mercy of what it quotes."""
+    return visible(text).encode()
+
+
+def json_bytes(value: Any, indent: int = 2) -> bytes:
+    """A msgspec struct or plain data as JSON that ends in a newline; what cannot be seen is escaped. 0: on one line."""
+    data = msgspec.json.encode(value)
+    return text_bytes((msgspec.json.format(data, indent=indent) if indent else data).decode() + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a msgspec struct or plain data as indented JSON that ends in a newline."""
-    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_bytes(path, json_bytes(value))
 
 
 def is_file(path: Path) -> bool:

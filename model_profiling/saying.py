@@ -1,7 +1,7 @@
 """The one place that prints. Nothing that came from a file, a name or a device reaches a terminal as a command to it.
 
-Text may hold colours of our own, made by `paint`; every other control character is dropped, and so are characters that
-change the direction of what follows.
+Text may hold colours of our own, made by `paint`; every other control character is escaped, and so are characters that
+change the direction of what follows (visible.py).
 """
 
 import contextlib
@@ -9,6 +9,8 @@ import os
 import re
 import sys
 from typing import Any, TextIO
+
+from model_profiling.visible import visible
 
 # Nobody else can write our colours: the mark is drawn anew in every process.
 _MARK = os.urandom(8).hex()
@@ -27,7 +29,7 @@ def clean(text: str) -> str:
     """Only what can be seen, line breaks, and our own colours."""
     # Splitting by a pattern with one group alternates between what is around it and the group.
     parts = _OURS.split(text)
-    return "".join(f"\033[{part}m" if number % 2 else _visible(part) for number, part in enumerate(parts))
+    return "".join(f"\033[{part}m" if number % 2 else visible(part) for number, part in enumerate(parts))
 
 
 def say(text: str) -> None:
@@ -97,16 +99,4 @@ def say_json(value: Any) -> None:
 
     global _documents
     _documents += 1
-    text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    if not text.replace("\n", "").isprintable():
-        text = "".join(c if c == "\n" or c.isprintable() else _escaped(c) for c in text)
-    sys.stdout.write(text + "\n")
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
-
-
-def _visible(text: str) -> str:
-    return text if text.isprintable() else "".join(c for c in text if c == "\n" or c.isprintable())
+    sys.stdout.write(visible(msgspec.json.format(msgspec.json.encode(value)).decode()) + "\n")
