@@ -7,7 +7,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_origin
 
@@ -91,11 +91,22 @@ def remove_scratch(home: Path, failure: BaseException | None) -> None:
 
 def inside(root: Path, path: Path) -> Path:
     """`path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        leads_out = not path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # links in a circle, before Python 3.13
+        leads_out = True
+    if leads_out:
         raise InputError(
             f"{path} points outside {root}", "A link in it points elsewhere: remove the link, or give that directory."
         )
     return path
+
+
+def refuse_links(root: Path, paths: Iterable[Path]) -> None:
+    """Refuse links among `paths` that lead out of `root`: what they lead to would be read as a part of it."""
+    for path in paths:
+        if path.is_symlink():
+            inside(root, path)
 
 
 def sweep(directory: Path) -> None:
@@ -316,10 +327,10 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     path = directory / ".lock"
     try:
         # Neither emptied nor followed: what is there may be a link to somebody's file.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, "r+b")
     except OSError as error:
-        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
-    with os.fdopen(handle, "r+b") as file:
+        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from model_profiling import files
 from model_profiling.analysis.correctness import judge, suspicious
-from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
+from model_profiling.artifacts import Decibel, DtypeCost, ExportRecord, TensorFile
 from model_profiling.errors import InputError
 from model_profiling.npy import read_npy, read_values
 from model_profiling.run_directory import Manifest, Phase, RunDirectory, experiment_file
@@ -31,13 +31,13 @@ class Agreement(msgspec.Struct, frozen=True):
     right: str
     max_abs_error: float | None
     cosine: float | None
-    sqnr_db: float | None
+    sqnr_db: Decibel | None
     # The largest value of `right`: what a difference is to be measured by.
     max_abs_reference: float | None = 0.0
     # 'agrees' or 'differs', as far as the dtype explains; '' in records of older kits.
     verdict: Literal["agrees", "differs", ""] = ""
     # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
-    dtype_sqnr_db: float | None = None
+    dtype_sqnr_db: Decibel | None = None
     # What is odd about the outputs of `left`: NaN, infinite, constant.
     remarks: list[str] = []
 

@@ -328,4 +328,6 @@ def _as_tensor(value: Value) -> TensorSpec | None:
 def _tensor(tensor: Table) -> TensorSpec:
     dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
     sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
+    if order and sorted(order) != list(range(len(sizes))):
+        raise tensor.buffer.fail(f"a tensor of {len(sizes)} dimensions has the dim order {order[:8]}", tensor.at)
     return TensorSpec(dtype, sizes, tensor.u8(8) != 0, order, tensor.u32(5) != 0)
