@@ -357,6 +357,8 @@ class RunDirectory:
                     f"manifest {self.manifest_path} is not what the kit writes: {error} of `{key}`",
                     "Make it again, or restore it.",
                 ) from None
+        if not Path(manifest.model.path).name or "\0" in manifest.model.path:
+            raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
         for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):
             if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
                 raise InputError(

@@ -45,10 +45,11 @@ def _too_slow(_signal: int, _frame: FrameType | None) -> None:
     raise TooSlow("one case took longer than it may")
 
 
-def outcome(reader: Reader, data: bytes, folder: Path, seconds: int = SECONDS_PER_CASE) -> BaseException | None:
+def outcome(reader: Reader, data: bytes, folder: Path) -> BaseException | None:
     """Read one case, and return what came instead of a result or a KitError."""
     before = signal.signal(signal.SIGALRM, _too_slow)
-    signal.alarm(seconds)
+    # Some use several commands.
+    signal.alarm(SECONDS_PER_CASE if reader.share == 1 else 8 * SECONDS_PER_CASE)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -81,7 +82,7 @@ def fuzz(name: str, cases: int, seed: int, keep: Path | None = CORPUS) -> list[s
         folder = Path(scratch)
         reader.prepare(folder)
         seeds = reader.seeds()
-        for _ in range(cases):
+        for _ in range(max(1, round(cases * reader.share))):
             data = reader.mutate(source.choice(seeds), seeds, source)
             error = outcome(reader, data, folder)
             if error is not None:
@@ -103,8 +104,7 @@ def every_kind(readers: Iterable[Reader]) -> list[str]:
                 folder.mkdir()
                 reader.prepare(folder)
                 patch.setattr(fuzz_readers, "put", functools.partial(_put, make))
-                # Some use several commands.
-                error = outcome(reader, data, folder, 8 * SECONDS_PER_CASE)
+                error = outcome(reader, data, folder)
             if error is not None:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 at = f"{Path(where.filename).name}:{where.lineno}"

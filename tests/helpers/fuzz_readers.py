@@ -6,7 +6,9 @@ A reader answers or raises KitError. Each works in a folder of its own that it m
 import contextlib
 import functools
 import io
+import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.layout_reasons import explained
 from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.numerics import Gap, read_numerics
 from model_profiling.analysis.profile import profiles
@@ -34,9 +37,10 @@ from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import ages
 from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.timeline import read_timeline
+from model_profiling.analysis.undone import undone_transposes
 from model_profiling.analysis.validation import problems
 from model_profiling.analysis.xnntrace import read_log
-from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths, TensorFile
+from model_profiling.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
 from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
@@ -82,6 +86,7 @@ from tests.helpers.numerics_forge import layer as forged_layer
 from tests.helpers.numerics_forge import numerics as forged_numerics
 from tests.helpers.numerics_forge import trial as forged_trial
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
+from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import use_all
 
 DATA = Path(__file__).parents[1] / "data"
@@ -94,13 +99,14 @@ _FILE = f"toy_cnn_xnnpack_fp16_{_ON}_t1"
 
 @dataclass(frozen=True)
 class Reader:
-    """`read` gets damaged bytes and a folder that `prepare` has filled."""
+    """`read` gets damaged bytes and a folder that `prepare` has filled; one that is slow takes `share` of the cases."""
 
     name: str
     seeds: Callable[[], list[bytes]]
     mutate: mutations.Mutator
     read: Callable[[bytes, Path], object]
     prepare: Callable[[Path], object] = lambda folder: None
+    share: float = 1.0
 
 
 def _files(*paths: Path) -> Callable[[], list[bytes]]:
@@ -139,7 +145,10 @@ def _read_pte(data: bytes, folder: Path) -> None:
         with contextlib.suppress(KitError):
             for graph in graphs(program, method).values():
                 assert all(node.multiply_accumulates >= 0 for node in graph.nodes)
-        data_flow(program, method)
+        flow = data_flow(program, method)
+        if flow is not None:
+            undone_transposes(flow)
+            explained(flow, {})
 
 
 def _read_llm(data: bytes, folder: Path) -> None:
@@ -292,7 +301,7 @@ def _numerics_seeds() -> list[bytes]:
 def _read_numerics(data: bytes, folder: Path) -> None:
     found = read_numerics(_at(folder, "net_numerics.json", data))
     numerics_text(found)
-    numerics_chart(found, 340, LIGHT, "")
+    json.dumps(numerics_chart(found, 340, LIGHT, ""), allow_nan=False)
     layer_errors(found)
 
 
@@ -533,6 +542,41 @@ def _run_file(name: str) -> Callable[[bytes, Path], None]:
     return read
 
 
+def _prepare_used(folder: Path) -> None:
+    """A run with two numbers of threads, roofs, and a record of accuracy."""
+    home = forge_run(RUN, folder / "run", 6, 4, threads=(1, 2))
+    (home / ROOFS).write_bytes(_roofs_seeds()[0])
+    of_program = msgspec.json.decode(_numerics_seeds()[1]) | {"pte_sha256": RunDirectory(home).manifest().model.sha256}
+    (home / RUN_NUMERICS).write_bytes(msgspec.json.encode(of_program))
+
+
+@functools.cache
+def _used_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as scratch:
+        _prepare_used(Path(scratch))
+        home = Path(scratch) / "run"
+        return {path.relative_to(home).as_posix(): path.read_bytes() for path in sorted(home.rglob("*.json"))}
+
+
+def _used(name: str) -> Reader:
+    """All commands on a run whose file of this name is damaged; the others are what they were."""
+
+    def file() -> str:
+        return next(known for known in _used_files() if known.endswith(name))
+
+    def read(data: bytes, folder: Path) -> None:
+        for other, content in _used_files().items():
+            (folder / "run" / other).write_bytes(content)
+        put(folder / "run" / file(), data)
+        use_all(folder / "run")
+
+    def seeds() -> list[bytes]:
+        return [_used_files()[file()]]
+
+    called = f"used_{name.strip('_').removesuffix('.json')}"
+    return Reader(called, seeds, mutations.json_values, read, _prepare_used, 0.03)
+
+
 def _alone(use: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
     """A function of one file."""
 
@@ -555,7 +599,7 @@ def _locked(path: Path) -> None:
 
 # Every file of a run directory, and all that reads or copies one file: given each kind of file, but not fuzzed.
 RUN_FILES = [
-    Reader(f"run/{name}", _files(RUN / name), mutations.binary, _run_file(name), _copy_run)
+    Reader(f"run/{name}", _files(RUN / name), mutations.binary, _run_file(name), _copy_run, 0.1)
     for name in sorted(path.relative_to(RUN).as_posix() for path in RUN.rglob("*") if path.is_file())
     # The other experiment has the same files.
     if not name.startswith("linux_fp16arith_off")
@@ -608,6 +652,7 @@ READERS = {
             _read_export_meta,
             _prepare_export,
         ),
+        *map(_used, ("manifest.json", RUN_NUMERICS, ROOFS, "_samples.json")),
         Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
