@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_origin
+from typing import Any, BinaryIO, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -165,14 +165,14 @@ def _unwritable(path: Path, error: OSError) -> SetupError:
     return SetupError(f"{path} cannot be written: {error.strerror}", "Check free space and permissions there.")
 
 
-def _opened(path: Path, flags: int, mode: str) -> Any:
+def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
     try:
         handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name") from None
     try:
         _refuse_others(handle)
-        return os.fdopen(handle, mode, buffering=0 if mode == "ab" else -1)
+        return cast(BinaryIO, os.fdopen(handle, mode, buffering=0 if mode == "ab" else -1))
     except BaseException:
         os.close(handle)
         raise

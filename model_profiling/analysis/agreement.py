@@ -114,7 +114,7 @@ def last_logits(outputs: list[Array]) -> list[Array]:
 
 
 def _expected(path: Path) -> Array:
-    array = read_npy(path, "expected output", "Export the model again.")
+    array: Array = read_npy(path, "expected output", "Export the model again.")
     if array.dtype.kind not in "biuf":
         raise InputError(f"expected output {path} contains {array.dtype}, not numbers", "Export the model again.")
     return array

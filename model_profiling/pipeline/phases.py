@@ -211,7 +211,7 @@ def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
 
 
 def token_count(path: Path) -> int:
-    return read_npy(path, "token file", "", _TOKENS_LIMIT).size
+    return int(read_npy(path, "token file", "", _TOKENS_LIMIT).size)
 
 
 def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:

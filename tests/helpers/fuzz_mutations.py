@@ -126,7 +126,7 @@ def _change(holder: Any, key: Any, document: Any, source: random.Random) -> None
         holder[source.choice(_NAMES)] = holder.pop(key)
     elif kind == 2 and isinstance(holder, list):
         holder.append(value)
-    elif kind == 3 and isinstance(value, int | float) and not isinstance(value, bool):
+    elif kind == 3 and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**100:
         holder[key] = source.choice((-value, value + 1, value * 1000, value / 3, str(value), [value]))
     elif kind == 4:
         other, place = _place(document, source)
