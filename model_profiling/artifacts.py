@@ -1,7 +1,7 @@
 """The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -43,6 +43,9 @@ PARTIAL = ".partial"
 # records of two of them measured side by side are called there.
 PROGRAMS = "programs"
 COMPARED = "compared_"
+
+# A signal-to-noise ratio; no two sets of numbers that a computer holds are further apart.
+Decibel = Annotated[float, msgspec.Meta(ge=-3000, le=10_000)]
 
 # The dimensions of an NCHW tensor from outer to inner where its channels are the innermost.
 CHANNELS_LAST = (0, 2, 3, 1)
@@ -114,7 +117,7 @@ class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_abs_error: float
     cosine: float
     # None: no error at all.
-    sqnr_db: float | None
+    sqnr_db: Decibel | None
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,7 +169,7 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Which runner: `linux-aarch64`.
     runner: str = ""
     verdict: Literal["agrees", "differs", ""] = ""
-    sqnr_db: float | None = None
+    sqnr_db: Decibel | None = None
     max_abs_error: float | None = None
     max_abs_reference: float | None = None
 

@@ -110,7 +110,7 @@ def read_index(directory: RunDirectory) -> DerivedIndex | None:
 
 def stamps(path: Path) -> set[str]:
     """The fingerprints that a file carries inside."""
-    return {found.decode() for found in _STAMP.findall(path.read_bytes())}
+    return {found.decode() for found in _STAMP.findall(files.read_bytes(path, "derived file"))}
 
 
 def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
@@ -170,12 +170,12 @@ class DerivedWriter:
             self._written[name] = DerivedFile(digest, self.sources, f"sme2-kit {renew}", others)
 
     def write_text(self, path: Path, text: str, renew: str) -> None:
-        self.write_bytes(path, text.encode(), renew)
+        self.write_bytes(path, files.text_bytes(text), renew)
 
     def write_json(self, path: Path, value: msgspec.Struct, renew: str) -> None:
         """Indented, with the fingerprint in the field that every derived type has for it."""
         data = msgspec.structs.replace(value, sources=self.sources)
-        self.write_bytes(path, msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n", renew)
+        self.write_bytes(path, files.json_bytes(data), renew)
 
     def finish(self) -> list[Outdated]:
         """Remove what this run no longer says, record what is left, and tell which files are outdated."""

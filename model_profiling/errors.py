@@ -2,6 +2,8 @@
 
 from typing import Any, TypeVar
 
+from model_profiling.visible import visible
+
 Error = TypeVar("Error", bound="KitError")
 
 
@@ -13,24 +15,27 @@ class KitError(Exception):
     runner_exit: int | None = None
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        # Both quote names and files of others.
+        super().__init__(visible(message))
+        self.message = visible(message)
+        self.hint = visible(hint)
 
     def within(self: Error, where: str) -> Error:
         """The same error with `where` before its message: its class, exit code, hint and attributes stay."""
-        error = _restored(type(self), (f"{where}: {self.message}",), vars(self))
-        error.message = f"{where}: {self.message}"
+        message = f"{visible(where)}: {self.message}"
+        error = _restored(type(self), (message,), vars(self))
+        error.message = message
         error.__cause__ = self
         return error
 
     def names(self, path: object) -> bool:
         """Whether it sends the reader to this file."""
-        return str(path) in f"{self.message} {self.hint}"
+        return visible(str(path)) in f"{self.message} {self.hint}"
 
     def moved(self, before: object, after: object) -> None:
         """Name files where they are now: what was below `before` is below `after`."""
-        self.message, self.hint = (text.replace(f"{before}/", f"{after}/") for text in (self.message, self.hint))
+        old, new = visible(f"{before}/"), visible(f"{after}/")
+        self.message, self.hint = (text.replace(old, new) for text in (self.message, self.hint))
         self.args = (self.message,)
 
     def __reduce__(self) -> tuple[Any, ...]:

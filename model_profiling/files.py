@@ -1,19 +1,22 @@
-"""The one place that writes files: whole or not at all, whatever interrupts us."""
+"""The one place that opens files. They are written whole or not at all, whatever interrupts us; what is read is a file,
+and no more of it than it held when it was opened."""
 
 import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, BinaryIO, TypeVar, cast, get_origin
 
 import msgspec
 
 from model_profiling import __version__
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.places import remedy
+from model_profiling.visible import visible
 
 T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
@@ -21,6 +24,17 @@ _UPGRADE = "pip install --upgrade executorch-sme2-kit"
 _TEMPORARY = ".sme2-kit.tmp"
 # Nobody writes one file for so long.
 _LEFT_BEHIND_S = 600
+# What is read into memory at once, unless a reader knows better.
+_MOST_BYTES = 256 << 20
+# A larger file of which less than this part is on the disk was made to fill memory, not to be read.
+_SPARSE_FROM, _SPARSE_PART = 256 << 20, 64
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -41,8 +55,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            # What the system says of a failed write does not name the file.
-            raise SetupError(f"{path} cannot be written: {error.strerror}", remedy(error, path)) from None
+            raise _unwritable(path, error) from None
         raise
 
 
@@ -79,11 +92,22 @@ def remove_scratch(home: Path, failure: BaseException | None) -> None:
 
 def inside(root: Path, path: Path) -> Path:
     """`path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
-    if not path.resolve().is_relative_to(root.resolve()):
+    try:
+        leads_out = not path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # links in a circle, before Python 3.13
+        leads_out = True
+    if leads_out:
         raise InputError(
             f"{path} points outside {root}", "A link in it points elsewhere: remove the link, or give that directory."
         )
     return path
+
+
+def refuse_links(root: Path, paths: Iterable[Path]) -> None:
+    """Refuse links among `paths` that lead out of `root`: what they lead to would be read as a part of it."""
+    for path in paths:
+        if path.is_symlink():
+            inside(root, path)
 
 
 def sweep(directory: Path) -> None:
@@ -95,12 +119,22 @@ def sweep(directory: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    write_bytes(path, text.encode())
+    write_bytes(path, text_bytes(text))
+
+
+def text_bytes(text: str) -> bytes:
+    """Text for people as it is written: whoever shows the file on a terminal is not at the mercy of what it quotes."""
+    return visible(text).encode()
+
+
+def json_bytes(value: Any, indent: int = 2) -> bytes:
+    """A msgspec struct or plain data as JSON that ends in a newline; what cannot be seen is escaped. 0: on one line."""
+    data = msgspec.json.encode(value)
+    return text_bytes((msgspec.json.format(data, indent=indent) if indent else data).decode() + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a msgspec struct or plain data as indented JSON that ends in a newline."""
-    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_bytes(path, json_bytes(value))
 
 
 def is_file(path: Path) -> bool:
@@ -111,17 +145,90 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def read_bytes(path: Path, what: str, limit: int | None = None) -> bytes:
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, and nothing but a file: a FIFO would block, a device would never end.
+
+    What it is instead is an OSError that says so, as whatever else keeps a file from being read.
+    """
+    return _opened(path, os.O_RDONLY | os.O_NOCTTY, "rb")
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a file to add to it; what is written is there at once. A link is not followed: it may lead to anything."""
+    try:
+        return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, "ab")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> SetupError:
+    # What the system says of a failed write does not name the file.
+    return SetupError(f"{path} cannot be written: {error.strerror}", remedy(error, path))
+
+
+def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
+    try:
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have this name") from None
+    try:
+        _refuse_others(handle)
+        return cast(BinaryIO, os.fdopen(handle, mode, buffering=0 if mode == "ab" else -1))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _refuse_others(handle: int) -> None:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
+    if status.st_size > _SPARSE_FROM and status.st_blocks * 512 < status.st_size // _SPARSE_PART:
+        # Some file systems do not count blocks, but they know no holes either.
+        if os.lseek(handle, 0, os.SEEK_HOLE) < status.st_size:
+            raise OSError(errno.EFBIG, f"it is a sparse file of {status.st_size} bytes, which are not there")
+        os.lseek(handle, 0, os.SEEK_SET)
+
+
+def size_of(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
+
+
+def content(path: Path, limit: int = _MOST_BYTES) -> bytes:
+    """All that a file holds when it is opened, or an OSError; a file that grows meanwhile is not followed."""
+    with open_file(path) as file:
+        if (size := size_of(file)) > limit:
+            raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
+        return file.read(size)
+
+
+def tail(path: Path, most: int = 1 << 16, start: int = 0) -> str:
+    """The last `most` bytes of a log as text, none of them before `start`; '' if there is nothing to read."""
+    try:
+        with open_file(path) as file:
+            file.seek(max(start, size_of(file) - most))
+            return file.read(most).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    left = size_of(file)
+    while chunk := file.read(min(left, 1 << 20)):
+        left -= len(chunk)
+        yield chunk
+
+
+def read_bytes(path: Path, what: str, limit: int = _MOST_BYTES) -> bytes:
     """Read a file the user pointed at; every way that can fail is an error that names `what` and the path."""
     try:
-        if limit is not None and path.stat().st_size > limit:
-            raise InputError(f"{what} {path} is larger than {limit} bytes", "Check that it is the file you meant.")
-        return path.read_bytes()
+        return content(path, limit)
     except FileNotFoundError:
         raise InputError(f"{what} {path} does not exist", "Check the path.") from None
     except OSError as error:
         raise InputError(
-            f"{what} {path} cannot be read: {error.strerror}", "Check the path and its permissions."
+            f"{what} {path} cannot be read: {error.strerror}", "Check that it is the file you meant."
         ) from None
 
 
@@ -134,7 +241,7 @@ class _Header(msgspec.Struct):
 
 def read_json(path: Path, type_: type[T], what: str) -> T:
     """Read JSON of a known shape; a newer, broken or foreign file is an error that says so and which key is wrong."""
-    data = read_bytes(path, what, limit=256 << 20)
+    data = read_bytes(path, what)
     try:
         _refuse_newer(data, type_, f"{what} {path}")
         return msgspec.json.decode(data, type=type_)
@@ -194,9 +301,12 @@ def sha256(path: Path) -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
+    try:
+        with open_file(path) as file:
+            for chunk in _chunks(file):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}", "Check that it is the file you meant.") from None
     return digest.hexdigest()
 
 
@@ -218,10 +328,10 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     path = directory / ".lock"
     try:
         # Neither emptied nor followed: what is there may be a link to somebody's file.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, "r+b")
     except OSError as error:
-        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
-    with os.fdopen(handle, "r+b") as file:
+        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it.") from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -235,12 +345,11 @@ def locked(directory: Path, who: str) -> Iterator[None]:
 def append_line(path: Path, data: bytes) -> None:
     """Add a line in one write. Whatever kills us later leaves it; a reader has to expect that the last one is torn."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with os.fdopen(handle, "wb", buffering=0) as file:
+        with open_log(path) as file:
             if file.write(data + b"\n") != len(data) + 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        raise SetupError(f"{path} cannot be written: {error.strerror}", remedy(error, path)) from None
+        raise _unwritable(path, error) from None
 
 
 def remove_directory(path: Path) -> None:
@@ -279,13 +388,18 @@ def copy_tree(source: Path, target: Path, link: bool = False) -> None:
 
 
 def copy_file(source: Path, target: Path, link: bool = False) -> None:
-    try:
-        if link:
-            with contextlib.suppress(OSError):  # another file system, or one without hard links
-                os.link(source, target)
-                return
-        import shutil
+    import shutil
 
-        shutil.copy2(source, target)
+    try:
+        with open_file(source) as file:
+            if link:
+                with contextlib.suppress(OSError):  # another file system, or one without hard links
+                    os.link(source, target)
+                    return
+            with target.open("wb") as copy:
+                for chunk in _chunks(file):
+                    copy.write(chunk)
+            shutil.copystat(source, target)
     except OSError as error:
-        raise SetupError(f"{target} cannot be written: {error.strerror}", remedy(error, target)) from None
+        message = f"{source} cannot be copied to {target}: {error.strerror}"
+        raise SetupError(message, remedy(error, target)) from None

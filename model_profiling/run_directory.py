@@ -300,6 +300,30 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, tag="manifest", tag_f
     device: str = ""
 
 
+class _AskedExperiment(msgspec.Struct):
+    name: str = ""
+
+
+class _Asked(msgspec.Struct):
+    """What is read of a manifest's `config`, which else holds whatever was asked for."""
+
+    experiments: list[_AskedExperiment] = []
+    command: str | None = None
+    directory: str | None = None
+    token_file: str | None = None
+
+
+class _Machine(msgspec.Struct):
+    """What is read of a manifest's `environment`."""
+
+    cpu: str | None = None
+    device: str | None = None
+    arch: str | None = None
+    cores: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BYTES)] | None = None
+    load_1m_5m_15m: list[float] | None = None
+
+
 class RunDirectory:
     """Names and reads what lies in one run directory."""
 
@@ -318,18 +342,32 @@ class RunDirectory:
     def manifest(self) -> Manifest:
         if not self.path.is_dir():
             raise InputError(f"run directory {self.path} does not exist", "Give the directory a pipeline wrote to.")
+        files.refuse_links(self.path, self.path.glob("*.json"))
         manifest = files.read_json(self.manifest_path, Manifest, "manifest")
         if manifest.schema < 1:
             raise InputError(
                 f"{self.manifest_path} has schema {manifest.schema}, which no version of the kit writes",
                 "It is damaged: restore it, or run the pipeline again.",
             )
+        for key, held, read in (("config", manifest.config, _Asked), ("environment", manifest.environment, _Machine)):
+            try:
+                msgspec.convert(held, read)
+            except msgspec.ValidationError as error:
+                raise InputError(
+                    f"manifest {self.manifest_path} is not what the kit writes: {error} of `{key}`",
+                    "Make it again, or restore it.",
+                ) from None
+        if not Path(manifest.model.path).name or "\0" in manifest.model.path:
+            raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
         for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):
             if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
                 raise InputError(
                     f"{self.manifest_path} names {name[:80]!r}, which cannot be part of a file's name",
                     "It is damaged, or was not written by the kit: run the pipeline again.",
                 )
+        for home in map(self.experiment, manifest.experiments):
+            files.refuse_links(self.path, [home])
+            files.refuse_links(self.path, home.glob("*"))
         return manifest
 
     def samples(self, manifest: Manifest, experiment: str) -> Samples:

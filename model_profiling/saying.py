@@ -1,7 +1,7 @@
 """The one place that prints. Nothing that came from a file, a name or a device reaches a terminal as a command to it.
 
-Text may hold colours of our own, made by `paint`; every other control character is dropped, and so are characters that
-change the direction of what follows.
+Text may hold colours of our own, made by `paint`; every other control character is escaped, and so are characters that
+change the direction of what follows (visible.py).
 """
 
 import contextlib
@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from model_profiling.errors import OutputError, UnreadError
+from model_profiling.visible import visible
 
 # Nobody else can write our colours: the mark is drawn anew in every process.
 _MARK = os.urandom(8).hex()
 _OURS = re.compile(f"\ue000{_MARK}([0-9]{{1,2}})\ue001")
 # Nothing can be laid out in less, and nobody reads more.
 _NARROWEST, _WIDEST = 20, 10_000
-# How Python holds bytes of a name that are no text: they are shown as such, or the name would be another.
-_BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
 _documents = 0
 
 
@@ -32,7 +31,7 @@ def clean(text: str) -> str:
     """Only what can be seen, line breaks, and our own colours."""
     # Splitting by a pattern with one group alternates between what is around it and the group.
     parts = _OURS.split(text)
-    return "".join(f"\033[{part}m" if number % 2 else _visible(part) for number, part in enumerate(parts))
+    return "".join(f"\033[{part}m" if number % 2 else visible(part) for number, part in enumerate(parts))
 
 
 def say(text: str) -> None:
@@ -137,18 +136,5 @@ def say_json(value: Any) -> None:
         text = json.dumps(msgspec.to_builtins(value), indent=2)
     # What the stream cannot encode is escaped here: its own way to do so is not that of JSON.
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    if not text.replace("\n", "").isprintable() or not (unicode or text.isascii()):
-        text = "".join(c if c == "\n" or (c.isprintable() and (unicode or c.isascii())) else _escaped(c) for c in text)
     with _writing():
-        sys.stdout.write(text + "\n")
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
-
-
-def _visible(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(_BYTES.get(ord(c), c) for c in text if c == "\n" or c.isprintable() or ord(c) in _BYTES)
+        sys.stdout.write(visible(text, only_ascii=not unicode) + "\n")

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 
 from model_profiling.errors import SetupError
+from model_profiling.visible import visible
 
 T = TypeVar("T", bound=msgspec.Struct)
 _MOST_ROWS = 20
@@ -263,8 +264,8 @@ class Records(Sequence[T], Generic[T]):
 
 
 def escaped(text: str) -> str:
-    """Text for a page: what is markup is shown, and what cannot be seen is left out."""
-    return html.escape("".join(character for character in text if character.isprintable()))
+    """Text for a page: what is markup is shown, and so is what cannot be seen."""
+    return html.escape(visible(text))
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

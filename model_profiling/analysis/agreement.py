@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from model_profiling import files
 from model_profiling.analysis.correctness import judge, suspicious
-from model_profiling.artifacts import DtypeCost, ExportRecord, TensorFile
+from model_profiling.artifacts import Decibel, DtypeCost, ExportRecord, TensorFile
 from model_profiling.errors import InputError
-from model_profiling.npy import NPY_ERRORS
+from model_profiling.npy import read_npy, read_values
 from model_profiling.run_directory import Manifest, Phase, RunDirectory, experiment_file
 from model_profiling.runner.protocol import Tensor
 
@@ -31,13 +31,13 @@ class Agreement(msgspec.Struct, frozen=True):
     right: str
     max_abs_error: float | None
     cosine: float | None
-    sqnr_db: float | None
+    sqnr_db: Decibel | None
     # The largest value of `right`: what a difference is to be measured by.
     max_abs_reference: float | None = 0.0
     # 'agrees' or 'differs', as far as the dtype explains; '' in records of older kits.
     verdict: Literal["agrees", "differs", ""] = ""
     # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
-    dtype_sqnr_db: float | None = None
+    dtype_sqnr_db: Decibel | None = None
     # What is odd about the outputs of `left`: NaN, infinite, constant.
     remarks: list[str] = []
 
@@ -83,10 +83,10 @@ def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Arr
         path = base.with_name(f"{base.name}-{index}.bin")
         if not files.is_file(path) or tensor.dtype not in _DTYPES:
             return []
-        data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
-        if data.size != int(np.prod(tensor.shape, dtype=np.int64)):
+        try:
+            arrays.append(read_values(path, tensor.dtype, tensor.shape))
+        except (OSError, ValueError):
             return []
-        arrays.append(data.reshape(tensor.shape))
     return arrays
 
 
@@ -114,13 +114,7 @@ def last_logits(outputs: list[Array]) -> list[Array]:
 
 
 def _expected(path: Path) -> Array:
-    try:
-        array: Array = np.load(path, allow_pickle=False)
-    except NPY_ERRORS as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InputError(
-            f"expected output {path} is not a readable .npy ({reason})", "Export the model again."
-        ) from None
+    array: Array = read_npy(path, "expected output", "Export the model again.")
     if array.dtype.kind not in "biuf":
         raise InputError(f"expected output {path} contains {array.dtype}, not numbers", "Export the model again.")
     return array

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.analysis.category_table import (
     ALGORITHMS,
     CATEGORIES,
@@ -18,7 +19,6 @@ from model_profiling.analysis.category_table import (
     is_packed,
 )
 from model_profiling.errors import InputError
-from model_profiling.files import read_bytes
 
 __all__ = [
     "CATEGORIES",
@@ -219,7 +219,7 @@ def load_table(override: Path | None = None) -> CategoryTable:
     """The built-in table, extended by the user's JSON file if there is one."""
     if override is None:
         return CategoryTable()
-    text = read_bytes(override, "operator categories", _OVERRIDE_LIMIT)
+    text = files.read_bytes(override, "operator categories", _OVERRIDE_LIMIT)
     return CategoryTable(_read_overrides(text, override), text)
 
 

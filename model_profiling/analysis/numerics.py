@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling import files
+from model_profiling.artifacts import Decibel
 from model_profiling.errors import InputError
 
 # One layer alone may not take the outputs below this: then something is wrong with it, whatever the others do.
@@ -38,7 +39,7 @@ class Gap(msgspec.Struct, frozen=True):
     `max_abs_error` 0 says that they are equal; then there is no `sqnr_db`. All None: NaN or infinite values.
     """
 
-    sqnr_db: float | None = None
+    sqnr_db: Decibel | None = None
     cosine: float | None = None
     max_abs_error: float | None = None
 
@@ -107,7 +108,7 @@ class Layer(msgspec.Struct, frozen=True):
     # What a user calls it: its module's path if it has one of its own, or the graph's name of the operator.
     place: str = ""
     # What the outputs are predicted to gain, in dB, if `keep` is kept: from the errors of all others together.
-    gain_db: float | None = None
+    gain_db: Decibel | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):

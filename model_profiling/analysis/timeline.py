@@ -1,10 +1,12 @@
 """A profile from a timeline CSV: for those who kept the table and not the dump."""
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
 
+from model_profiling import files
 from model_profiling.analysis.categories import CategoryTable, OperatorClass
 from model_profiling.analysis.profile import Instance, Profile, Where
 from model_profiling.errors import InputError
@@ -18,8 +20,7 @@ _HINT = "Give a *_all_runs_timeline.csv that the kit wrote."
 def read_timeline(path: Path, table: CategoryTable) -> Profile:
     """Read a timeline back; operators are classified anew, so that a changed table counts."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(io.StringIO(files.content(path).decode(), newline="")))
     except OSError as error:
         raise InputError(f"timeline {path} cannot be read: {error.strerror}", _HINT) from None
     except (UnicodeDecodeError, csv.Error) as error:

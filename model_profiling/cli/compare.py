@@ -112,5 +112,5 @@ def _leave_for_ci(args: argparse.Namespace, found: "Comparisons", judgements: "l
         files.write_text(args.junit, junit_xml(list(found), judgements))
     if args.summary:
         # Several steps of one job share this file: what others wrote stays.
-        earlier = files.read_bytes(args.summary, "job summary").decode() if args.summary.exists() else ""
-        files.write_text(args.summary, earlier + job_summary(list(found), judgements, args.strict))
+        earlier = files.read_bytes(args.summary, "job summary") if args.summary.exists() else b""
+        files.write_bytes(args.summary, earlier + files.text_bytes(job_summary(list(found), judgements, args.strict)))

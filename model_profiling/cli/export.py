@@ -23,6 +23,7 @@ from model_profiling.export.choices import (
 from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
 from model_profiling.saying import say_json, tell, warn
+from model_profiling.visible import visible
 
 if TYPE_CHECKING:
     from model_profiling.artifacts import Delegation
@@ -259,12 +260,12 @@ def stage_progress(plain: bool) -> Iterator[OnProgress]:
     # Bound to stderr as it is now, because stderr is redirected while torch talks.
     console = Console(file=sys.stderr, highlight=False, markup=False)
     if plain or not console.is_terminal:
-        yield lambda label, done, total: console.print(label)
+        yield lambda label, done, total: console.print(visible(label))
         return
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)
-        yield lambda label, done, total: progress.update(task, description=label)
+        yield lambda label, done, total: progress.update(task, description=visible(label))
 
 
 def as_data(result: ExportResult) -> dict[str, object]:

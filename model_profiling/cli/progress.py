@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from model_profiling.on_progress import OnProgress
 from model_profiling.saying import warn
+from model_profiling.visible import visible
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -51,7 +52,7 @@ def _bar(of: str) -> Iterator[OnProgress]:
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    label, count = TextColumn("{task.description:<24}"), TextColumn("{task.fields[runs]}")
+    label, count = TextColumn("{task.description:<24}", markup=False), TextColumn("{task.fields[runs]}")
     columns: tuple[ProgressColumn, ...] = (label, BarColumn(), count, TimeRemainingColumn())
     if of != "runs":
         # What goes on side by side is longer than a line, and says itself how long it will take.
@@ -67,6 +68,6 @@ def _bar(of: str) -> Iterator[OnProgress]:
 
         def report(label: str, done: int, total: int) -> None:
             runs = f"{done}/{total} {of}" if total else ""
-            bar.update(task, description=label, completed=done, total=total or None, runs=runs)
+            bar.update(task, description=visible(label), completed=done, total=total or None, runs=runs)
 
         yield report

@@ -74,9 +74,9 @@ def _typed() -> str:
 
 
 def _write_json(path: Path | None, value: object) -> int:
-    import msgspec
+    from model_profiling import files
 
-    return _write(path, msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    return _write(path, files.json_bytes(value).decode())
 
 
 def _one_dump(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model_profiling import files
 from model_profiling.etdump.flatbuffer import IDENTIFIER, EtdumpError, Words
 from model_profiling.etdump.reader import root_table, run_tables
 
@@ -22,7 +23,7 @@ _HEAD = struct.Struct("<II4s4HiII")
 
 def merged(dumps: Sequence[Path]) -> bytes:
     """One dump with the blocks of all `dumps`, in their order."""
-    bodies = [path.read_bytes() for path in dumps]
+    bodies = [files.read_bytes(path, "ETDump", _LARGEST) for path in dumps]
     words = [Words(body, path) for body, path in zip(bodies, dumps, strict=True)]
     roots = [root_table(each) for each in words]
     runs = [run_tables(each, root).at * 4 for each, root in zip(words, roots, strict=True)]

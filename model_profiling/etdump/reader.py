@@ -1,7 +1,6 @@
 """Reads an ETDump file into columns, a slice of events at a time so that what it touches stays in the cache."""
 
 import mmap
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling import files
 from model_profiling.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
 from model_profiling.etdump.flatbuffer import ALL, EtdumpError, Positions, Tables, Words
 from model_profiling.etdump.strings import StringPool
@@ -41,17 +41,15 @@ Mask = npt.NDArray[np.bool_]
 def read(path: Path) -> Etdump:
     """Map the file and read it; whatever is wrong with it is an EtdumpError that says what and where."""
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise EtdumpError(path, "it is not a regular file", hint="Give the path of an .etdump file.")
-        with path.open("rb") as file:
+        with files.open_file(path) as file:
+            size = files.size_of(file)
             # An empty file cannot be mapped.
-            data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
+            data: Any = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
     except (OSError, ValueError) as error:
-        problem = error.strerror if isinstance(error, OSError) else str(error)
-        raise EtdumpError(path, (problem or str(error)).lower(), hint="Check the path.") from None
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise EtdumpError(path, problem[0].lower() + problem[1:], hint="Give the path of an .etdump file.") from None
     dump = parse(data, path)
-    if status.st_size:
+    if size:
         # All is in columns now: the file's pages need not stay in memory while those are worked on.
         data.madvise(mmap.MADV_DONTNEED)
     return dump

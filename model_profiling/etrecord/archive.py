@@ -1,5 +1,6 @@
 """The zip an ETRecord is: only the members asked for, none larger than its header said, none that explodes."""
 
+import contextlib
 import lzma
 import re
 import zipfile
@@ -9,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.errors import InputError
 
 T = TypeVar("T")
@@ -41,27 +43,30 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._zip = zipfile.ZipFile(path)
-        except FileNotFoundError:
-            raise EtrecordError(path, "it does not exist", "Check the path.") from None
-        except OSError as error:
-            raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError) as error:
-            raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
+        with contextlib.ExitStack() as opened:
+            try:
+                file = opened.enter_context(files.open_file(path))
+                self._zip = opened.enter_context(zipfile.ZipFile(file))
+            except FileNotFoundError:
+                raise EtrecordError(path, "it does not exist", "Check the path.") from None
+            except OSError as error:
+                raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
+            except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError) as error:
+                raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
+            self._opened = opened.pop_all()
         self.names = frozenset(self._zip.namelist())
-        self._left = min(MAX_UNPACKED, max(_RATIO_FROM, MAX_RATIO * path.stat().st_size))
+        self._left = min(MAX_UNPACKED, max(_RATIO_FROM, MAX_RATIO * files.size_of(file)))
 
     def __enter__(self) -> "Archive":
         if IDENTIFIER not in self.names:
-            self._zip.close()
+            self._opened.close()
             raise EtrecordError(
                 self.path, f"it has no member {IDENTIFIER}", "Check that it is an .etrecord, not another kind of file."
             )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._zip.close()
+        self._opened.close()
 
     def decode(self, name: str, type_: type[T]) -> T:
         """Read one member as JSON of a known shape; keys the shape does not name are skipped."""

@@ -16,7 +16,7 @@ from model_profiling import files
 from model_profiling.artifacts import CalibrationRecord
 from model_profiling.errors import InputError
 from model_profiling.export.samples import Call
-from model_profiling.npy import NPY_ERRORS
+from model_profiling.npy import read_npy
 
 _NOISY_RUNS = 4
 _NOISE = 0.05
@@ -81,11 +81,7 @@ def _samples(directory: Path, count: int) -> list[list[Path]]:
 
 def _batches(path: Path, like: torch.Tensor, alone: bool) -> list[torch.Tensor]:
     """The samples of a file, each with the sizes and the dtype of an example input."""
-    try:
-        array = np.load(path, allow_pickle=False)
-    except NPY_ERRORS as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise InputError(f"{path} is not a readable .npy ({reason})", "Save it again with numpy.save.") from None
+    array = read_npy(path, "sample", "Save it again with numpy.save.")
     _check_kind(path, array, like)
     wanted = tuple(like.shape)
     if array.shape == wanted:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model_profiling import files
 from model_profiling.analysis.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.correctness import suspicious
 from model_profiling.artifacts import ExportPaths, ExportRecord, Verification
@@ -112,9 +113,7 @@ def execute_program(
             finally:
                 session.close()
         except KitError as error:
-            return _failed(
-                error, build, paths, log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-            )
+            return _failed(error, build, paths, files.tail(log, 1 << 20))
         return _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
 
 

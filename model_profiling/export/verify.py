@@ -7,13 +7,14 @@ import numpy as np
 import torch
 
 from model_profiling.analysis.agreement import Agreement, agreement_of
-from model_profiling.artifacts import ExportPaths, ExportRecord
+from model_profiling.artifacts import ExportPaths, ExportRecord, TensorFile
 from model_profiling.errors import GateError
 from model_profiling.export import samples
 from model_profiling.export.request import ExportResult
 from model_profiling.export.samples import as_recorded
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import kept_state
+from model_profiling.npy import read_npy
 
 # What rounding changes of a number in fp32, with some room.
 _LAST_DIGITS = 1e-6
@@ -23,10 +24,15 @@ def run_program(paths: ExportPaths, record: ExportRecord) -> list[torch.Tensor]:
     """Run a .pte on its sample inputs."""
     from executorch.runtime import Runtime
 
-    inputs = [as_recorded(torch.from_numpy(np.load(paths.directory / entry.file)), entry) for entry in record.inputs]
+    inputs = [as_recorded(torch.from_numpy(_sample(paths, entry)), entry) for entry in record.inputs]
     method = Runtime.get().load_program(Path(paths.pte)).load_method("forward")
     assert method is not None
     return list(method.execute(inputs))
+
+
+def _sample(paths: ExportPaths, entry: TensorFile) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = read_npy(paths.directory / entry.file, "sample", "Export the model again.")
+    return found
 
 
 def not_comparable(model: LoadedModel) -> str:
@@ -56,7 +62,7 @@ def verify(result: ExportResult) -> Agreement:
     """Hold a program's outputs against the eager model's; outputs that are too far off are an error."""
     paths, record = result.paths, result.record
     ours = [tensor.contiguous().numpy() for tensor in run_program(paths, record)]
-    theirs = [np.load(paths.directory / entry.file) for entry in record.outputs]
+    theirs = [_sample(paths, entry) for entry in record.outputs]
     agreement = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
     if agreement is None:
         raise GateError("the program's outputs have other shapes than the eager model's", "Export the model again.")

@@ -7,6 +7,7 @@ from model_profiling.analysis.comparison import PairComparison
 from model_profiling.gates.job_summary import said
 from model_profiling.gates.verdict import Gate, Judgement
 from model_profiling.report import metric_columns
+from model_profiling.visible import visible
 
 
 def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
@@ -28,13 +29,13 @@ def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) ->
 def _add_case(suite: ET.Element, result: PairComparison, gate: Gate, judgement: Judgement | None) -> ET.Element:
     comparison = result.latency
     what = "" if gate == "latency" else f": {gate}"
-    name = _legal(f"{comparison.after} against {comparison.before}{what}")
+    name = visible(f"{comparison.after} against {comparison.before}{what}")
     case = ET.SubElement(suite, "testcase", classname="sme2-kit.compare", name=name)
     told = said(result, gate)
     if judgement is not None and judgement.failed:
-        ET.SubElement(case, "failure", message=_legal(judgement.sentence)).text = _legal(told)
+        ET.SubElement(case, "failure", message=visible(judgement.sentence)).text = visible(told)
     output = told if judgement is None else f"{told}\n{judgement.sentence}"
-    ET.SubElement(case, "system-out").text = _legal(output)
+    ET.SubElement(case, "system-out").text = visible(output)
     return case
 
 
@@ -49,8 +50,3 @@ def _add_metrics(case: ET.Element, result: PairComparison) -> None:
             value = column.value(measured)
             if value is not None:
                 ET.SubElement(properties, "property", name=f"{side}.{column.key}", value=repr(value))
-
-
-def _legal(text: str) -> str:
-    """Without what XML 1.0 cannot hold at all."""
-    return "".join(c if c in "\t\n" or 0x20 <= ord(c) < 0xD800 or 0xE000 <= ord(c) < 0xFFFE else "?" for c in text)

@@ -2,10 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from model_profiling import files
 from model_profiling.errors import InputError
+from model_profiling.pipeline.config import named_paths
 from model_profiling.runs import resolve
 
 
@@ -59,21 +59,7 @@ class Workspace:
             raw = json.loads(files.read_bytes(path, "config", limit=16 << 20))
         except (ValueError, RecursionError):
             return path, None  # `run` says what is wrong with it
-        for value in _paths(raw):
+        for value in named_paths(raw):
             self.inside(value)
         root = raw.get("output_root") if isinstance(raw, dict) else None
         return path, self.inside(root) if isinstance(root, str) else None
-
-
-def _paths(raw: Any) -> list[str]:
-    """Every path that a config names."""
-    if not isinstance(raw, dict):
-        return []
-    experiments = [entry for entry in _listed(raw.get("experiments")) if isinstance(entry, dict)]
-    values = [raw.get("model"), raw.get("output_root"), *_listed(raw.get("inputs"))]
-    values += [entry.get("runner_path") for entry in experiments]
-    return [value for value in values if isinstance(value, str)]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

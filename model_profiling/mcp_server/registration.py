@@ -12,6 +12,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from model_profiling import files
 from model_profiling.errors import KitError
+from model_profiling.visible import visible
 
 Method = Callable[..., Awaitable[msgspec.Struct]]
 
@@ -49,7 +50,7 @@ def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
         except KitError as error:
             fix = f"\nfix: {error.hint}" if error.hint else ""
             raise ToolError(f"{error.message}{fix}\n(exit code {error.exit_code})") from None
-        text = msgspec.json.encode(answer).decode()
+        text = visible(msgspec.json.encode(answer).decode())
         # Through JSON, so that both contents are the same: a key or a number may be another in Python.
         return CallToolResult(content=[TextContent(text=text)], structured_content=msgspec.json.decode(text))
 

@@ -81,11 +81,13 @@ def _read(path: Path) -> Any:
         except ModuleNotFoundError:
             raise SetupError("safetensors is not installed", "pip install safetensors") from None
         try:
-            return load_file(str(path))
+            with files.open_file(path):
+                return load_file(str(path))
         except (SafetensorError, OSError) as error:
             raise InputError(f"checkpoint {path} cannot be read: {error}", "Download or save it again.") from None
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with files.open_file(path):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,13 +38,16 @@ MOST_LAUNCHES = 1000
 REPOSITORY = "EXECUTORCH_REPO"
 PageCache = Literal["warm", "cold"]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+# A path on this machine: whoever serves others finds them all by this mark in the schema (`named_paths`).
+_PATH = "path"
+FilePath = Annotated[str, msgspec.Meta(extra_json_schema={"format": _PATH})]
 
 
 class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way to run the model. Without `runner_path` the kit's own runner is used."""
 
     name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-    runner_path: str | None = None
+    runner_path: FilePath | None = None
     mode: str = "timing"
     # Timed executions in all, over all launches; null: as many as the budget allows.
     num_runs: Count | None = 10
@@ -78,13 +82,13 @@ class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    model: str
-    output_root: str
+    model: FilePath
+    output_root: FilePath
     experiments: Annotated[list[Experiment], msgspec.Meta(min_length=1)]
     analysis: Analysis = Analysis()
-    inputs: list[str] = []
+    inputs: list[FilePath] = []
     # What a language model reads: a .npy of int64 token ids; without one, random tokens.
-    token_file: str | None = None
+    token_file: FilePath | None = None
     seed: int = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 600.0
     # Seconds that experiments which are compared may take together; what is not numbered is chosen to fit.
@@ -110,6 +114,26 @@ def json_schema() -> dict[str, Any]:
         properties[alias] = properties[name]
     schema["$defs"]["Config"]["properties"]["$schema"] = {"type": "string"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sme2-kit experiment config", **schema}
+
+
+def named_paths(raw: Any) -> list[str]:
+    """Every path that a decoded config names, whatever else is wrong with it."""
+    schema = json_schema()
+    return list(_paths_in(raw, schema, schema["$defs"]))
+
+
+def _paths_in(value: Any, schema: dict[str, Any], types: dict[str, Any]) -> Iterator[str]:
+    schema = types[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if isinstance(value, str) and schema.get("format") == _PATH:
+        yield value
+    for each in schema.get("anyOf", []):
+        yield from _paths_in(value, each, types)
+    if isinstance(value, dict):
+        for key, inner in schema.get("properties", {}).items():
+            yield from _paths_in(value.get(key), inner, types)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for entry in value:
+            yield from _paths_in(entry, schema["items"], types)
 
 
 def load_config(path: Path) -> Config:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.artifacts import MANIFEST, ExportPaths
 from model_profiling.errors import InputError
 from model_profiling.pipeline.accelerator import accelerator
@@ -121,12 +122,14 @@ def checked_program(model: Path) -> Path:
     """Return `model` if it says of itself that it is a .pte; so does a damaged one, and the runner finds the damage."""
     if not model.is_file():
         raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
-    with model.open("rb") as file:
-        if file.read(8)[4:6] != b"ET":
-            raise InputError(
-                f"{model} is not a .pte: it does not start like an ExecuTorch program",
-                "Give what sme2-kit export makes.",
-            )
+    hint = "Give what sme2-kit export makes."
+    try:
+        with files.open_file(model) as file:
+            begins = file.read(8)
+    except OSError as error:
+        raise InputError(f"model {model} cannot be read: {error.strerror}", hint) from None
+    if begins[4:6] != b"ET":
+        raise InputError(f"{model} is not a .pte: it does not start like an ExecuTorch program", hint)
     return model
 
 

@@ -11,7 +11,7 @@ import msgspec
 from model_profiling import files, pte
 from model_profiling.artifacts import ExportPaths, ExportRecord
 from model_profiling.errors import InputError
-from model_profiling.npy import NPY_ERRORS
+from model_profiling.npy import read_npy
 from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
 from model_profiling.places import cache_directory
 from model_profiling.platforms.base import Reading
@@ -196,11 +196,8 @@ def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
     import numpy as np
 
     hint = "Give a .npy file of token ids: int64, one dimension."
-    try:
-        tokens = np.lib.format.open_memmap(path, mode="r")
-    except NPY_ERRORS as error:
-        raise InputError(f"token file {path} cannot be read: {str(error)[:200]}", hint) from None
-    if tokens.dtype != np.int64 or tokens.ndim != 1 or tokens.size * 8 > _TOKENS_LIMIT:
+    tokens = read_npy(path, "token file", hint, _TOKENS_LIMIT)
+    if tokens.dtype != np.int64 or tokens.ndim != 1:
         raise InputError(f"token file {path} holds {tokens.dtype} of {tokens.ndim} dimensions", hint)
     if tokens.size < needed:
         raise InputError(f"token file {path} has {tokens.size} tokens, and {needed} are needed", "Ask for fewer.")
@@ -214,9 +211,7 @@ def checked_tokens(path: Path, needed: int, vocabulary: int | None) -> Path:
 
 
 def token_count(path: Path) -> int:
-    import numpy as np
-
-    return int(np.lib.format.open_memmap(path, mode="r").size)
+    return int(read_npy(path, "token file", "", _TOKENS_LIMIT).size)
 
 
 def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
@@ -225,7 +220,7 @@ def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed
 
     begin = np.zeros(0, np.int64)
     if exported is not None and files.is_file(exported):
-        begin = np.load(checked_tokens(exported, 0, vocabulary), allow_pickle=False)
+        begin = read_npy(checked_tokens(exported, 0, vocabulary), "token file", "", _TOKENS_LIMIT)
     rest = np.random.default_rng(seed).integers(0, vocabulary or 1, max(0, needed - begin.size), dtype=np.int64)
     held = io.BytesIO()
     np.save(held, np.concatenate([begin, rest]), allow_pickle=False)

@@ -112,6 +112,6 @@ def _from_compiler(build: Build, name: str) -> Path:
 
 
 def _machine(path: Path) -> int:
-    with path.open("rb") as file:
+    with files.open_file(path) as file:
         head = file.read(20)
     return int.from_bytes(head[18:20], "little") if head[:4] == b"\x7fELF" else 0

@@ -103,7 +103,7 @@ class ProcessPlatform:
         _refuse_affinity(request)
         flags = launch_flags(request, request.model, executions, request.etdump)
         command = [*request.launch_prefix, *self._prefix, request.runner.path, *flags]
-        with request.log.open("ab") as log:
+        with files.open_log(request.log) as log:
             start = log.tell()
             try:
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -168,8 +168,8 @@ class RemotePlatform:
         try:
             code = self._run_to_the_end(at.device, words, request)
             if request.kernel_trace is not None and (said := at.system_log(home)):
-                with request.log.open("a", encoding="utf-8", errors="replace") as log:
-                    log.write(said)
+                with files.open_log(request.log) as log:
+                    log.write(said.encode(errors="replace"))
             if code != 0:
                 raise ended_on_device(at.device, at.facts.boot_id, code, request.log, start)
             assert request.etdump is not None
@@ -239,7 +239,7 @@ class RemotePlatform:
 
     def _run_to_the_end(self, device: Device, words: list[str], request: Request) -> int:
         command = device.command(*words)
-        with request.log.open("ab") as log:
+        with files.open_log(request.log) as log:
             try:
                 done = subprocess.run(
                     command,

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.errors import KitError, RunError
 from model_profiling.platforms.device import PATIENCE, Device
 from model_profiling.platforms.heat import HeatLog
@@ -192,7 +193,4 @@ def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_star
 
 
 def _words(log: Path, start: int) -> list[str]:
-    try:
-        return log.read_bytes()[start:].decode(errors="replace").splitlines()
-    except OSError:
-        return []
+    return files.tail(log, 1 << 20, start).splitlines()

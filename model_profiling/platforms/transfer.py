@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from model_profiling import files
 from model_profiling.platforms.device import PATIENCE
 
 # A file that does not move at all for this long is not going to.
@@ -88,9 +89,9 @@ def send(command: list[str], sources: Mapping[str, Path]) -> Moved:
         try:
             with tarfile.open(fileobj=_Into(process, watch), mode="w|", format=tarfile.GNU_FORMAT) as archive:
                 for name, path in sources.items():
-                    with path.open("rb") as file:
+                    with files.open_file(path) as file:
                         entry = tarfile.TarInfo(name)
-                        entry.size, entry.mode = os.fstat(file.fileno()).st_size, 0o644
+                        entry.size, entry.mode = files.size_of(file), 0o644
                         archive.addfile(entry, file)
         except BrokenPipeError:
             pass  # the other side says why

@@ -1,10 +1,10 @@
 """What a .pte says of itself: its methods, their instructions in order, and where each delegate's blob lies."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.errors import InputError
 from model_profiling.pte.flatbuffer import Buffer, Table
 from model_profiling.remembered import Remembered
@@ -137,7 +137,7 @@ class Program:
                 self.path, f"a delegate's blob has {delegate.size} bytes, not {start + size}", delegate.offset
             )
         try:
-            with self.path.open("rb") as file:
+            with files.open_file(self.path) as file:
                 file.seek(delegate.offset + start)
                 data = file.read(size)
         except OSError as error:
@@ -176,8 +176,8 @@ _remembered = Remembered(parse)
 def _load(path: Path) -> tuple[bytes, int, int]:
     """Return the flatbuffer's bytes, where segments start (0 if nowhere) and the file's size."""
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with files.open_file(path) as file:
+            size = files.size_of(file)
             head = file.read(_HEADER)
             if head[4:6] != b"ET":
                 raise PteError(
@@ -328,4 +328,6 @@ def _as_tensor(value: Value) -> TensorSpec | None:
 def _tensor(tensor: Table) -> TensorSpec:
     dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
     sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
+    if order and sorted(order) != list(range(len(sizes))):
+        raise tensor.buffer.fail(f"a tensor of {len(sizes)} dimensions has the dim order {order[:8]}", tensor.at)
     return TensorSpec(dtype, sizes, tensor.u8(8) != 0, order, tensor.u32(5) != 0)

@@ -226,6 +226,9 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
     handle = entry.u32(2)
     kernel = (table.u32(4), table.u32(5)) if inputs in (_CONV[0], _POOL[0]) else ()
     groups = table.u32(12) if inputs == _CONV[0] else 1
+    permutation = table.u32s(1, "permutation") if op == TRANSPOSE else ()
+    if sorted(permutation) != list(range(len(permutation))):
+        raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
     return Node(
         index,
         op,
@@ -234,7 +237,7 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
         tuple(_look_up(table, field, values) for field in outputs),
         kernel,
         groups,
-        table.u32s(1, "permutation") if op == TRANSPOSE else (),
+        permutation,
     )
 
 

@@ -26,7 +26,7 @@ def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: s
         files.write_bytes(path, stamped(data, path.suffix, [run.sources for run in runs]))
 
     pictures = report_files.write_pictures(drawings, output, write_stamped)
-    write_stamped(output, markdown_report.render(report(runs, title), pictures).encode())
+    write_stamped(output, files.text_bytes(markdown_report.render(report(runs, title), pictures)))
     return [output]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from model_profiling.png import png_chunk
 from model_profiling.report.drawing_process import Hand
+from model_profiling.visible import visible_values
 
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.
@@ -45,16 +46,8 @@ class Drawing(NamedTuple):
 def svg(spec: dict[str, Any]) -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(json.dumps(_drawable(spec)), vl_version=_VEGA_LITE))
-
-
-def _drawable(value: Any) -> Any:
-    """The same specification with only such text as XML can hold: SVG is XML, and the library ends its process."""
-    if isinstance(value, str):
-        return "".join(c if c.isprintable() else " " for c in value)
-    if isinstance(value, dict):
-        return {_drawable(key): _drawable(item) for key, item in value.items()}
-    return [_drawable(item) for item in value] if isinstance(value, list | tuple) else value
+    # SVG is XML, which cannot hold all text, and the library ends its process where it meets such.
+    return str(vl_convert.vegalite_to_svg(json.dumps(visible_values(spec)), vl_version=_VEGA_LITE))
 
 
 def png(svg_text: str, scale: float = SCREEN_SCALE) -> bytes:

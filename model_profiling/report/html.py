@@ -25,6 +25,7 @@ from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
+from model_profiling.visible import visible, visible_values
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -130,7 +131,8 @@ def _inline(text: str) -> Markup:
 
 
 def _script(*names: str) -> str:
-    bodies = "\n".join(_body(name) for name in names)
+    # Before its hash is taken: a control character in a string of a script is as well an escape.
+    bodies = visible("\n".join(_body(name) for name in names))
     return f'"use strict";\n(() => {{\n{bodies}}})();\n'
 
 
@@ -191,5 +193,5 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
 
 def _json(value: object) -> Markup:
     """JSON that can stand inside a script element: nothing in it can end the element or begin a comment."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(visible_values(value), separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
-import msgspec
-
 from model_profiling import files
 from model_profiling.analysis.run_view import RunView
 from model_profiling.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
@@ -84,8 +82,8 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[Outdated]]:
     if run.emulated is not None:
         renew += f" --forecast {shlex.quote(run.emulated.directory)}"
     write_artifacts(run, writer)
-    made = {name: msgspec.json.encode(graph) for name, graph in model_explorer.graphs(run).items()}
-    made |= {name: msgspec.json.encode(overlay) for name, overlay in model_explorer.overlays(run).items()}
+    made = {name: files.json_bytes(graph, indent=0) for name, graph in model_explorer.graphs(run).items()}
+    made |= {name: files.json_bytes(overlay, indent=0) for name, overlay in model_explorer.overlays(run).items()}
     for name, data in made.items():
         writer.write_bytes(home / name, data, renew)
     return [home / name for name in made], writer.finish()
@@ -135,7 +133,7 @@ def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) 
         return []
     profiles = {name: run.profiles[name] for name in run.shown}
     trace = {**perfetto.trace(run.summary.model, profiles), "sources": run.sources}
-    writer.write_bytes(output, msgspec.json.encode(trace), renew)
+    writer.write_bytes(output, files.json_bytes(trace, indent=0), renew)
     return [output]
 
 

@@ -16,6 +16,7 @@ from model_profiling.analysis.profile import Instance, Profile
 from model_profiling.analysis.roofline import Roofline
 from model_profiling.analysis.scaling import Scaling
 from model_profiling.analysis.xnntrace import TracedKernel
+from model_profiling.visible import visible
 
 KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
 TIMELINE_COLUMNS = (
@@ -171,5 +172,5 @@ def _plain(cell: object) -> object:
     if not isinstance(cell, str):
         return cell
     # A control character could end a cell, or hide what its text begins with.
-    text = cell if cell.isprintable() else "".join(c if c == "\n" or c.isprintable() else " " for c in cell)
+    text = visible(cell)
     return "'" + text if text.lstrip()[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text

@@ -4,8 +4,11 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import files
 from model_profiling.errors import SetupError
 
+# No library that the kit reads is larger.
+_LARGEST = 2 << 30
 _DYNAMIC, _DYNSYM, _VERSIONS = 6, 11, 0x6FFFFFFF
 _NEEDED = 1
 # Versions 0 and 1 of a symbol say that it has none.
@@ -23,7 +26,7 @@ class Library:
 
 def read_library(path: Path) -> Library:
     try:
-        return _parse(path.read_bytes())
+        return _parse(files.content(path, _LARGEST))
     except (OSError, struct.error, ValueError, IndexError) as error:
         raise SetupError(f"{path} is not a readable shared library: {error}", "Install executorch again.") from None
 

@@ -12,6 +12,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.errors import InputError, KitError, RunError, SetupError
 from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, Turn, decode_message
 
@@ -49,7 +50,7 @@ class ProcessSession:
         self._done: Done | None = None
         self._buffer = b""
         self._log_path = log
-        self._log: BinaryIO = log.open("ab")
+        self._log: BinaryIO = files.open_log(log)
         # Where this session's words begin: several sessions may share one log.
         self._log_start = log.stat().st_size
         began = time.monotonic_ns()
@@ -182,9 +183,7 @@ def runner_failure(code: int, log: Path, log_start: int = 0) -> KitError:
 
 
 def _explained(code: int, log: Path, log_start: int) -> KitError:
-    with log.open("rb") as file:
-        file.seek(max(log_start, log.stat().st_size - (1 << 16)))
-        words = file.read().decode(errors="replace")
+    words = files.tail(log, start=log_start)
     if code < 0:
         name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
         why = "was killed, possibly out of memory" if name == "SIGKILL" else "crashed"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from model_profiling import files
 from model_profiling.errors import InputError, RunError
 
 # XNNPACK's own entry into a delegate, which ExecuTorch calls through the GOT as well.
@@ -34,12 +35,11 @@ Trace = list[Invocation | Mark | Calls]
 def read_trace(path: Path) -> Trace:
     """Read what the shim wrote; a trace that was cut short is an error, not fewer kernels."""
     try:
-        if path.stat().st_size > _LONGEST_TRACE:
-            raise InputError(f"kernel trace {path} is too large", "Trace fewer executions.")
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = files.content(path, _LONGEST_TRACE).decode(errors="replace").splitlines()
     except OSError as error:
         raise RunError(
-            f"the kernel trace {path} was not written: {error.strerror}", "Look into the runner's log."
+            f"the kernel trace {path} cannot be read: {error.strerror}",
+            "Look into the runner's log, or trace fewer executions.",
         ) from None
     if not lines or lines[-1] != "end":
         raise RunError(f"the kernel trace {path} is incomplete", "The runner ended before it was written; see its log.")

@@ -7,6 +7,7 @@ fails is kept in tests/data/fuzz_corpus/<reader>/, from where tests replay it fo
 """
 
 import argparse
+import functools
 import hashlib
 import multiprocessing
 import os
@@ -18,10 +19,15 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 from model_profiling.errors import KitError
+from tests.helpers import fuzz_readers
+from tests.helpers.file_kinds import KINDS, clear
 from tests.helpers.fuzz_readers import READERS, Reader
 
 CORPUS = Path(__file__).parents[1] / "data" / "fuzz_corpus"
@@ -36,13 +42,14 @@ class TooSlow(BaseException):
 
 
 def _too_slow(_signal: int, _frame: FrameType | None) -> None:
-    raise TooSlow(f"one case took more than {SECONDS_PER_CASE} s")
+    raise TooSlow("one case took longer than it may")
 
 
 def outcome(reader: Reader, data: bytes, folder: Path) -> BaseException | None:
     """Read one case, and return what came instead of a result or a KitError."""
     before = signal.signal(signal.SIGALRM, _too_slow)
-    signal.alarm(SECONDS_PER_CASE)
+    # Some use several commands.
+    signal.alarm(SECONDS_PER_CASE if reader.share == 1 else 8 * SECONDS_PER_CASE)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -75,7 +82,7 @@ def fuzz(name: str, cases: int, seed: int, keep: Path | None = CORPUS) -> list[s
         folder = Path(scratch)
         reader.prepare(folder)
         seeds = reader.seeds()
-        for _ in range(cases):
+        for _ in range(max(1, round(cases * reader.share))):
             data = reader.mutate(source.choice(seeds), seeds, source)
             error = outcome(reader, data, folder)
             if error is not None:
@@ -84,6 +91,30 @@ def fuzz(name: str, cases: int, seed: int, keep: Path | None = CORPUS) -> list[s
                 if kind not in found:
                     found[kind] = f"{name}: {kind}: {str(error)[:200]!r}{_kept(keep, name, data)}"
     return list(found.values())
+
+
+def every_kind(readers: Iterable[Reader]) -> list[str]:
+    """Give each reader every kind of file where it looks for one, and tell of those that failed."""
+    found = []
+    for reader in readers:
+        data = reader.seeds()[0]
+        for kind, make in KINDS.items():
+            with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
+                folder = Path(scratch) / "home"
+                folder.mkdir()
+                reader.prepare(folder)
+                patch.setattr(fuzz_readers, "put", functools.partial(_put, make))
+                error = outcome(reader, data, folder)
+            if error is not None:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                at = f"{Path(where.filename).name}:{where.lineno}"
+                found.append(f"{reader.name}, {kind}: {type(error).__name__} at {at}: {str(error)[:200]!r}")
+    return found
+
+
+def _put(make: Callable[[Path, bytes], object], path: Path, data: bytes) -> None:
+    clear(path)
+    make(path, data)
 
 
 def _kept(keep: Path | None, name: str, data: bytes) -> str:

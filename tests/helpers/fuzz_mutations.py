@@ -12,10 +12,13 @@ Mutator = Callable[[bytes, Sequence[bytes], random.Random], bytes]
 
 _WORDS = (0, 1, 3, 4, 5, 7, 8, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 # What people, programs and attackers write where something else was due.
+_NAMES = (
+    "", " ", "x", "..", "../..", "/", "\0", "\x1b[31m", "a\nb", "\ud800", "\U0001f600", "x" * 300, "x" * 5000, "0",
+)  # fmt: skip
 _VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, 1e308, float("inf"), float("nan"),
-    "", " ", "x", "..", "../..", "/", "\0", "\x1b[31m", "a\nb", "\ud800", "\U0001f600", "x" * 300, "0", "1e999",
-    [], {}, [[]], [0], [-1], [2**40], [2**40, 2**40], {"": None}, [""], [None] * 50,
+    None, True, False, 0, 1, -1, 2**31, -(2**31), 2**63, 2**64, 10**30, 10**400, 0.5, -0.0, 1e308, -1e308, 5e-324,
+    float("inf"), float("nan"), *_NAMES, "1e999", "NaN", [], {}, [[]], [0], [-1], [2**40], [2**40, 2**40], {"": None},
+    [""], [None] * 50, [[[[[[[[]]]]]]]], {"a": {"b": {"c": []}}},
 )  # fmt: skip
 _TEXT = (
     b"", b"-", b"-1", b"0", b"1e999", b"\xff\xfe", b"\xc2\xb2", b"\xd9\xa3", b"9" * 5000, b"\0", b"\r", b"\n", b"\t",
@@ -120,10 +123,10 @@ def _change(holder: Any, key: Any, document: Any, source: random.Random) -> None
     if kind == 0:
         del holder[key]
     elif kind == 1 and isinstance(holder, dict):
-        holder[str(source.choice(_VALUES[16:28]))] = holder.pop(key)
+        holder[source.choice(_NAMES)] = holder.pop(key)
     elif kind == 2 and isinstance(holder, list):
         holder.append(value)
-    elif kind == 3 and isinstance(value, int | float) and not isinstance(value, bool):
+    elif kind == 3 and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 2**100:
         holder[key] = source.choice((-value, value + 1, value * 1000, value / 3, str(value), [value]))
     elif kind == 4:
         other, place = _place(document, source)

@@ -6,7 +6,9 @@ A reader answers or raises KitError. Each works in a folder of its own that it m
 import contextlib
 import functools
 import io
+import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +17,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling import etdump, etrecord, pte
-from model_profiling.analysis.agreement import expected_outputs
+from model_profiling import etdump, etrecord, files, pte
+from model_profiling.analysis.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.layout_reasons import explained
 from model_profiling.analysis.metrics import compute_metrics
 from model_profiling.analysis.numerics import Gap, read_numerics
 from model_profiling.analysis.profile import profiles
@@ -34,9 +37,10 @@ from model_profiling.analysis.selection import choose
 from model_profiling.analysis.staleness import ages
 from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.timeline import read_timeline
+from model_profiling.analysis.undone import undone_transposes
 from model_profiling.analysis.validation import problems
 from model_profiling.analysis.xnntrace import read_log
-from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths
+from model_profiling.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
 from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
 from model_profiling.errors import KitError
@@ -53,9 +57,12 @@ from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
+from model_profiling.npy import read_npy
 from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
+from model_profiling.pipeline.progress import Progress
 from model_profiling.platforms import android_probe, ssh_probe
 from model_profiling.platforms.adb import AdbDevice
 from model_profiling.platforms.cpus import Facts, affinity_mask
@@ -69,6 +76,7 @@ from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
 from model_profiling.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
+from model_profiling.runner.elf import read_library
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from tests.helpers import fuzz_mutations as mutations
@@ -78,6 +86,8 @@ from tests.helpers.numerics_forge import layer as forged_layer
 from tests.helpers.numerics_forge import numerics as forged_numerics
 from tests.helpers.numerics_forge import trial as forged_trial
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
+from tests.helpers.run_forge import forge_run
+from tests.helpers.run_use import use_all
 
 DATA = Path(__file__).parents[1] / "data"
 SEEDS = DATA / "fuzz_seeds"
@@ -89,13 +99,14 @@ _FILE = f"toy_cnn_xnnpack_fp16_{_ON}_t1"
 
 @dataclass(frozen=True)
 class Reader:
-    """`read` gets damaged bytes and a folder that `prepare` has filled."""
+    """`read` gets damaged bytes and a folder that `prepare` has filled; one that is slow takes `share` of the cases."""
 
     name: str
     seeds: Callable[[], list[bytes]]
     mutate: mutations.Mutator
     read: Callable[[bytes, Path], object]
     prepare: Callable[[Path], object] = lambda folder: None
+    share: float = 1.0
 
 
 def _files(*paths: Path) -> Callable[[], list[bytes]]:
@@ -106,9 +117,13 @@ def _text(*lines: str) -> Callable[[], list[bytes]]:
     return lambda: ["\n".join(lines).encode()]
 
 
+# What puts a case where its reader looks: a plain file, or another kind of file (file_kinds.py).
+put: Callable[[Path, bytes], object] = Path.write_bytes
+
+
 def _at(folder: Path, name: str, data: bytes) -> Path:
     path = folder / name
-    path.write_bytes(data)
+    put(path, data)
     return path
 
 
@@ -130,7 +145,10 @@ def _read_pte(data: bytes, folder: Path) -> None:
         with contextlib.suppress(KitError):
             for graph in graphs(program, method).values():
                 assert all(node.multiply_accumulates >= 0 for node in graph.nodes)
-        data_flow(program, method)
+        flow = data_flow(program, method)
+        if flow is not None:
+            undone_transposes(flow)
+            explained(flow, {})
 
 
 def _read_llm(data: bytes, folder: Path) -> None:
@@ -235,7 +253,7 @@ def _read_baseline(data: bytes, folder: Path) -> None:
 
 def _read_metrics(data: bytes, folder: Path) -> None:
     directory = RunDirectory(folder / "run")
-    directory.metrics_path.write_bytes(data)
+    put(directory.metrics_path, data)
     problems(directory)
 
 
@@ -283,7 +301,7 @@ def _numerics_seeds() -> list[bytes]:
 def _read_numerics(data: bytes, folder: Path) -> None:
     found = read_numerics(_at(folder, "net_numerics.json", data))
     numerics_text(found)
-    numerics_chart(found, 340, LIGHT, "")
+    json.dumps(numerics_chart(found, 340, LIGHT, ""), allow_nan=False)
     layer_errors(found)
 
 
@@ -390,7 +408,7 @@ def _read_sweep_state(data: bytes, folder: Path) -> None:
     jobs = Jobs(asked, sweep_file.cells(asked, "here"), Folder(folder / "out"))
     note = jobs.folder.note(jobs.cells[0])
     note.parent.mkdir(parents=True, exist_ok=True)
-    note.write_bytes(data)
+    put(note, data)
     list(jobs.finished({}))
 
 
@@ -513,6 +531,99 @@ _BOARD = _text(
     *("zone|cpu-thermal|51234", "2400000"),
 )
 
+
+def _run_file(name: str) -> Callable[[bytes, Path], None]:
+    """What commands read of a run directory in which one file is the case."""
+
+    def read(data: bytes, folder: Path) -> None:
+        put(folder / "run" / name, data)
+        use_all(folder / "run", "validate", "analyze")
+
+    return read
+
+
+def _prepare_used(folder: Path) -> None:
+    """A run with two numbers of threads, roofs, and a record of accuracy."""
+    home = forge_run(RUN, folder / "run", 6, 4, threads=(1, 2))
+    (home / ROOFS).write_bytes(_roofs_seeds()[0])
+    of_program = msgspec.json.decode(_numerics_seeds()[1]) | {"pte_sha256": RunDirectory(home).manifest().model.sha256}
+    (home / RUN_NUMERICS).write_bytes(msgspec.json.encode(of_program))
+
+
+@functools.cache
+def _used_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as scratch:
+        _prepare_used(Path(scratch))
+        home = Path(scratch) / "run"
+        return {path.relative_to(home).as_posix(): path.read_bytes() for path in sorted(home.rglob("*.json"))}
+
+
+def _used(name: str) -> Reader:
+    """All commands on a run whose file of this name is damaged; the others are what they were."""
+
+    def file() -> str:
+        return next(known for known in _used_files() if known.endswith(name))
+
+    def read(data: bytes, folder: Path) -> None:
+        for other, content in _used_files().items():
+            (folder / "run" / other).write_bytes(content)
+        put(folder / "run" / file(), data)
+        use_all(folder / "run")
+
+    def seeds() -> list[bytes]:
+        return [_used_files()[file()]]
+
+    called = f"used_{name.strip('_').removesuffix('.json')}"
+    return Reader(called, seeds, mutations.json_values, read, _prepare_used, 0.03)
+
+
+def _alone(use: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
+    """A function of one file."""
+
+    def read(data: bytes, folder: Path) -> None:
+        use(_at(folder, "case", data))
+
+    return read
+
+
+def _read_output(path: Path) -> None:
+    path.rename(path.with_name("output-0.bin"))
+    read_outputs(path.with_name("output"), [TensorFile([path.with_name("output-0.bin").lstat().st_size], "uint8", "")])
+
+
+def _locked(path: Path) -> None:
+    path.rename(path.with_name(".lock"))
+    with files.locked(path.parent, "test"):
+        pass
+
+
+# Every file of a run directory, and all that reads or copies one file: given each kind of file, but not fuzzed.
+RUN_FILES = [
+    Reader(f"run/{name}", _files(RUN / name), mutations.binary, _run_file(name), _copy_run, 0.1)
+    for name in sorted(path.relative_to(RUN).as_posix() for path in RUN.rglob("*") if path.is_file())
+    # The other experiment has the same files.
+    if not name.startswith("linux_fp16arith_off")
+]
+FILE_USES = [
+    Reader(name, _files(SEEDS / "output.npy"), mutations.binary, _alone(use))
+    for name, use in {
+        "hash": files.sha256,
+        "end of a log": files.tail,
+        "model to run": checked_program,
+        "shared library": read_library,
+        "progress": Progress,
+        "ETDump": etdump.read,
+        "ETDumps of launches": lambda path: etdump.merged([path, path]),
+        "array": lambda path: read_npy(path, "array", ""),
+        "outputs": _read_output,
+        "copy": lambda path: files.copy_file(path, path.with_name("copy")),
+        "second name": lambda path: files.copy_file(path, path.with_name("copy"), link=True),
+        "tree": lambda path: files.copy_tree(path.parent, path.parent.with_name("tree")),
+        "folder's hash": lambda path: files.folder_sha256(path.parent, "*"),
+        "line of a log": lambda path: files.append_line(path, b"line"),
+        "lock": _locked,
+    }.items()
+]
 READERS = {
     reader.name: reader
     for reader in (
@@ -541,6 +652,7 @@ READERS = {
             _read_export_meta,
             _prepare_export,
         ),
+        *map(_used, ("manifest.json", RUN_NUMERICS, ROOFS, "_samples.json")),
         Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Steps
 from model_profiling.mcp_server.commands import Commands, settings_words
 from model_profiling.mcp_server.making import Making
+from model_profiling.pipeline.config import json_schema as config_schema
 from tests.conftest import ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
 
@@ -153,6 +154,51 @@ def test_paths_that_a_config_names_stay_inside_too(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"experiments": 3, "inputs": "../x", "model": 1}', "[" * 100_000):
         (tmp_path / "c.json").write_text(text)
         assert workspace.config("c.json")[1] is None
+
+
+# Keys of a config whose text is no path. A key that is in neither list is a question to whoever adds it.
+_NO_PATHS = {
+    *("experiments[].name", "experiments[].mode", "experiments[].disable_features[]", "experiments[].page_cache"),
+    *("experiments[].workspace", "experiments[].method", "experiments[].phase.kind", "experiments[].launch_prefix[]"),
+    *("experiments[].affinity", "analysis.compare_pairs[][]", "label", "labels.*", "comment", "$schema"),
+}
+
+
+def _text_keys(schema: dict[str, Any], types: dict[str, Any], at: str = "") -> Iterator[tuple[str, bool]]:
+    """Every place of a document that may hold text, and whether the schema says that it is a path."""
+    schema = types[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if schema.get("type") == "string" or any(isinstance(each, str) for each in schema.get("enum", [])):
+        yield at, schema.get("format") == "path"
+    for each in schema.get("anyOf", []):
+        yield from _text_keys(each, types, at)
+    for each in [schema["items"]] if schema.get("items") else schema.get("prefixItems", []):
+        yield from _text_keys(each, types, f"{at}[]")
+    more = schema.get("additionalProperties")
+    inner = {**schema.get("properties", {}), **({"*": more} if isinstance(more, dict) else {})}
+    for key, value in inner.items():
+        yield from _text_keys(value, types, f"{at}.{key}" if at else key)
+
+
+def _document(keys: list[str], value: str) -> Any:
+    """The smallest document that has `value` at a place."""
+    for key in reversed(keys):
+        value = [value] if key == "[]" else {key: value}  # type: ignore[assignment]
+    return value
+
+
+def test_every_path_that_a_config_may_name_has_to_lie_in_the_workspace(tmp_path: Path) -> None:
+    schema = config_schema()
+    found = dict(_text_keys(schema, schema["$defs"]))
+    paths = {key for key, is_path in found.items() if is_path}
+    assert set(found) - paths == _NO_PATHS
+    assert {"model", "output_root", "inputs[]", "token_file", "experiments[].runner_path"} <= paths
+    (tmp_path / "link").symlink_to("/etc")
+    for key in sorted(paths):
+        for outside in ("/etc/hosts", "../x", "link/hosts"):
+            document = _document(key.replace("[]", ".[]").split("."), outside)
+            (tmp_path / "c.json").write_text(json.dumps(document))
+            with pytest.raises(InputError, match="outside the workspace"):
+                Workspace(tmp_path).config("c.json")
 
 
 def test_progress_rises_over_all_commands_of_a_call() -> None:

@@ -14,17 +14,31 @@ from tests.helpers.fuzz_readers import READERS
 _CASES = 100
 
 
-@pytest.mark.wide
-def test_no_reader_fails_in_another_way_than_by_saying_so() -> None:
-    # In a child, since its memory is bounded for good; one for all readers, since they load the same things.
+def _failures(expression: str) -> str:
+    """What fails, each on a line. In a child, since its memory is bounded for good."""
     code = f"""
-from tests.helpers.fuzz import fuzz, limited
-from tests.helpers.fuzz_readers import READERS
+from tests.helpers.fuzz import every_kind, fuzz, limited
+from tests.helpers.fuzz_readers import FILE_USES, READERS, RUN_FILES
 limited()
-print(*[words for name in READERS for words in fuzz(name, {_CASES}, seed=20261115, keep=None)], sep="\\n")
+print(*[{expression}], sep="\\n")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr
+    return done.stdout.strip() if done.returncode == 0 else f"exit code {done.returncode}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.wide
+def test_no_reader_fails_in_another_way_than_by_saying_so() -> None:
+    assert not _failures(f"words for name in READERS for words in fuzz(name, {_CASES}, seed=20261115, keep=None)")
+
+
+def test_whatever_reads_or_copies_a_file_is_given_every_kind_of_file() -> None:
+    assert not _failures("*every_kind(FILE_USES)")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("readers", ["READERS.values()", "RUN_FILES"])
+def test_every_reader_and_every_file_of_a_run_may_be_any_kind_of_file(readers: str) -> None:
+    assert not _failures(f"*every_kind({readers})")
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*")), ids=lambda path: f"{path.parent.name}-{path.name}")

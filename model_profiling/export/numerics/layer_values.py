@@ -10,6 +10,7 @@ from torch.export.graph_signature import InputKind
 
 from model_profiling.analysis.numerics import Gap
 from model_profiling.export.samples import Call
+from model_profiling.npy import read_values
 
 # Takes a node's name and its value, and gives the value to go on with.
 Seen = Callable[[str, torch.Tensor], torch.Tensor]
@@ -57,7 +58,7 @@ class Kept:
 
     def get(self, name: str) -> torch.Tensor:
         path, shape = self._files[name]
-        return torch.from_numpy(np.fromfile(path, dtype=np.float32).reshape(shape))
+        return torch.from_numpy(read_values(path, "float32", shape))
 
     def __contains__(self, name: str) -> bool:
         return name in self._files

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from model_profiling.analysis.numerics import Gap
 from model_profiling.errors import RunError
 from model_profiling.export.numerics.layer_values import gap_of_all
 from model_profiling.export.numerics.taps import TappedLayer
+from model_profiling.npy import read_values
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.phases import usual_method
 from model_profiling.platforms.base import Platform, Request
@@ -62,8 +62,7 @@ class Outputs:
         tensor = self.tensors[index]
         path = self.base.with_name(f"{self.base.name}-{index}.bin")
         try:
-            data = np.fromfile(path, dtype=np.dtype(tensor.dtype))
-            return torch.from_numpy(data.reshape(tensor.shape))
+            return torch.from_numpy(read_values(path, tensor.dtype, tensor.shape))
         except (OSError, TypeError, ValueError) as error:
             raise RunError(f"output {index} of the runner cannot be read: {error}", f"It is {path}.") from None
 

@@ -1,7 +1,5 @@
 """The history as a table for other programs: Parquet for DuckDB and pandas, or CSV."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from model_profiling import files
 from model_profiling.errors import SetupError
 from model_profiling.fleet.history.records import MeasurementRow
 from model_profiling.installation import install_command
+from model_profiling.report.tables import csv_text
 
 COLUMNS = MeasurementRow.__struct_fields__
 Rows = Sequence[MeasurementRow]
@@ -19,17 +18,7 @@ _COUNTS = ("threads", "executions", "peak_bytes")
 
 def as_csv(rows: Rows) -> bytes:
     """What is not known is empty. Text that a spreadsheet would take for a formula begins with a quote."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_plain(getattr(row, name)) for name in COLUMNS] for row in rows)
-    return text.getvalue().encode("utf-8", "replace")
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t"):
-        return f"'{value}"
-    return "" if value is None else value
+    return files.text_bytes(csv_text(COLUMNS, ([getattr(row, name) for name in COLUMNS] for row in rows)))
 
 
 def as_parquet(rows: Rows) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.code_path import python_command
+from model_profiling import files
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
@@ -124,7 +125,8 @@ def start_tied(
 ) -> "subprocess.Popen[bytes]":
     """Start a command that ends with this process, in a group of its own; it holds the locks while it lives."""
     command = python_command("model_profiling.fleet.sweep.tied", str(os.getpid()), *words)
-    with log.open("wb") as output:
+    log.unlink(missing_ok=True)
+    with files.open_log(log) as output:
         return subprocess.Popen(
             command,
             cwd=home,
@@ -139,8 +141,7 @@ def start_tied(
 def outcome_of(code: int, seconds: float, log: Path) -> Outcome:
     if code == 0:
         return Outcome(seconds)
-    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    return Outcome(seconds, *failure_of(text, code))
+    return Outcome(seconds, *failure_of(files.tail(log, 1 << 20), code))
 
 
 def end_group(group: int, number: signal.Signals) -> None:

@@ -268,11 +268,11 @@ def _standing_in(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _said_to(log: Path) -> Iterator[None]:
     """What C++ and Python write to standard error while Ray connects belongs into a file."""
-    kept, target = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)
+    with files.open_log(log) as target:
+        kept = os.dup(2)
+        try:
+            os.dup2(target.fileno(), 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from model_profiling import files
 from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.
@@ -69,10 +70,5 @@ def failure_of(log: str, code: int) -> tuple[str, str]:
 
 def last_line(path: Path) -> str:
     """What a command said last, from the end of its log."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 400))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
+    lines = files.tail(path, 400).strip().splitlines()
     return lines[-1] if lines else ""

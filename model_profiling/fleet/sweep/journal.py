@@ -49,14 +49,8 @@ class Journal:
 
     def _end_torn_line(self) -> None:
         """A line that a kill or a full disk tore is ended, so that the next one is not a part of it."""
-        with self._path.open("rb") as file:
-            file.seek(0, 2)
-            if not file.tell():
-                return
-            file.seek(-1, 2)
-            if file.read(1) == b"\n":
-                return
-        files.append_line(self._path, b"")
+        if files.tail(self._path, 1) not in ("", "\n"):
+            files.append_line(self._path, b"")
 
 
 def read(path: Path) -> list[Entry]:
@@ -65,7 +59,7 @@ def read(path: Path) -> list[Entry]:
         return []
     found = []
     decode = msgspec.json.Decoder(Entry).decode
-    for line in files.read_bytes(path, "journal of a sweep", limit=256 << 20).splitlines():
+    for line in files.read_bytes(path, "journal of a sweep").splitlines():
         with contextlib.suppress(msgspec.DecodeError, UnicodeError):
             found.append(decode(line))
     return found

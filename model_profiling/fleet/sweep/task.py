@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__
+from model_profiling import __version__, files
 from model_profiling.errors import KitError
 from model_profiling.fleet.sweep.children import outcome_of, start_tied
 from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
@@ -80,7 +80,7 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
         outcome = outcome_of(child.wait(), time.monotonic() - clock, log)
         ended = time.time()
         parcel = b"" if outcome.failure else packed(home / task.result)
-        text = log.read_text(encoding="utf-8", errors="replace")[-100_000:]
+        text = files.tail(log, 100_000)
         return Result(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,39 @@
+"""Text from files, names and devices on its way to people: nothing in it can command a terminal or change what is read.
+
+Control characters, marks that change the direction of text, and characters without a width are shown as JSON and
+JavaScript escape them (`\\u202e`): in a JSON document or a script the data stay the same, elsewhere a person sees them.
+"""
+
+import re
+from typing import Any
+
+_DOUBTFUL = re.compile(r"[^ -~\n\t]")
+
+
+def visible(text: str, only_ascii: bool = False) -> str:
+    """`text` with all that cannot be seen escaped, but for spaces, tabs and line breaks."""
+    if text.isprintable() and not only_ascii:
+        return text
+    return _DOUBTFUL.sub(_escaped if only_ascii else _shown, text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else _escaped(found)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    # How Python holds a byte of a name that is no text.
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def visible_values(value: Any) -> Any:
+    """Plain data with every text and key in it made visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible_values(key): visible_values(item) for key, item in value.items()}
+    return [visible_values(item) for item in value] if isinstance(value, list | tuple) else value

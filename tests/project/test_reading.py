@@ -1,0 +1,71 @@
+"""Files are opened in one place, which refuses what is no file and reads no more than there is."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.conftest import ROOT
+
+# What opens files for reading, by the last part of its name; for a few names only with what stands before it.
+_READING = {
+    *("read_bytes", "read_text", "open", "fdopen", "FileIO", "ZipFile", "mmap", "load_file"),
+    *("fromfile", "open_memmap", "memmap", "loadtxt", "genfromtxt", "read_csv", "copy2", "copyfile"),
+    *("np.load", "numpy.load", "torch.load", "shutil.copy", "sqlite3.connect"),
+}
+_OWN = "a file of the package itself, which is as trusted as its code"
+_KERNEL = "what the kernel says in /proc and /sys, where files have no size"
+_OPENED = "of a file that files.open_file has opened, or that is held open by it"
+_NO_FILE = "opens no file for reading"
+_WRITES = "opens a file of its own to write to"
+# Calls outside files.py, each with its reason.
+_ALLOWED = {
+    "analysis/run_view.py: cls.open": _NO_FILE,
+    "cli/graph.py: webbrowser.open": _NO_FILE,
+    "cli/main.py: os.open": _WRITES,
+    "cli/report.py: webbrowser.open": _NO_FILE,
+    "derived.py: path.read_bytes": _OWN,
+    "etdump/reader.py: mmap.mmap": _OPENED,
+    "etrecord/archive.py: self._zip.open": _OPENED,
+    "etrecord/archive.py: zipfile.ZipFile": _OPENED,
+    "export/cache.py: path.read_text": _OWN,
+    "export/io_layout.py: path.open": _WRITES,
+    "fleet/history/index.py: sqlite3.connect": "the kit's own cache, which SQLite checks; a damaged one is made anew",
+    "fleet/sweep/locks.py: os.open": "locks: never followed, checked to be files, and read for a few bytes",
+    "fleet/sweep/parcels.py: place.open": _WRITES,
+    "fleet/sweep/parcels.py: tarfile.open": _NO_FILE,
+    "installation.py: described.read_text": _OWN,
+    "models/checkpoint.py: load_file": _OPENED,
+    "models/checkpoint.py: torch.load": _OPENED,
+    "models/zoo.py: path.read_text": _OWN,
+    "npy.py: np.fromfile": _OPENED,
+    "platforms/environment.py: path.read_text": _KERNEL,
+    "platforms/process.py: Path(f'/proc/{process.pid}/status').read_text": _KERNEL,
+    "platforms/sme_units.py: path.read_text": _KERNEL,
+    "platforms/transfer.py: local.open": _WRITES,
+    "platforms/transfer.py: tarfile.open": _NO_FILE,
+    "report/drawing_process.py: os.fdopen": _NO_FILE,
+    "report/html.py: (_FILES / 'page.css').read_text": _OWN,
+    "report/html.py: (_FILES / 'vendor' / 'dagre.LICENSE').read_text": _OWN,
+    "report/html.py: (_FILES / name).read_text": _OWN,
+    "runner/build.py: source.read_bytes": _OWN,
+    "runner/sdk.py: zipfile.ZipFile": "a wheel that pip has just fetched into a folder of ours",
+    "skills/catalogue.py: path.read_text": _OWN,
+}
+# Methods of ours that open runs and sessions.
+_OURS = ("Run.open", "RunView.open", "platform.open", "_platform.open")
+
+
+def _calls() -> Iterator[str]:
+    for package in ("model_profiling", "sme2_kit"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            text = path.read_text()
+            # To parse them all takes seconds.
+            tree = ast.parse(text if any(word in text for word in _READING) else "")
+            for node in ast.walk(tree):
+                name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+                if {name, name.rpartition(".")[2]} & _READING and not name.startswith("files.") | name.endswith(_OURS):
+                    yield f"{path.relative_to(ROOT / package).as_posix()}: {name}"
+
+
+def test_files_are_opened_in_one_place() -> None:
+    found = {call for call in _calls() if not call.startswith("files.py: ")}
+    assert found == set(_ALLOWED)
