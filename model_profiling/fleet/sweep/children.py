@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.code_path import python_command
 from model_profiling import files
+from model_profiling.code_path import python_command
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
