@@ -4,14 +4,21 @@ import os
 import sys
 from pathlib import Path
 
+from model_profiling.errors import SetupError
+
+CACHE_VARIABLE = "SME2_KIT_CACHE"
+
 
 def cache_directory() -> Path:
     """`$SME2_KIT_CACHE`, else the user's cache directory by the platform's custom."""
-    if chosen := os.environ.get("SME2_KIT_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "sme2-kit"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sme2-kit"
+    try:
+        if chosen := os.environ.get(CACHE_VARIABLE):
+            return Path(chosen).expanduser().absolute()
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "sme2-kit"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sme2-kit"
+    except (OSError, RuntimeError):  # a user without a home, as in containers, or relative to a folder that is gone
+        raise SetupError("there is no folder for the cache", f"Set {CACHE_VARIABLE} to one.") from None
 
 
 def roofs_directory() -> Path:
