@@ -30,6 +30,9 @@ KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
 _RECORD = ".record.json"
 # Bump when the record changes: kits that write another one have other keys.
 _FORMAT = 1
+# No index is larger.
+_MOST_BYTES = 1 << 31
+_SEAL = hashlib.sha256().digest_size
 _MAKING = ".making-"
 # Nobody makes one entry for so long.
 _LEFT_BEHIND_S = 3600.0
@@ -92,6 +95,24 @@ def damaged_entries() -> list[Path]:
     """The entries of this cache that are not what they were made as, whoever made them."""
     homes = [home for kind in KINDS for home in sorted((cache_directory() / kind).glob("[!.]*")) if home.is_dir()]
     return [home for home in homes if not _keeps_its_record(home)]
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Write a file that changes as it is used: it begins with the hash of the rest."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    files.write_bytes(path, hashlib.sha256(data).digest() + data)
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What was written; None if it is damaged, or not there."""
+    try:
+        state = path.lstat()
+        whole = path.read_bytes() if stat.S_ISREG(state.st_mode) and state.st_size < _MOST_BYTES else b""
+    except OSError:
+        return None
+    data = whole[_SEAL:]
+    return data if hashlib.sha256(data).digest() == whole[:_SEAL] else None
 
 
 def _keeps_its_record(home: Path) -> bool:
