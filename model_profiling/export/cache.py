@@ -25,6 +25,7 @@ from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
 from model_profiling.remembered import Remembered
+from model_profiling.saying import warn
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
@@ -54,9 +55,9 @@ def cached(request: ExportRequest) -> ExportResult | None:
     """Return what is on disk if it is what an export would write now; else None."""
     paths = request.paths
     if (
-        not stamp_path(paths).is_file()
-        or not paths.meta.is_file()
-        or (request.save_graph and not paths.graph.is_file())
+        not files.is_file(stamp_path(paths))
+        or not files.is_file(paths.meta)
+        or (request.save_graph and not files.is_file(paths.graph))
     ):
         return None
     try:
@@ -71,11 +72,19 @@ def cached(request: ExportRequest) -> ExportResult | None:
         or stamp.versions != versions()
     ):
         return None
-    there = {paths.directory / name: digest for name, digest in record.files.items()}
-    there |= {_source(name): digest for name, digest in stamp.sources.items()}
-    if not all(path.is_file() and files.sha256(path) == digest for path, digest in there.items()):
+    if not all(_is(_source(name), digest) for name, digest in stamp.sources.items()):
+        return None
+    if not all(_is(paths.directory / name, digest) for name, digest in record.files.items()):
+        warn(f"note: {paths.pte} or a file beside it was damaged: it has to be exported again\n")
         return None
     return _verified(request, record)
+
+
+def _is(path: Path, digest: str) -> bool:
+    try:
+        return files.is_file(path) and files.sha256(path) == digest
+    except OSError:
+        return False
 
 
 def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | None:
