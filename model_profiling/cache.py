@@ -30,7 +30,7 @@ KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
 _RECORD = ".record.json"
 # Bump when the record changes: kits that write another one have other keys.
 _FORMAT = 1
-# No index is larger.
+# No record and no index is larger.
 _MOST_BYTES = 1 << 31
 _SEAL = hashlib.sha256().digest_size
 _MAKING = ".making-"
@@ -65,7 +65,7 @@ def home_of(kind: str, made_from: Mapping[str, str]) -> Path:
 
 
 def entry(
-    kind: str, what: str, made_from: Mapping[str, str], make: Callable[[Path], None], made: str = "built"
+    kind: str, what: str, made_from: Mapping[str, str], make: Callable[[Path], object], made: str = "built"
 ) -> Path:
     """Return the folder of an entry, whole. `make` fills it where there is none, or where it is damaged.
 
@@ -107,8 +107,7 @@ def write_sealed(path: Path, data: bytes) -> None:
 def read_sealed(path: Path) -> bytes | None:
     """What was written; None if it is damaged, or not there."""
     try:
-        state = path.lstat()
-        whole = path.read_bytes() if stat.S_ISREG(state.st_mode) and state.st_size < _MOST_BYTES else b""
+        whole = _read_regular(path)
     except OSError:
         return None
     data = whole[_SEAL:]
@@ -117,7 +116,7 @@ def read_sealed(path: Path) -> bytes | None:
 
 def _keeps_its_record(home: Path) -> bool:
     try:
-        made_from = msgspec.json.decode((home / _RECORD).read_bytes(), type=Record).made_from
+        made_from = msgspec.json.decode(_read_regular(home / _RECORD), type=Record).made_from
     except (OSError, msgspec.DecodeError, UnicodeError):
         return False
     return home == home_of(home.parent.name, made_from) and _is_whole(home, made_from)
@@ -125,10 +124,17 @@ def _keeps_its_record(home: Path) -> bool:
 
 def _is_whole(home: Path, made_from: Mapping[str, str]) -> bool:
     try:
-        record = home / _RECORD
-        return stat.S_ISREG(record.lstat().st_mode) and record.read_bytes() == _record(home, made_from)
+        return _read_regular(home / _RECORD) == _record(home, made_from)
     except OSError:
         return False
+
+
+def _read_regular(path: Path) -> bytes:
+    """Read a file, and nothing else: a pipe would never end, and a link leads out of the cache."""
+    state = path.lstat()
+    if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES:
+        raise OSError(f"{path} is not a file of the cache")
+    return path.read_bytes()
 
 
 def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
@@ -149,13 +155,13 @@ def _fail(error: OSError) -> None:
     raise error
 
 
-def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], None]) -> None:
+def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], object]) -> None:
     """Make an entry beside its place and move it there; what was there goes."""
     with tempfile.TemporaryDirectory(dir=home.parent, prefix=_MAKING, ignore_cleanup_errors=True) as scratch:
         new = Path(scratch, "new")
         new.mkdir()
         make(new)
-        files.write_bytes(new / _RECORD, _record(new, made_from))
+        (new / _RECORD).write_bytes(_record(new, made_from))
         if os.path.lexists(home):
             home.rename(Path(scratch, "old"))
         new.rename(home)

@@ -232,6 +232,6 @@ def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed
     data = held.getvalue()
     made_from = {"tokens": hashlib.sha256(data).hexdigest()}
     home = cache.entry(
-        "tokens", "token file", made_from, lambda folder: files.write_bytes(folder / _TOKENS, data), "written"
+        "tokens", "token file", made_from, lambda folder: (folder / _TOKENS).write_bytes(data), "written"
     )
     return home / _TOKENS

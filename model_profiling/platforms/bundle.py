@@ -88,7 +88,7 @@ def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
         "pushed",
         "list of licences",
         {"text": cache.digest(text)},
-        lambda folder: files.write_text(folder / _LICENCE_FILE, text),
+        lambda folder: (folder / _LICENCE_FILE).write_text(text),
         "written",
     )
     pushed = {**sources, _LICENCE_FILE: home / _LICENCE_FILE}

@@ -98,7 +98,7 @@ def half(path: Path, whole: bytes) -> None:
 
 def flip(path: Path, whole: bytes) -> None:
     middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    path.write_bytes(whole[:middle] + bytes(byte ^ 1 for byte in whole[middle : middle + 1]) + whole[middle + 1 :])
 
 
 def instead(put: Callable[[Path], object]) -> Callable[[Path, bytes], None]:
