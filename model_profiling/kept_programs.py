@@ -72,8 +72,11 @@ def _can_run(there: Path, export: ExportRecord | None) -> bool:
     """Whether all that running a kept program reads is as it was exported."""
     if export is None:
         return True
+    meta = ExportPaths(there).meta
     try:
-        files.read_json(ExportPaths(there).meta, ExportMeta, "export record")
+        if not files.is_file(meta):
+            return False
+        files.read_json(meta, ExportMeta, "export record")
     except KitError:
         return False
     return all(_is(there.parent / name, export.files[name]) for name in _needed(export) if name in export.files)

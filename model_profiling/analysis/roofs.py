@@ -346,4 +346,8 @@ def _sound(probed: Probed) -> bool:
 def known_roofs(cpu: str) -> Roofs | None:
     """The roofs of a CPU, if they were ever measured."""
     path = roofs_path(cpu)
-    return read_roofs(path) if os.path.lexists(path) else None
+    if not os.path.lexists(path):
+        return None
+    if not files.is_file(path):
+        raise InputError(f"roofs {path} are not a file", "Remove it, and run `sme2-kit roofs` again.")
+    return read_roofs(path)

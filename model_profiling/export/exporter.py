@@ -475,17 +475,18 @@ def _earlier(path: Path, kind: type[T], what: str) -> T | None:
     if not os.path.lexists(path):
         return None
     try:
-        return files.read_json(path, kind, what)
+        if files.is_file(path):
+            return files.read_json(path, kind, what)
     except InputError:
         if _is_json(path):
             raise  # another kit's or another program's
-        warn(f"note: the {what} {path} was damaged: other exports there have to be made again\n")
-        return None
+    warn(f"note: the {what} {path} was damaged: other exports there have to be made again\n")
+    return None
 
 
 def _is_json(path: Path) -> bool:
     try:
-        msgspec.json.decode(path.read_bytes() if files.is_file(path) else b"")
+        msgspec.json.decode(path.read_bytes())
     except (OSError, UnicodeError, msgspec.DecodeError):
         return False
     except RecursionError:

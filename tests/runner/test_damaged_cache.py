@@ -26,6 +26,7 @@ from model_profiling.runner.custom_operators import operator_libraries
 from model_profiling.runner.kernel_trace import build_shim, preloading
 from model_profiling.runner.sdk import fetched_sdk
 from tests.conftest import ROOT, needs_hardware
+from tests.helpers.file_faults import FAULTS
 
 # A compiler that compiles everything once: what it made goes by the name of its output.
 COMPILER = """#!/bin/sh
@@ -92,38 +93,6 @@ if host_target().name == "linux-aarch64":
     USES["shim"] = lambda: said_by_runner("--list_features", **preloading(build_shim(build_runner())))
 
 
-def half(path: Path, whole: bytes) -> None:
-    path.write_bytes(whole[: len(whole) // 2])
-
-
-def flip(path: Path, whole: bytes) -> None:
-    middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + bytes(byte ^ 1 for byte in whole[middle : middle + 1]) + whole[middle + 1 :])
-
-
-def instead(put: Callable[[Path], object]) -> Callable[[Path, bytes], None]:
-    def fault(path: Path, whole: bytes) -> None:
-        path.unlink()
-        put(path)
-
-    return fault
-
-
-FAULTS: dict[str, Callable[[Path, bytes], object]] = {
-    "half": half,
-    "emptied": lambda path, whole: path.write_bytes(b""),
-    "longer": lambda path, whole: path.write_bytes(whole + b"\n"),
-    "a flipped bit": flip,
-    "removed": instead(lambda path: None),
-    "a directory": instead(lambda path: (path / "in" / "it").mkdir(parents=True)),
-    "a dangling link": instead(lambda path: path.symlink_to("nowhere")),
-    "a link to itself": instead(lambda path: path.symlink_to(path.name)),
-    "a pipe": instead(os.mkfifo),
-    "unreadable": lambda path, whole: path.chmod(0),
-    "not executable": lambda path, whole: path.chmod(0o644),
-}
-
-
 def contents(home: Path) -> dict[str, bytes]:
     """Every file of a cache. Nothing else may be in it."""
     found = [path for path in sorted(home.rglob("*")) if not path.is_dir() or path.is_symlink()]
@@ -138,10 +107,10 @@ def damaged_one_by_one(
     pristine = contents(home)
     assert {name.split("/")[0] for name in pristine} == set(USES), "every kind of entry is used here"
     assert set(cache.KINDS) >= set(USES)
-    for number, (name, whole) in enumerate(pristine.items()):
+    for number, name in enumerate(pristine):
         for fault in faults(number):
             capsys.readouterr()
-            FAULTS[fault](home / name, whole)
+            FAULTS[fault](home / name)
             kind = name.split("/")[0]
             changed = bool(cache.damaged_entries())
             assert USES[kind]() == expected[kind], (name, fault)
