@@ -99,9 +99,14 @@ def damaged_entries() -> list[Path]:
 
 def write_sealed(path: Path, data: bytes) -> None:
     """Write a file that changes as it is used: it begins with the hash of the rest."""
+    make_way(path)
+    files.write_bytes(path, hashlib.sha256(data).digest() + data)
+
+
+def make_way(path: Path) -> None:
+    """Remove a folder that has taken the place of a file: no file replaces it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    files.write_bytes(path, hashlib.sha256(data).digest() + data)
 
 
 def read_sealed(path: Path) -> bytes | None:

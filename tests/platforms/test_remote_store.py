@@ -90,9 +90,10 @@ def test_a_folder_whose_place_is_taken_is_made_again(folder: str, bundle: Bundle
     device, root = Here(), tmp_path / "device"
     store = Store(device, str(root))
     home = Path(store.bundle(bundle)) if folder == "bundle" else root / "files"
-    for put in (home.touch, lambda: home.symlink_to("nowhere")):
+    for fault in ("emptied", "a dangling link"):
         shutil.rmtree(home)
-        put()
+        home.touch()
+        FAULTS[fault](home)
         store = Store(device, str(root))
         made, file = Path(store.bundle(bundle)), Path(store.file(bundle.sources["runner"]))
         assert {each.name: sha256(each) for each in made.iterdir()} == bundle.hashes
