@@ -10,6 +10,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.artifacts import PROGRAMS, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.errors import KitError
 from model_profiling.remembered import program_sha256, same_content
 
 # Set to "off", runs keep no programs.
@@ -30,17 +31,25 @@ def kept(root: Path, sha256: str) -> Path | None:
     """The kept program of this hash; None if there is none, or another file has taken its place."""
     home = home_of(root, sha256)
     found = sorted(home.glob("*.pte")) if home.is_dir() and not home.is_symlink() else []
-    return next((path for path in found if not path.is_symlink() and program_sha256(path) == sha256), None)
+    return next((path for path in found if _is(path, sha256)), None)
+
+
+def _is(path: Path, sha256: str) -> bool:
+    try:
+        return files.is_file(path) and not path.is_symlink() and program_sha256(path) == sha256
+    except OSError:
+        return False
 
 
 def keep(root: Path, paths: ExportPaths, sha256: str, export: ExportRecord | None) -> None:
     """Keep a program, unless it is kept already or the file is not that program any more.
 
-    What the kit exported is replaced and never written again, so that a second name for it costs nothing. What others
-    wrote they may change in place: it is copied.
+    What is damaged of it is replaced. What the kit exported is replaced and never written again, so that a second name
+    for it costs nothing. What others wrote they may change in place: it is copied.
     """
     home = files.inside(root, home_of(root, sha256))
-    if home.is_dir() or program_sha256(paths.pte) != sha256:
+    there = kept(root, sha256)
+    if (there is not None and _can_run(there, export)) or program_sha256(paths.pte) != sha256:
         return
     staged = home.with_name(f".{home.name}.staged")
     shutil.rmtree(staged, ignore_errors=True)
@@ -56,7 +65,21 @@ def keep(root: Path, paths: ExportPaths, sha256: str, export: ExportRecord | Non
                 target.parent.mkdir(parents=True, exist_ok=True)
                 files.copy_file(source, target, link=True)
         files.write_json(copy.meta, ExportMeta(exports={paths.stem: export}))
-    staged.rename(home)
+    files.replace_directory(staged, home)
+
+
+def _can_run(there: Path, export: ExportRecord | None) -> bool:
+    """Whether all that running a kept program reads is as it was exported."""
+    if export is None:
+        return True
+    meta = ExportPaths(there).meta
+    try:
+        if not files.is_file(meta):
+            return False
+        files.read_json(meta, ExportMeta, "export record")
+    except KitError:
+        return False
+    return all(_is(there.parent / name, export.files[name]) for name in _needed(export) if name in export.files)
 
 
 def _needed(export: ExportRecord) -> list[str]:

@@ -16,11 +16,12 @@ _LIMITS = {
     errno.EAGAIN: "Allow more processes (ulimit -u), or close other programs.",
     errno.ENOMEM: "Close other programs, or allow more memory (ulimit -v).",
 }
+CACHE_VARIABLE = "SME2_KIT_CACHE"
 
 
 def cache_directory() -> Path:
     """`$SME2_KIT_CACHE`, else the user's cache directory by the platform's custom."""
-    if chosen := os.environ.get("SME2_KIT_CACHE"):
+    if chosen := os.environ.get(CACHE_VARIABLE):
         return from_home(chosen)
     if sys.platform == "darwin":
         return from_home("~/Library/Caches/sme2-kit")

@@ -1,5 +1,6 @@
 """Measure the roofs of a CPU: export the probe program, run it with acceleration on and off, keep what it tells."""
 
+import contextlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.analysis.probe_run import roofs_of
-from model_profiling.analysis.roofs import DTYPES, Roofs, known_roofs, roofs_path
+from model_profiling.analysis.roofs import DTYPES, Roofs, known_roofs, roofs_path, write_roofs
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest
 from model_profiling.on_progress import OnNote, OnProgress, no_notes
@@ -41,11 +42,23 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
     if found is None or not found.cpu:
         raise InputError("the platform does not tell which CPU it has", "Roofs are kept by the CPU's name.")
     path = asked.out or roofs_path(found.cpu)
-    earlier = known_roofs(found.cpu) if asked.out is None else None
+    earlier = _earlier(found.cpu, on_note) if asked.out is None else None
     kept = earlier.merged(found) if earlier is not None else found
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(path, kept)
+    write_roofs(path, kept)
     return kept
+
+
+def _earlier(cpu: str, on_note: OnNote) -> Roofs | None:
+    """The roofs that are known already; what cannot be read is set aside."""
+    try:
+        return known_roofs(cpu)
+    except InputError as error:
+        path = roofs_path(cpu)
+        aside = path.with_name(f"{path.name}.old")
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        on_note(f"{error.message}; it is now {aside}")
+        return None
 
 
 def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnProgress, on_note: OnNote) -> Roofs | None:

@@ -5,7 +5,9 @@ norm with portable layer norms. A rate between the probes is read off the neares
 logarithms of their sizes, because twice as wide means as much for a small product as for a large one.
 """
 
+import hashlib
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -103,6 +105,8 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
     environment: dict[str, object]
     measurements: list[Measurement]
     schema: int = SCHEMA
+    # Of all the rest; '' where it was not recorded.
+    sha256: str = ""
 
     def measurement(self, dtype: str, active: Iterable[str], threads: int) -> Measurement | None:
         """The probes in this dtype with these features and threads; None if they were not measured."""
@@ -307,8 +311,21 @@ def slug(cpu: str) -> str:
 _MOST = 1 << 60
 
 
+def write_roofs(path: Path, roofs: Roofs) -> None:
+    """Write roofs with a hash of what they say: a damaged number would be a number, too."""
+    files.write_json(path, msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
+
+
+def _said(data: bytes) -> str:
+    """A hash of what a file of roofs says beside its hash, however it is laid out."""
+    fields = {name: value for name, value in msgspec.json.decode(data).items() if name != "sha256"}
+    return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
+
+
 def read_roofs(path: Path) -> Roofs:
     roofs = files.read_json(path, Roofs, "roofs")
+    if roofs.sha256 and roofs.sha256 != _said(files.read_bytes(path, "roofs")):
+        raise InputError(f"roofs {path} have changed since they were measured", "Run `sme2-kit roofs` again.")
     for probed in (probed for entry in roofs.measurements for probed in entry.probes):
         if not _sound(probed):
             raise InputError(
@@ -329,4 +346,8 @@ def _sound(probed: Probed) -> bool:
 def known_roofs(cpu: str) -> Roofs | None:
     """The roofs of a CPU, if they were ever measured."""
     path = roofs_path(cpu)
-    return read_roofs(path) if path.is_file() else None
+    if not os.path.lexists(path):
+        return None
+    if not files.is_file(path):
+        raise InputError(f"roofs {path} are not a file", "Remove it, and run `sme2-kit roofs` again.")
+    return read_roofs(path)

@@ -67,7 +67,7 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
         return RunRoofs(None, notes, command)
     roofs, fits = chosen
     kept = {entry.key: entry for fit in fits for entry in roofs.fitting(fit.active, fit.threads)}
-    return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values())), notes, command)
+    return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values()), sha256=""), notes, command)
 
 
 def _timed(manifest: Manifest) -> Iterator[str]:

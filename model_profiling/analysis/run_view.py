@@ -19,6 +19,7 @@ from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.numerics import Numerics, read_numerics, side
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
+from model_profiling.analysis.roofs import write_roofs
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.sources import UNLINKED, read_sources
@@ -339,7 +340,7 @@ class RunView:
     def remember_roofs(self) -> None:
         """Keep the roofs that the run was held against with it: it says the same elsewhere, and after new ones."""
         if self.roofs.used is not None:
-            files.write_json(files.inside(self.path, self.path / artifacts.ROOFS), self.roofs.used)
+            write_roofs(files.inside(self.path, self.path / artifacts.ROOFS), self.roofs.used)
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:

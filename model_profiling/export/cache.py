@@ -20,11 +20,13 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.cache import make_way
 from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
 from model_profiling.remembered import Remembered
+from model_profiling.saying import warn
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
@@ -44,6 +46,8 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request: dict[str, str]
     versions: dict[str, str]
     sources: dict[str, str]
+    # A hash of its part of graph.json, if that was written.
+    graph: str = ""
 
 
 def stamp_path(paths: ExportPaths) -> Path:
@@ -53,11 +57,7 @@ def stamp_path(paths: ExportPaths) -> Path:
 def cached(request: ExportRequest) -> ExportResult | None:
     """Return what is on disk if it is what an export would write now; else None."""
     paths = request.paths
-    if (
-        not stamp_path(paths).is_file()
-        or not paths.meta.is_file()
-        or (request.save_graph and not paths.graph.is_file())
-    ):
+    if not files.is_file(stamp_path(paths)) or not files.is_file(paths.meta):
         return None
     try:
         stamp = files.read_json(stamp_path(paths), Stamp, "stamp")
@@ -69,13 +69,22 @@ def cached(request: ExportRequest) -> ExportResult | None:
         or stamp.export != _identity(record)
         or stamp.request != describe(request)
         or stamp.versions != versions()
+        or (request.save_graph and stamp.graph != (_graph(paths) or "none"))
     ):
         return None
-    there = {paths.directory / name: digest for name, digest in record.files.items()}
-    there |= {_source(name): digest for name, digest in stamp.sources.items()}
-    if not all(path.is_file() and files.sha256(path) == digest for path, digest in there.items()):
+    if not all(_is(_source(name), digest) for name, digest in stamp.sources.items()):
+        return None
+    if not all(_is(paths.directory / name, digest) for name, digest in record.files.items()):
+        warn(f"note: {paths.pte} or a file beside it was damaged: it has to be exported again\n")
         return None
     return _verified(request, record)
+
+
+def _is(path: Path, digest: str) -> bool:
+    try:
+        return files.is_file(path) and files.sha256(path) == digest
+    except OSError:
+        return False
 
 
 def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | None:
@@ -102,8 +111,21 @@ def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | No
 def write_stamp(request: ExportRequest, record: ExportRecord) -> None:
     """Say what the export that was just published came from; the model's modules are still loaded."""
     named = {_source_name(path): files.sha256(path) for path in {*_loaded_sources(), *_exporting_code()}}
-    stamp = Stamp(_identity(record), describe(request), versions(), dict(sorted(named.items())))
+    graph = _graph(request.paths) if request.save_graph else ""
+    stamp = Stamp(_identity(record), describe(request), versions(), dict(sorted(named.items())), graph)
+    make_way(stamp_path(request.paths))
     files.write_json(stamp_path(request.paths), stamp)
+
+
+def _graph(paths: ExportPaths) -> str:
+    """A hash of what graph.json says of an export; '' if it says nothing, or cannot be read."""
+    if not files.is_file(paths.graph):
+        return ""
+    try:
+        nodes = files.read_json(paths.graph, dict[str, Any], "graph")[paths.stem]
+    except (InputError, KeyError):
+        return ""
+    return hashlib.sha256(msgspec.json.encode(nodes, order="deterministic")).hexdigest()
 
 
 def _identity(record: ExportRecord) -> str:

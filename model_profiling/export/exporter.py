@@ -4,12 +4,13 @@ import contextlib
 import datetime
 import importlib.metadata
 import io
+import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -20,7 +21,7 @@ from model_profiling.analysis.correctness import suspicious
 from model_profiling.analysis.layout_removal import needless_lines, turned_for_nothing
 from model_profiling.analysis.sources import read_sources
 from model_profiling.artifacts import CalibrationRecord, DtypeCost, ExportMeta, ExportPaths, ExportRecord, StepChange
-from model_profiling.errors import KitError
+from model_profiling.errors import InputError, KitError
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.calibration import calibration_calls, calibration_record, varied_calls
@@ -48,6 +49,9 @@ from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
 from model_profiling.pte import program as pte
 from model_profiling.pte.dataflow import DataFlow, data_flow
+from model_profiling.saying import warn
+
+T = TypeVar("T")
 
 # Lowering takes some milliseconds for each operator: what rewrites would give is looked at for so many in all.
 MOST_NODES = 2000
@@ -463,7 +467,31 @@ def _versions() -> dict[str, str]:
 
 
 def _earlier_exports(paths: ExportPaths) -> ExportMeta:
-    return files.read_json(paths.meta, ExportMeta, "export record") if paths.meta.exists() else ExportMeta()
+    return _earlier(paths.meta, ExportMeta, "export record") or ExportMeta()
+
+
+def _earlier(path: Path, kind: type[T], what: str) -> T | None:
+    """The table that other exports share with this one; one that is no JSON any more is damaged, and written anew."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        if files.is_file(path):
+            return files.read_json(path, kind, what)
+    except InputError:
+        if _is_json(path):
+            raise  # another kit's or another program's
+    warn(f"note: the {what} {path} was damaged: other exports there have to be made again\n")
+    return None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        msgspec.json.decode(path.read_bytes())
+    except (OSError, UnicodeError, msgspec.DecodeError):
+        return False
+    except RecursionError:
+        pass
+    return True
 
 
 def _write_tables(
@@ -474,5 +502,5 @@ def _write_tables(
     files.write_json(staged.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: record}))
     if request.save_graph:
         kind = dict[str, list[GraphNode]]
-        graphs = files.read_json(paths.graph, kind, "graph") if paths.graph.exists() else {}
+        graphs = _earlier(paths.graph, kind, "graph") or {}
         files.write_json(staged.graph, {**graphs, paths.stem: nodes})

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files, pte
+from model_profiling import cache, files, pte
 from model_profiling.artifacts import ExportPaths, ExportRecord
 from model_profiling.errors import InputError
 from model_profiling.npy import read_npy
 from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
-from model_profiling.places import cache_directory
 from model_profiling.platforms.base import Reading
 from model_profiling.pte.sequence import SequenceProgram, sequence_program
 from model_profiling.run_directory import MOST_TOKENS, Phase, threads_name, without_threads
@@ -23,6 +22,7 @@ PREFILL, DECODE = 128, 32
 EVIDENCE_PREFILL, EVIDENCE_DECODE = 16, 1
 MOST_DEPTHS = 16
 _TOKENS_LIMIT = 1 << 27
+_TOKENS = "tokens.npy"
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,8 @@ def made_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed
     held = io.BytesIO()
     np.save(held, np.concatenate([begin, rest]), allow_pickle=False)
     data = held.getvalue()
-    path = cache_directory() / "tokens" / f"{hashlib.sha256(data).hexdigest()[:20]}.npy"
-    if not path.is_file():
-        files.write_bytes(path, data)
-    return path
+    made_from = {"tokens": hashlib.sha256(data).hexdigest()}
+    home = cache.entry(
+        "tokens", "token file", made_from, lambda folder: (folder / _TOKENS).write_bytes(data), "written"
+    )
+    return home / _TOKENS

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
-from model_profiling.errors import KitError, SetupError
+from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.places import cache_directory
 from model_profiling.platforms.adb import AdbDevice
 from model_profiling.platforms.device import PATIENCE
@@ -75,7 +75,7 @@ class PowerSettings:
         """Put the earlier settings back and prove it; does nothing if none were changed."""
         if not self._journal.is_file():
             return
-        earlier = files.read_json(self._journal, Journal, "settings journal").earlier
+        earlier = self._earlier()
         for name, value in earlier.items():
             self._set(name, value)
         wrong = [name for name, value in earlier.items() if not _same(name, value, self._get(name))]
@@ -99,10 +99,22 @@ class PowerSettings:
 
     def by_hand(self) -> str:
         """The commands that restore the settings without the kit."""
-        earlier = files.read_json(self._journal, Journal, "settings journal").earlier
+        try:
+            earlier = self._earlier()
+        except KitError as error:
+            return f"{error.message}. {error.hint}"
         adb = ["adb", "-s", self._device.serial, "shell", "settings"]
         calls = [shlex.join([*adb, *_change(name, value)]) for name, value in earlier.items()]
         return f"The next run restores them first; by hand: {'; '.join(calls)}"
+
+    def _earlier(self) -> dict[str, str]:
+        try:
+            return files.read_json(self._journal, Journal, "settings journal").earlier
+        except InputError as error:
+            raise SetupError(
+                f"the settings that {self._device.serial} had are not known any more: {error.message}",
+                f"Set battery saver, stay awake and animations as you like them, then remove {self._journal}.",
+            ) from None
 
     def _get(self, name: str) -> str:
         said = self._device.must(f"report its setting {name}", "settings", "get", "global", name).strip()

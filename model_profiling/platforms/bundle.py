@@ -9,9 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
+from model_profiling import cache, files
 from model_profiling.errors import SetupError
-from model_profiling.places import cache_directory
 from model_profiling.programs import run_program
 from model_profiling.runner.build import RUNNER_NAME, Build
 
@@ -65,7 +64,7 @@ class Bundle:
 def small_bundle(build: Build) -> Bundle:
     """The kit's runner for a Linux target whose own C and C++ runtime may do."""
     sources = {RUNNER_NAME: build.path} | {name: build.sdk.libraries / name for name in _EXECUTORCH}
-    return _bundle(build, sources, "")
+    return _bundle(sources, "")
 
 
 def kit_bundle(build: Build) -> Bundle:
@@ -80,14 +79,19 @@ def kit_bundle(build: Build) -> Bundle:
                 f"{name} for {build.target.name} was not found (looked at {path})",
                 f"Install it with the compiler: apt-get install g++-{build.target.arch.replace('_', '-')}-linux-gnu.",
             )
-    return _bundle(build, sources, loader)
+    return _bundle(sources, loader)
 
 
-def _bundle(build: Build, sources: dict[str, Path], loader: str) -> Bundle:
-    kind = "whole" if loader else "small"
-    licences = cache_directory() / "pushed" / f"{build.target.name}-{kind}" / _LICENCE_FILE
-    files.write_text(licences, licence_text(list(sources)))
-    pushed = {**sources, _LICENCE_FILE: licences}
+def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
+    text = licence_text(list(sources))
+    home = cache.entry(
+        "pushed",
+        "list of licences",
+        {"text": cache.digest(text)},
+        lambda folder: (folder / _LICENCE_FILE).write_text(text),
+        "written",
+    )
+    pushed = {**sources, _LICENCE_FILE: home / _LICENCE_FILE}
     return Bundle(pushed, {name: files.sha256(path) for name, path in pushed.items()}, loader, RUNNER_NAME)
 
 

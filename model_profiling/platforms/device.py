@@ -26,7 +26,8 @@ def _patience() -> float:
 PATIENCE = _patience()
 # A device that says nothing for this long to a question that needs no work is not going to answer.
 ANSWER_S = 20.0 * PATIENCE
-_SHA256 = 'for f in "$@"; do sha256sum < "$f" 2> /dev/null || echo -; done'
+# A pipe would be read for ever.
+_SHA256 = 'for f in "$@"; do { [ -f "$f" ] && sha256sum < "$f"; } 2> /dev/null || echo -; done'
 _SIZE_AND_SHA256 = 'stat -c %s "$1" && sha256sum < "$1"'
 # A slow machine reads so long in a large file.
 _HASHING_S = 120.0 * max(1.0, PATIENCE)

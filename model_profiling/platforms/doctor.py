@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import statistics
 import sys
@@ -13,9 +14,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from model_profiling import cache
 from model_profiling.counting import counted
 from model_profiling.errors import KitError
 from model_profiling.installation import install_command
+from model_profiling.places import cache_directory
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.process import list_features
@@ -58,6 +61,7 @@ def further_checks() -> list[Check]:
         _cross_compiler(),
         _tool("adb", "adb", "apt-get install adb, or Android's platform tools"),
         _tool("ssh", "ssh", "apt-get install openssh-client", "-V", r"OpenSSH_([\d.]+)"),
+        _cache(),
         _load(),
         _governor(),
         _jitter(),
@@ -134,6 +138,19 @@ def _cross_compiler() -> Check:
     return Check(
         "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not in PATH"), how_to_install()
     )
+
+
+def _cache() -> Check:
+    """After the runner, which was made again if it was damaged."""
+    try:
+        home, damaged = cache_directory(), cache.damaged_entries()
+    except KitError as error:
+        return Check("cache", False, error.message, error.hint)
+    if not damaged:
+        return Check("cache", True, f"{home}, nothing damaged")
+    names = ", ".join(str(path.relative_to(home)) for path in damaged)
+    fix = f"Made again when it is used. To remove: rm -r {shlex.join(map(str, damaged))}"
+    return Check("cache", False, f"damaged in {home}: {names}", fix)
 
 
 def _load() -> Check:

@@ -11,14 +11,20 @@ from model_profiling import files
 from model_profiling.errors import KitError, RunError
 from model_profiling.platforms.bundle import Bundle
 from model_profiling.platforms.device import Device
+from model_profiling.saying import warn
 
 # What a run that was cut off left behind a day ago is nobody's any more.
-_SWEEP = """mkdir -p "$1/files" || exit 1
+_SWEEP = """[ -d "$1/files" ] || rm -f "$1/files"
+mkdir -p "$1/files" || exit 1
 find "$1" -maxdepth 1 -name 'session-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
 find "$1" -name '*.part-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
 true"""
 
 
+# Something else may have taken the place of a folder or a file: `mv` would move into a folder.
+_FOLDER = '[ -d "$1" ] && [ ! -L "$1" ] || rm -rf "$1"; mkdir -p "$1"'
+_RENAME = '[ -f "$2" ] && [ ! -L "$2" ] || rm -rf "$2"; mv -f "$1" "$2"'
+_EXECUTABLE = 'for f in "$@"; do [ -x "$f" ] || chmod 755 "$f" || exit 1; done'
 # Every question costs a way there and back.
 _NEXT = 'home=$1; shift; [ $# -eq 0 ] || rm -rf "$@"; mkdir -p "$home"'
 
@@ -37,9 +43,7 @@ class Store:
         self.pushed_bytes = 0
         self.skipped_bytes = 0
         self.push_s = 0.0
-        output = device.script(_SWEEP, root)
-        if output.code != 0:
-            raise device.refusal(f"make the folder {root}", output)
+        self._must(f"make the folder {root}", _SWEEP, root)
 
     def bundle(self, bundle: Bundle) -> str:
         """The folder that holds exactly this bundle, proven by the hash of every file."""
@@ -47,13 +51,13 @@ class Store:
         if home in self._known:
             return home
         paths = {name: f"{home}/{name}" for name in bundle.sources}
-        there = self._device.sha256(list(paths.values()))
-        missing = [name for name, path in paths.items() if there.get(path) != bundle.hashes[name]]
+        absent = self._missing({path: bundle.hashes[name] for name, path in paths.items()})
+        missing = [name for name, path in paths.items() if path in absent]
         self.skipped_bytes += sum(bundle.sources[name].stat().st_size for name in paths if name not in missing)
         if missing:
-            self._device.must(f"make the folder {home}", "mkdir", "-p", home)
+            self._must(f"make the folder {home}", _FOLDER, home)
             self._push({bundle.hashes[name]: (bundle.sources[name], paths[name]) for name in missing}, home)
-            self._device.must("make the runner executable", "chmod", "755", *paths.values())
+        self._must("make the runner executable", _EXECUTABLE, *paths.values())
         self._known.add(home)
         return home
 
@@ -63,10 +67,10 @@ class Store:
         suffix = path.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,10}", path.suffix) else ""
         remote = f"{self.root}/files/{digest}{suffix}"
         if remote not in self._known:
-            if self._device.sha256([remote]).get(remote) == digest:
-                self.skipped_bytes += path.stat().st_size
-            else:
+            if self._missing({remote: digest}):
                 self._push({digest: (path, remote)}, f"{self.root}/files")
+            else:
+                self.skipped_bytes += path.stat().st_size
             self._known.add(remote)
         return remote
 
@@ -74,9 +78,7 @@ class Store:
         """A new folder for one process and what it writes."""
         home = f"{self.root}/session-{secrets.token_hex(8)}"
         ended, self._ended = self._ended, []
-        output = self._device.script(_NEXT, home, *ended)
-        if output.code != 0:
-            raise self._device.refusal(f"make the folder {home}", output)
+        self._must(f"make the folder {home}", _NEXT, home, *ended)
         return home
 
     def done_with(self, home: str) -> None:
@@ -99,6 +101,19 @@ class Store:
         self.pushed_bytes, self.push_s, self.skipped_bytes = 0, 0.0, 0
         return counted
 
+    def _missing(self, wanted: Mapping[str, str]) -> list[str]:
+        """Those of some files that are not there with this content."""
+        there = self._device.sha256(list(wanted))
+        missing = [path for path, digest in wanted.items() if there.get(path) != digest]
+        if damaged := [path.rpartition("/")[2] for path in missing if path in there]:
+            warn(f"note: damaged on {self._device.title}, and pushed again: {', '.join(damaged)}\n")
+        return missing
+
+    def _must(self, what: str, script: str, *parameters: str) -> None:
+        output = self._device.script(script, *parameters)
+        if output.code != 0:
+            raise self._device.refusal(what, output)
+
     def _push(self, sources: Mapping[str, tuple[Path, str]], folder: str) -> None:
         """Push beside their places what these hashes name, prove the content, then move each file to its place: nobody
         ever meets half a file."""
@@ -113,7 +128,7 @@ class Store:
                     raise RunError(
                         f"{source.name} was damaged on its way to the device", f"Run again; {self._device.link}."
                     )
-                self._device.must(f"rename {parts[digest]}", "mv", f"{folder}/{parts[digest]}", remote)
+                self._must(f"rename {parts[digest]}", _RENAME, f"{folder}/{parts[digest]}", remote)
         except KitError:
             with contextlib.suppress(KitError):
                 self._device.shell("rm", "-f", *(f"{folder}/{part}" for part in parts.values()))

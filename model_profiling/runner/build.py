@@ -1,6 +1,5 @@
 """Builds the native runner against an ExecuTorch wheel, once per source, wheel, compiler and target."""
 
-import hashlib
 import os
 import platform
 import shlex
@@ -12,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import cache, files
 from model_profiling.code_path import python_command
 from model_profiling.errors import InputError, SetupError
-from model_profiling.places import cache_directory
 from model_profiling.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
@@ -101,11 +100,31 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
         sdk = fetched_sdk(target.pip_platform, installed_sdk().version)
     compiler = _compiler_version(command)
     tables = generate_tables(target)
-    runner = cache_directory() / "runner" / _key(target, sdk, command, compiler, tables) / RUNNER_NAME
-    if not runner.is_file():
+    made_from = {
+        **made_by(target, sdk, command, compiler),
+        # Wherever this kit lies: the sources have a hash of their own.
+        "calls": cache.digest(str(_calls(target, sdk, command, Path())).replace(str(NATIVE), "native")),
+        "tables": cache.digest(tables),
+        "sources": files.folder_sha256(NATIVE, "*"),
+    }
+
+    def make(folder: Path) -> None:
         on_compile()
-        _compile(runner, target, sdk, command, tables)
-    return Build(runner, target, sdk, compiler, command)
+        (folder / "kit_tables.h").write_text(tables, encoding="utf-8")
+        _compile(_calls(target, sdk, command, folder), folder, cache.home_of("runner", made_from).with_suffix(".log"))
+
+    home = cache.entry("runner", "runner", made_from, make)
+    return Build(home / RUNNER_NAME, target, sdk, compiler, command)
+
+
+def made_by(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str) -> dict[str, str]:
+    """What decides, with source and flags, what a compiler makes."""
+    return {
+        "target": target.name,
+        "executorch": f"{sdk.version} {sdk.content}",
+        "python": PYTHON_TAG,
+        "compiler": f"{shlex.join(command)}: {compiler}",
+    }
 
 
 def host_compiler() -> tuple[str, ...]:
@@ -143,15 +162,6 @@ def call_compiler(words: Sequence[str], cwd: Path | None = None) -> "subprocess.
     return run_program(python_command(*words) if words[0] == ZIG else words, cwd)
 
 
-def _key(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str, tables: str) -> str:
-    digest = hashlib.sha256()
-    for part in (target.name, sdk.version, PYTHON_TAG, str(sdk.root), " ".join(command), compiler, tables):
-        digest.update(part.encode() + b"\0")
-    for source in sorted(NATIVE.iterdir()):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:20]
-
-
 def compile_command(
     target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path
 ) -> list[str]:
@@ -164,36 +174,23 @@ def compile_command(
     return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]
 
 
-def _compile(runner: Path, target: Target, sdk: Sdk, command: tuple[str, ...], tables: str) -> None:
-    """Compile into a scratch directory and move it into place whole, so that two builds cannot meet."""
-    home = runner.parent
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
-        built = Path(scratch) / "runner"
-        built.mkdir()
-        (built / "kit_tables.h").write_text(tables, encoding="utf-8")
-        for call in _calls(target, sdk, command, built, built / runner.name):
-            done = call_compiler(call, built)
-            if done.returncode != 0:
-                log = home.with_suffix(".log")
-                log.write_text(" ".join(call) + "\n\n" + done.stderr, encoding="utf-8")
-                first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-                raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
-        try:
-            built.rename(home)
-        except OSError:
-            if not runner.is_file():
-                raise SetupError(f"{home} cannot be written", "Check its permissions, or set SME2_KIT_CACHE.") from None
+def _compile(calls: list[list[str]], folder: Path, log: Path) -> None:
+    for call in calls:
+        done = call_compiler(call, folder)
+        if done.returncode != 0:
+            files.write_text(log, f"{shlex.join(call)}\n\n{done.stderr}")
+            first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+            raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
 
 
-def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, out: Path) -> list[list[str]]:
-    """What to call in turn to make the runner.
+def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], folder: Path) -> list[list[str]]:
+    """What to call in turn to make the runner in a folder that holds its tables.
 
     Zig would build a C++ library into it, for a minute and more. On macOS the system has one, which ExecuTorch's
     libraries use and load: the runner finds its symbols there.
     """
-    source = NATIVE / "main.cpp"
-    whole = compile_command(target, sdk, command, tables, source, out)
+    source, out = NATIVE / "main.cpp", folder / RUNNER_NAME
+    whole = compile_command(target, sdk, command, folder, source, out)
     if command[0] != ZIG:
         return [whole]
     end = whole.index(str(source))

@@ -6,16 +6,14 @@ from its own symbol table: registrations with PyTorch go nowhere, all else ends 
 library uses none of it.
 """
 
-import hashlib
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from model_profiling import cache
 from model_profiling.errors import SetupError
 from model_profiling.graph_terms import CUSTOM_OPERATORS
-from model_profiling.places import cache_directory
 from model_profiling.programs import run_program
-from model_profiling.runner.build import Build
+from model_profiling.runner.build import Build, made_by
 from model_profiling.runner.elf import Library, read_library
 
 LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
@@ -31,6 +29,7 @@ _QUIET = ("7LibraryC", "4_defE", "5_implE", "CppFunctionD", "8TypeMeta", "ios_ba
 # zeros do. What has a destructor in it, two strings twice and two vectors, lies in these bytes.
 _SCHEMA = ("parseSchema", "make_function_schema")
 SCHEMA_BYTES = 112
+_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 
 
 def needs_custom_operators(operators: Iterable[str]) -> bool:
@@ -47,9 +46,15 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     taken = read_library(library)
     stubs = absent_libraries(taken)
     source = generate_stubs(taken)
-    home = cache_directory() / "operators" / _key(build, stubs, source)
-    if not home.is_dir():
-        _compile(build, home, stubs, source)
+    made_from = {
+        **made_by(build.target, build.sdk, build.command, build.compiler),
+        "libraries": " ".join(stubs),
+        "flags": " ".join(_FLAGS),
+        "source": cache.digest(source),
+    }
+    home = cache.entry(
+        "operators", "operator library", made_from, lambda folder: _compile(build, folder, stubs, source)
+    )
     return (*(home / name for name in stubs), library)
 
 
@@ -75,28 +80,16 @@ def generate_stubs(library: Library) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _key(build: Build, names: list[str], source: str) -> str:
-    # One of the names says for which Python the library was made: wheels for others differ in nothing else.
-    parts = (source, *names, " ".join(build.command), build.compiler, build.target.name)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
-
-
-def _compile(build: Build, home: Path, names: list[str], source: str) -> None:
+def _compile(build: Build, folder: Path, names: list[str], source: str) -> None:
     """Compile all stubs into the first library; the others only have to be there."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=".build-") as scratch:
-        built = Path(scratch) / "stubs"
-        built.mkdir()
-        (built / "stubs.cpp").write_text(source, encoding="utf-8")
-        (built / "empty.cpp").write_text("", encoding="utf-8")
-        for index, name in enumerate(names):
-            code = "empty.cpp" if index else "stubs.cpp"
-            flags = ["-O1", "-fPIC", "-shared", "-w", f"-Wl,-soname,{name}"]
-            done = run_program([*build.command, *flags, "-o", name, code], built)
-            if done.returncode != 0:
-                first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
-                raise SetupError(
-                    f"the stubs for {LIBRARY.name} did not compile: {first}", "Use a GNU or Clang C++ compiler."
-                )
-        if not home.exists():
-            built.rename(home)
+    (folder / "stubs.cpp").write_text(source, encoding="utf-8")
+    (folder / "empty.cpp").write_text("", encoding="utf-8")
+    for index, name in enumerate(names):
+        code = "empty.cpp" if index else "stubs.cpp"
+        command = [*build.command, *_FLAGS, f"-Wl,-soname,{name}", "-o", name, code]
+        done = run_program(command, folder)
+        if done.returncode != 0:
+            first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
+            raise SetupError(
+                f"the stubs for {LIBRARY.name} did not compile: {first}", "Use a GNU or Clang C++ compiler."
+            )

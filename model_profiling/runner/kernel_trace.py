@@ -9,20 +9,20 @@ makes an operator's duration in the ETDump of them, so the dump itself says at w
 kernels fall between operators exactly. A traced run is evidence and never timing.
 """
 
-import hashlib
 import os
-import tempfile
 from pathlib import Path
 
+from model_profiling import cache
 from model_profiling.errors import SetupError
-from model_profiling.places import cache_directory
 from model_profiling.programs import run_program
-from model_profiling.runner.build import Build
+from model_profiling.runner.build import Build, made_by
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
 _PREFIX = "kai_run_"
+_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
+_SHIM = "libsme2_kit_trace.so"
 _BACKEND = "libexecutorch_backend_xnnpack.so"
 
 
@@ -43,22 +43,22 @@ def build_shim(build: Build) -> Path:
         what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
         raise SetupError(what, "Use executorch 1.5.1.")
     source = generate_shim([*symbols, INVOKE])
-    key = hashlib.sha256((source + " ".join(build.command) + build.compiler).encode()).hexdigest()[:20]
-    shim = cache_directory() / "shim" / key / "libsme2_kit_trace.so"
-    if not shim.is_file():
-        shim.parent.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=shim.parent.parent, prefix=".build-") as scratch:
-            home = Path(scratch) / "shim"
-            home.mkdir()
-            (home / "shim.cpp").write_text(source, encoding="utf-8")
-            command = [*build.command, "-O1", "-fPIC", "-shared", "-w", "shim.cpp", "-o", shim.name, "-ldl"]
-            done = run_program(command, home)
-            if done.returncode != 0:
-                first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
-                raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
-            if not shim.parent.exists():
-                home.rename(shim.parent)
-    return shim
+    made_from = {
+        **made_by(build.target, build.sdk, build.command, build.compiler),
+        "flags": " ".join(_FLAGS),
+        "source": cache.digest(source),
+    }
+    home = cache.entry("shim", "kernel trace library", made_from, lambda folder: _compile(build, folder, source))
+    return home / _SHIM
+
+
+def _compile(build: Build, folder: Path, source: str) -> None:
+    (folder / "shim.cpp").write_text(source, encoding="utf-8")
+    command = [*build.command, *_FLAGS, "shim.cpp", "-o", _SHIM, "-ldl"]
+    done = run_program(command, folder)
+    if done.returncode != 0:
+        first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
+        raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
 
 
 def preloading(library: Path) -> dict[str, str]:

@@ -2,32 +2,31 @@
 
 import importlib.metadata
 import importlib.util
-import shutil
 import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from model_profiling import cache
 from model_profiling.code_path import python_command
 from model_profiling.errors import SetupError
 from model_profiling.installation import install_command
-from model_profiling.places import cache_directory
 from model_profiling.programs import run_program
 
-# What of a wheel is kept, and a number that changes with it: a copy that an earlier kit made has less.
+# What of a wheel is kept.
 _KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
-_KEPT_SINCE = 2
 # There is a wheel for each Python, and its libraries differ.
 PYTHON_TAG = str(sys.implementation.cache_tag)
 
 
 @dataclass(frozen=True)
 class Sdk:
-    """Headers and libraries of one ExecuTorch wheel."""
+    """Headers and libraries of one ExecuTorch wheel; `content` is another one for other files of the same version."""
 
     version: str
     root: Path
+    content: str = ""
 
     @property
     def include_directories(self) -> tuple[Path, Path]:
@@ -45,7 +44,10 @@ def installed_sdk() -> Sdk:
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
         raise SetupError("the executorch package is not installed", install_command("run"))
-    return _checked(Sdk(importlib.metadata.version("executorch"), Path(locations[0])))
+    wheel = importlib.metadata.distribution("executorch")
+    # The wheel's own list of its files has the hash of each.
+    content = cache.digest(wheel.read_text("RECORD") or "")
+    return _checked(Sdk(wheel.version, Path(locations[0]), content))
 
 
 def _checked(sdk: Sdk) -> Sdk:
@@ -60,18 +62,15 @@ def _checked(sdk: Sdk) -> Sdk:
 
 def fetched_sdk(pip_platform: str, version: str) -> Sdk:
     """The SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
-    home = cache_directory() / "sdk" / f"{version}-{PYTHON_TAG}-{pip_platform}-{_KEPT_SINCE}"
-    if not home.is_dir():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home.parent, prefix=".fetch-") as scratch:
-            unpacked = Path(scratch) / "sdk"
-            _unpack(_download(pip_platform, version, Path(scratch)), unpacked)
-            _checked(Sdk(version, unpacked))
-            try:
-                unpacked.rename(home)
-            except OSError:  # another process was faster; its copy is as good
-                shutil.rmtree(unpacked, ignore_errors=True)
-    return _checked(Sdk(version, home))
+
+    def make(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            _unpack(_download(pip_platform, version, Path(scratch)), folder)
+        _checked(Sdk(version, folder))
+
+    made_from = {"executorch": version, "platform": pip_platform, "python": PYTHON_TAG, "parts": " ".join(_KEPT)}
+    home = cache.entry("sdk", f"executorch wheel for {pip_platform}", made_from, make, "fetched")
+    return _checked(Sdk(version, home, home.name))
 
 
 def _download(pip_platform: str, version: str, into: Path) -> Path:
@@ -95,8 +94,8 @@ def _unpack(wheel: Path, into: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for member in archive.infolist():
                 if member.filename.startswith(_KEPT):
-                    archive.extract(member, into.parent / "wheel")
-        (into.parent / "wheel" / "executorch").rename(into)
+                    archive.extract(member, wheel.parent)
+        (wheel.parent / "executorch").rename(into)
     except (zipfile.BadZipFile, OSError) as error:
         raise SetupError(
             f"the wheel {wheel.name} is damaged: {error}", "Run the command again to download it again."

@@ -2,19 +2,24 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from model_profiling import files
-from model_profiling.analysis.roofs import read_roofs, roofs_path
+from model_profiling.analysis.roofs import read_roofs, roofs_path, write_roofs
 from model_profiling.cli.main import main
+from model_profiling.errors import InputError
+from model_profiling.on_progress import no_progress
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.local import LocalPlatform
 from sme2_kit import roofing
 from tests.conftest import needs_emulator, needs_hardware
 from tests.helpers.contract_check import check_printed
+from tests.helpers.file_faults import CHANGED, FAULTS, REPLACED
 from tests.helpers.roof_forge import forged_roofs
 
 
@@ -94,3 +99,33 @@ def test_new_measurements_replace_their_like_and_keep_the_rest() -> None:
     assert {entry.dtype for entry in merged.measurements} == {"fp16", "int8"} and len(merged.measurements) == 2
     (fp16,) = [entry for entry in merged.measurements if entry.dtype == "fp16"]
     assert fp16 == newer.measurements[0]
+
+
+def test_roofs_with_any_other_number_in_them_are_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "roofs.json"
+    write_roofs(path, forged_roofs())
+    whole = path.read_text()
+    assert read_roofs(path).measurements == forged_roofs().measurements
+    # Laid out in another way they are the same.
+    path.write_text(json.dumps(dict(reversed(json.loads(whole).items())), indent=7))
+    assert read_roofs(path).measurements == forged_roofs().measurements
+    digits = [match.start() for match in re.finditer(r"(?<=[: ])[0-9]", whole)]
+    for place in digits[:: max(1, len(digits) // 50)]:
+        path.write_text(whole[:place] + str(9 - int(whole[place])) + whole[place + 1 :])
+        with pytest.raises(InputError):
+            read_roofs(path)
+
+
+@pytest.mark.parametrize("fault", [*CHANGED, *REPLACED])
+def test_damaged_roofs_are_set_aside_when_new_ones_are_measured(
+    fault: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, notes = forged_roofs(), list[str]()
+    path = roofs_path(found.cpu)
+    write_roofs(path, found)
+    FAULTS[fault](path)
+    monkeypatch.setattr(roofing, "_measured", lambda *_: found)
+    roofing.measure_roofs(roofing.Probing(), LocalPlatform(), no_progress, notes.append)
+    assert read_roofs(path).measurements == found.measurements
+    # A line more changes nothing of what they say.
+    assert len(notes) == (fault not in ("longer", "removed"))

@@ -27,6 +27,7 @@ from model_profiling.models.scaffold import scaffold
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit, shared_home
 from tests.helpers import warm
+from tests.helpers.file_faults import CHANGED, FAULTS, REPLACED
 
 STRANGER = """
 import torch
@@ -128,6 +129,45 @@ def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_p
     assert cached(replace(request, seed=1)) is None and cached(replace(request, dtype="fp16")) is None
     done = kit("export", f"{stranger}:StrangeNet", "--outdir", tmp_path / "made", cwd=tmp_path)
     assert "reused the existing export" in done.stderr and str(made.paths.pte) in done.stdout
+
+
+def exported_files(home: Path) -> list[Path]:
+    return [path for path in sorted(home.rglob("*")) if path.is_file() and path.name != ".lock"]
+
+
+def test_an_export_with_a_damaged_file_is_not_reused(
+    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")
+    made = export(request)
+    shutil.copytree(request.outdir, tmp_path / "pristine")
+    for path in exported_files(request.outdir):
+        for fault, damage in (CHANGED | REPLACED).items():
+            damage(path)
+            capsys.readouterr()
+            found = cached(request)
+            # JSON is judged by what it says.
+            reusable = path.suffix == ".json" and fault in ("longer", "a flipped bit")
+            assert found is None or (reusable and found.record == made.record), (path, fault)
+            assert ("has to be exported again" in capsys.readouterr().err) == (path.suffix != ".json"), (path, fault)
+            shutil.rmtree(request.outdir)
+            shutil.copytree(tmp_path / "pristine", request.outdir)
+    assert on_disk(request) == made.record
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("fault", ["half", "emptied", *REPLACED])
+def test_a_damaged_export_is_exported_again(fault: str, stranger: Path, tmp_path: Path) -> None:
+    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", save_graph=True)
+    paths = export(request).paths
+    expected = {path: path.read_bytes() for path in exported_files(request.outdir) if path.suffix != ".json"}
+    for path in exported_files(request.outdir):
+        if path.suffix in (".json", ".pte"):
+            FAULTS[fault](path)
+            assert cached(request) is None
+            export(request)
+            assert cached(request) is not None
+    assert paths.pte.read_bytes() == expected[paths.pte] and set(expected) <= set(exported_files(request.outdir))
 
 
 def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path) -> None:

@@ -3,17 +3,20 @@
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 import sme2_kit
+from model_profiling.cache import read_sealed, write_sealed
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError
 from model_profiling.fleet.history.finding import real_roots
@@ -122,25 +125,103 @@ def test_the_index_follows_what_happens_to_runs(here: Path, forge: Forge, capsys
     assert medians == {"new": usual * 2, "out/earlier/r1": usual * 3, "out": usual}
 
 
-@pytest.mark.parametrize("damage", ["garbage", "other tables", "a folder", "not writable"])
-def test_an_index_that_cannot_be_used_is_made_again(
-    damage: str, here: Path, cache: Path, forge: Forge, capsys: pytest.CaptureFixture[str]
+def answers(root: Path) -> bytes:
+    """All that history says of a folder."""
+    history = History([root])
+    return msgspec.json.encode([history.runs(), history.rows(), history.series(), history.top(), history.coverage()])
+
+
+def damage_index(path: Path, damage: str) -> None:
+    """Put something else where an index was."""
+    whole = path.read_bytes()
+    path.unlink()
+    match damage:
+        case "truncated":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "empty":
+            path.touch()
+        case "garbage":
+            path.write_bytes(os.urandom(9000))
+        case "other rows":
+            write_sealed(path, msgspec.msgpack.encode([[b"path", 1, ["model", None]]]))
+        case "no list":
+            write_sealed(path, msgspec.msgpack.encode({"runs": 1}))
+        case "a folder":
+            (path / "with" / "folders").mkdir(parents=True)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a dangling link":
+            path.symlink_to(path.with_name("nowhere"))
+        case "a link to a folder":
+            path.symlink_to(path.parent)
+        case "unreadable":
+            path.write_bytes(whole)
+            path.chmod(0)
+        case "huge":
+            with path.open("wb") as file:
+                file.truncate(1 << 40)
+        case "a file for its folder":
+            shutil.rmtree(path.parent)
+            path.parent.write_text("in the way")
+        case "a closed folder":
+            path.parent.chmod(0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("truncated", "empty", "garbage", "other rows", "no list", "a folder", "a pipe", "a dangling link"),
+        *("a link to a folder", "unreadable", "huge", "a file for its folder", "a closed folder", "gone"),
+    ],
+)
+def test_an_index_that_cannot_be_used_changes_no_answer(damage: str, here: Path, forge: Forge) -> None:
+    forge.series(here / "out", [1, 1])
+    forge.run(here / "other", 5, factor=2.0)
+    expected = answers(here)
+    path = place_of(real_roots([here]))
+    damage_index(path, damage)
+    try:
+        assert answers(here) == expected == answers(here)
+        if "folder" not in damage or damage in ("a folder", "a link to a folder"):
+            assert read_sealed(path), "it is made anew"
+    finally:
+        path.parent.chmod(0o755)
+
+
+def test_without_a_place_for_the_index_everything_is_read(
+    here: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forge.series(here / "out", [1, 1])
-    before = asked(capsys, "list")
+    expected = answers(here)
+    for place in ("/proc/nothing", "~nobody-has-this-name/cache"):
+        monkeypatch.setenv("SME2_KIT_CACHE", place)
+        assert answers(here) == expected
+
+
+def test_any_damage_of_the_index_is_noticed(here: Path, forge: Forge) -> None:
+    forge.series(here / "out", [1, 1])
+    expected = answers(here)
     path = place_of(real_roots([here]))
-    path.unlink()
-    if damage == "garbage":
-        path.write_bytes(b"SQLite format 3\0" + os.urandom(9000))
-    elif damage == "other tables":
-        with sqlite3.connect(path) as database:
-            database.execute("CREATE TABLE runs (id)")
-    elif damage == "a folder":
-        path.mkdir()
-    else:
-        shutil.rmtree(cache / "history")
-        (cache / "history").write_text("in the way")
-    assert asked(capsys, "list") == before == asked(capsys, "list")
+    whole = path.read_bytes()
+
+    @hypothesis.settings(max_examples=60)
+    @hypothesis.given(st.integers(0, len(whole) - 1), st.integers(0, 64), st.binary(max_size=64))
+    def damaged(start: int, gone: int, instead: bytes) -> None:
+        path.write_bytes(whole[:start] + instead + whole[start + gone :])
+        assert answers(here) == expected
+        assert path.read_bytes() == whole
+
+    damaged()
+
+
+def test_an_index_that_grew_run_by_run_gives_the_answers_of_a_fresh_one(here: Path, cache: Path, forge: Forge) -> None:
+    for number in range(6):
+        forge.run(here / f"run{number * 7 % 6}", number, factor=1 + number)
+        answers(here)
+    shutil.rmtree(here / "run3")
+    grown = answers(here)
+    shutil.rmtree(cache)
+    assert answers(here) == grown
 
 
 def test_questions_asked_at_once_all_get_the_answer(here: Path, forge: Forge) -> None:

@@ -7,22 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from model_profiling.artifacts import ExportMeta, ExportPaths
 from model_profiling.cli.main import main
 from model_profiling.errors import InputError
+from model_profiling.files import read_json, sha256
 from model_profiling.fleet.history import confirming
 from model_profiling.fleet.history.confirming import Measurer
 from model_profiling.fleet.history.history import History
 from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
-from model_profiling.kept_programs import kept
+from model_profiling.kept_programs import home_of, keep, kept
 from model_profiling.labels import checked_labels, device_name, revision, split_labels
 from model_profiling.pipeline.config import parse_config
 from model_profiling.places import cache_directory
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.runs import resolve
-from tests.conftest import QUICK, kit, needs
+from tests.conftest import QUICK, ROOT, kit, needs
+from tests.helpers.file_faults import FAULTS
 from tests.helpers.history_forge import Forge
 
 CI = (
@@ -292,3 +296,34 @@ def test_a_config_may_have_labels_and_keep_no_program(toy: Callable[[str], Path]
     assert main(["run", "--config", str(tmp_path / "config.json"), "--label", "day=1", "--quiet"]) == 0
     assert manifest(tmp_path / "run")["labels"] == {"team": "vision", "day": "1"}
     assert not (tmp_path / "run" / "programs").exists()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_kept_program_that_is_damaged_is_replaced_when_it_is_measured_again(fault: str, tmp_path: Path) -> None:
+    seeds, root = ROOT / "tests" / "data" / "fuzz_seeds", tmp_path / "run"
+    pte = Path(shutil.copy(seeds / "tiny_xnnpack_fp32.pte", tmp_path))
+    record = read_json(seeds / "export_meta.json", ExportMeta, "export record").exports[pte.stem]
+    (given,) = [tmp_path / tensor.file for tensor in record.inputs]
+    given.parent.mkdir()
+    given.write_bytes(b"numbers")
+    record = msgspec.structs.replace(record, files={**record.files, record.inputs[0].file: sha256(given)})
+    sources = {path: path.read_bytes() for path in (pte, given)}
+
+    def put() -> dict[str, bytes]:
+        # What was exported may be the same file: it is written anew, as exports do.
+        for path, content in sources.items():
+            path.unlink()
+            path.write_bytes(content)
+        keep(root, ExportPaths(pte), sha256(pte), record)
+        home = home_of(root, sha256(pte))
+        return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+    expected = put()
+    assert len(expected) == 3
+    for name in expected:
+        FAULTS[fault](home_of(root, sha256(pte)) / name)
+        now = put()
+        # A record is judged by what it says.
+        assert now.keys() == expected.keys() and (now == expected or fault in ("longer", "a flipped bit")), name
+        assert kept(root, sha256(pte)) is not None
+        assert now[pte.name] == expected[pte.name]

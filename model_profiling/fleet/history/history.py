@@ -3,9 +3,8 @@
 import fnmatch
 import os
 import re
-import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +14,9 @@ import msgspec
 from model_profiling import places
 from model_profiling.artifacts import REPORT_PAGE
 from model_profiling.errors import InputError
-from model_profiling.fleet.history.finding import Found, Search, real_roots
-from model_profiling.fleet.history.index import opened
+from model_profiling.fleet.history.finding import Found, real_roots
+from model_profiling.fleet.history.index import indexed
+from model_profiling.fleet.history.reading import Measurement, Row
 from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
 from model_profiling.labels import Revision
 from model_profiling.on_progress import OnProgress, no_progress
@@ -62,7 +62,7 @@ def since(text: str) -> float:
 
 
 class Indexed(msgspec.Struct, frozen=True, gc=False):
-    """A row of the index."""
+    """A run in the index: its number, its path, and the fields of its row in their order."""
 
     id: int
     path: str
@@ -90,9 +90,6 @@ class Indexed(msgspec.Struct, frozen=True, gc=False):
         return Revision(self.revision, self.branch, self.dirty)
 
 
-_labels = msgspec.json.Decoder(dict[str, str])
-
-
 class History:
     """The runs below some folders, at the time it was made."""
 
@@ -102,20 +99,26 @@ class History:
         filters: Filters = Filters(),  # noqa: B008 - frozen
         on_progress: OnProgress = no_progress,
     ) -> None:
-        roots = real_roots(folders)
-        with opened(roots, on_progress) as (connection, found):
-            self._found: dict[str, Found] = {run.path: run for run in found.runs}
-            self.search: Search = found
-            self._here = places.working_directory()
-            every = list(_rows(connection))
-            self.unreadable = [run for run in every if run.problem]
-            readable = [run for run in every if not run.problem]
-            if filters.model is not None and readable:
-                _refuse_unknown(filters.model, readable)
-            self._runs = {run.id: run for run in readable if filters.accepts(run)}
-            self.every = readable
-            self._measured = list(_measurements(connection, set(self._runs)))
-            self._series = {row[0]: row[1:] for row in connection.execute(f"SELECT id, {_SERIES} FROM series")}
+        index, self.search = indexed(real_roots(folders), on_progress)
+        self._found: dict[str, Found] = {run.path: run for run in self.search.runs}
+        self._here = places.working_directory()
+        rows = [(known.path, known.row) for known in index if known.row is not None]
+        every = [
+            Indexed(number, os.fsdecode(path), *msgspec.structs.astuple(row)[:-1])
+            for number, (path, row) in enumerate(rows)
+        ]
+        self.unreadable = [run for run in every if run.problem]
+        self.every = [run for run in every if not run.problem]
+        if filters.model is not None and self.every:
+            _refuse_unknown(filters.model, self.every)
+        self._runs = {run.id: run for run in self.every if filters.accepts(run)}
+        numbers: dict[tuple[Any, ...], int] = {}
+        self._measured = [
+            Measured(number, numbers.setdefault(key, len(numbers)), *msgspec.structs.astuple(each)[len(_HOW) :])
+            for number in self._runs
+            for key, each in _by_series(rows[number][1])
+        ]
+        self._series = {number: key for key, number in numbers.items()}
 
     def chosen(self) -> list[Indexed]:
         """The runs that the filters accept, as the index has them."""
@@ -167,7 +170,7 @@ class History:
         # A run that measured another experiment again still has this one's measurement; so does a copy of a run.
         once = {(entry.session, entry.median_ms, entry.mad_ms): entry for entry in reversed(entries)}
         kept = [entry for entry in entries if once[(entry.session, entry.median_ms, entry.mad_ms)] is entry]
-        said = dict(zip(_SERIES.split(", "), key, strict=True))
+        said = dict(zip((*_WHAT, *_HOW), key, strict=True))
         said |= {"off": said["off"].split(",") if said["off"] else [], "latency_source": said.pop("source")}
         return Series(**said, points=[self._point(entry) for entry in kept])
 
@@ -273,6 +276,8 @@ class History:
 
 
 class Measured(msgspec.Struct, frozen=True, gc=False):
+    """A measurement by the numbers of its run and its series, with the rest of its fields in their order."""
+
     run: int
     series: int
     median_ms: float | None
@@ -286,25 +291,17 @@ class Measured(msgspec.Struct, frozen=True, gc=False):
     operators: bytes
 
 
-_SERIES = "model, dtype, variant, platform, device, experiment, threads, off, phase, source"
+# What may be compared is alike in these fields of a run and of a measurement; the latter's are its first.
+_WHAT = ("model", "dtype", "variant", "platform", "device")
+_HOW = ("experiment", "threads", "off", "phase", "source")
 _operators = msgspec.json.Decoder(list[tuple[str, str, float]])
 
 
-def _rows(connection: sqlite3.Connection) -> Iterable[Indexed]:
-    names = Indexed.__struct_fields__
-    path, labels, dirty = (names.index(name) for name in ("path", "labels", "dirty"))
-    for found in connection.execute(f"SELECT {', '.join(names)} FROM runs WHERE status <> 'foreign'"):
-        row = list(found)
-        row[path], row[labels] = os.fsdecode(row[path]), _labels.decode(row[labels])
-        row[dirty] = None if row[dirty] is None else bool(row[dirty])
-        yield Indexed(*row)
-
-
-def _measurements(connection: sqlite3.Connection, wanted: set[int]) -> Iterable[Measured]:
-    columns = ", ".join(Measured.__struct_fields__)
-    for row in connection.execute(f"SELECT {columns} FROM measurements"):
-        if row[0] in wanted:
-            yield Measured(*row)
+def _by_series(row: Row) -> Iterator[tuple[tuple[Any, ...], Measurement]]:
+    """Each measurement of a run with what its series is known by."""
+    what = tuple(getattr(row, name) for name in _WHAT)
+    for each in row.measurements:
+        yield (*what, *msgspec.structs.astuple(each)[: len(_HOW)]), each
 
 
 def _kind(run: Indexed) -> tuple[str, str, str]:

@@ -1,6 +1,7 @@
 """What the index holds of a run, read from its files: only the fields that are asked for are decoded."""
 
 import datetime
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from model_profiling.run_directory import SCHEMA, LatencySource, Phase
 from model_profiling.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
-# What SQLite can hold, and no file needs.
+# No file needs more.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
@@ -134,7 +135,7 @@ class _Summary(_Struct, frozen=True, gc=False):
     experiments: dict[str, _Analysis] = {}
 
 
-class Measurement(msgspec.Struct, frozen=True, gc=False):
+class Measurement(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One experiment of a run. Without `median_ms` it has no latency, and without `coverage_percent` nobody knows."""
 
     experiment: str
@@ -155,7 +156,7 @@ class Measurement(msgspec.Struct, frozen=True, gc=False):
     operators: bytes
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class Row(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One run. `problem` says why it cannot be read; the rest is then empty."""
 
     at: float = 0.0
@@ -207,9 +208,14 @@ def read_run(found: Found) -> Row | None:
             summary = _decoded(_summaries, text, ANALYSIS_SUMMARY)
         return _row(manifest, at, metrics or _Metrics(), summary or _Summary())
     except KitError as error:
-        return Row(problem=error.message)
+        return Row(problem=_storable(error.message))
     except ValueError as error:
-        return Row(problem=str(error))
+        return Row(problem=_storable(str(error)))
+
+
+def _storable(text: str) -> str:
+    """`text` as Unicode: a path in it may have bytes that are none."""
+    return os.fsencode(text).decode(errors="replace")
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> Any:
