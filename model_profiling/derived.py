@@ -4,7 +4,7 @@
 fingerprint stands inside the files, too, where their format has room for it, so that a copy elsewhere can be checked.
 """
 
-import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from model_profiling import __version__, files
+from model_profiling import __version__, changes, files
 from model_profiling.artifacts import DERIVED
+from model_profiling.changes import Change
 from model_profiling.errors import KitError
 from model_profiling.png import with_comment
 from model_profiling.run_directory import RunDirectory
@@ -145,7 +146,10 @@ class OpenRun(Protocol):
 
 
 class DerivedWriter:
-    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file."""
+    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file.
+
+    In the run directory nothing changes before that, and then the files do together with the record of them.
+    """
 
     def __init__(self, run: OpenRun) -> None:
         self._directory = RunDirectory(run.path)
@@ -157,32 +161,60 @@ class DerivedWriter:
             place = os.path.relpath(run.emulated.path.resolve(), run.path.resolve())
             self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
 
+    @functools.cached_property
+    def _change(self) -> Change | None:
+        return changes.begin(self._directory.path)
+
+    def may_keep(self, experiments: Iterable[str]) -> bool:
+        """Whether files may be written beside the run and these experiments: reading a run does not need that right."""
+        homes = [self._directory.experiment(name) for name in experiments]
+        return self._change is not None and all(os.access(home, os.W_OK) for home in homes)
+
+    def keep(self, name: str, data: bytes | None) -> None:
+        """Keep what the run was analysed with beside it, or with None no longer."""
+        if self._change is not None and data is not None:
+            self._change.write(name, data)
+        elif self._change is not None and (self._directory.path / name).is_file():
+            self._change.remove(name)
+
     def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
-        data = stamped(data, path.suffix, [self.sources])
-        if path.is_relative_to(self._directory.path):
-            files.inside(self._directory.path, path)
-        files.write_bytes(path, data)
-        home = self._directory.path.resolve()
-        if path.resolve().is_relative_to(home):
-            name = path.resolve().relative_to(home).as_posix()
-            digest = hashlib.sha256(data).hexdigest()
-            others = self._others if renew.startswith(("report", "graph")) else {}
-            self._written[name] = DerivedFile(digest, self.sources, f"sme2-kit {renew}", others)
+        data, home = stamped(data, path.suffix, [self.sources]), self._directory.path
+        if path.is_relative_to(home):
+            files.inside(home, path)
+        if not path.resolve().is_relative_to(home.resolve()):
+            files.write_bytes(path, data)
+            return
+        name = path.resolve().relative_to(home.resolve()).as_posix()
+        if self._change is None:
+            raise changes.cannot_write(path, errno.EACCES)
+        self._change.write(name, data)
+        others = self._others if renew.startswith(("report", "graph")) else {}
+        self._written[name] = DerivedFile(hashlib.sha256(data).hexdigest(), self.sources, f"sme2-kit {renew}", others)
 
     def write_text(self, path: Path, text: str, renew: str) -> None:
         self.write_bytes(path, text.encode(), renew)
 
     def write_json(self, path: Path, value: msgspec.Struct, renew: str) -> None:
         """Indented, with the fingerprint in the field that every derived type has for it."""
-        data = msgspec.structs.replace(value, sources=self.sources)
-        self.write_bytes(path, msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n", renew)
+        self.write_bytes(path, files.json_bytes(msgspec.structs.replace(value, sources=self.sources)), renew)
 
     def finish(self) -> list[Outdated]:
-        """Remove what this run no longer says, record what is left, and tell which files are outdated."""
+        """Put all files in place, remove what this run no longer says, and tell which files are outdated."""
+        if self._change is None:
+            return []
+        with self._change.committing():
+            kept, outdated = self._earlier(self._change)
+            listed = dict(sorted({**kept, **self._written}.items()))
+            index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
+            self._change.write(DERIVED, files.json_bytes(index))
+        return outdated
+
+    def _earlier(self, change: Change) -> tuple[dict[str, DerivedFile], list[Outdated]]:
+        """What stays of the files that were there, and what is outdated; of these go those that nobody edited."""
         kept: dict[str, DerivedFile] = {}
         outdated: list[Outdated] = []
-        earlier = _readable_index(self._directory)
-        for name, entry in earlier.files.items() if earlier else ():
+        index = _readable_index(self._directory)
+        for name, entry in index.files.items() if index else ():
             path = inside(self._directory, name)
             if name in self._written or path is None or not files.is_file(path):
                 continue
@@ -192,24 +224,28 @@ class DerivedWriter:
             ours = files.sha256(path) == entry.sha256
             outdated.append(Outdated(path, command(entry.renew, self._directory), removed=ours))
             if ours:
-                _remove(path)
+                change.remove(name)
             else:
                 kept[name] = entry
-        listed = dict(sorted({**kept, **self._written}.items()))
-        index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
-        files.write_json(self._directory.path / DERIVED, index)
-        return outdated
+        return kept, outdated
 
 
-def adopt(path: Path, again: str) -> None:
-    """Record a file that the command `again` has just written, if it lies in a run directory that has a record."""
-    homes = [RunDirectory(parent) for parent in path.resolve().parents[:2] if (parent / DERIVED).is_file()]
-    index = _readable_index(homes[0]) if homes else None
-    if index is None:
+def write_listed(path: Path, text: str, again: str) -> None:
+    """Write what the command `again` makes; in a run directory that has a record, together with its line there."""
+    data, place = text.encode(), path.resolve()
+    home = next((RunDirectory(parent) for parent in place.parents[:2] if (parent / DERIVED).is_file()), None)
+    change = changes.begin(home.path) if home is not None else None
+    if home is None or change is None:
+        files.write_bytes(path, data)
         return
-    sources = current_fingerprint(homes[0], index)
-    index.files[path.resolve().relative_to(homes[0].path).as_posix()] = DerivedFile(files.sha256(path), sources, again)
-    files.write_json(homes[0].path / DERIVED, index)
+    name = place.relative_to(home.path).as_posix()
+    change.write(name, data)
+    with change.committing():
+        index = _readable_index(home)
+        if index is not None:
+            sources = current_fingerprint(home, index)
+            index.files[name] = DerivedFile(hashlib.sha256(data).hexdigest(), sources, again)
+            change.write(DERIVED, files.json_bytes(index))
 
 
 def command(renew: str, directory: RunDirectory) -> str:
@@ -232,9 +268,3 @@ def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
         return read_index(directory)
     except KitError:
         return None
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-    with contextlib.suppress(OSError):  # not empty: other files lie there
-        path.parent.rmdir()

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, BinaryIO, TypeVar, get_origin
 
 import msgspec
 
@@ -24,27 +24,35 @@ _LEFT_BEHIND_S = 600
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    import tempfile
+    with _in_place_of(path) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
-    temporary = None
+
+@contextlib.contextmanager
+def _in_place_of(path: Path) -> Iterator[BinaryIO]:
+    """Give a new file, which is moved to `path` when it is whole. Its rights are what the umask leaves new files."""
+    temporary = _hidden(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=_TEMPORARY, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        with temporary.open("xb") as file:
+            yield file
+        temporary.replace(path)
     except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         if isinstance(error, OSError):
             # What the system says of a failed write does not name the file.
             raise SetupError(
                 f"{path} cannot be written: {error.strerror}", "Check free space and permissions there."
             ) from None
         raise
+
+
+def _hidden(directory: Path) -> Path:
+    """A name that no file has there, nor will have."""
+    return directory / f".{os.urandom(8).hex()}{_TEMPORARY}"
 
 
 @contextlib.contextmanager
@@ -101,7 +109,11 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a msgspec struct or plain data as indented JSON that ends in a newline."""
-    write_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def is_file(path: Path) -> bool:
@@ -219,7 +231,7 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     path = directory / ".lock"
     try:
         # Neither emptied nor followed: what is there may be a link to somebody's file.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
     with os.fdopen(handle, "r+b") as file:
@@ -236,7 +248,7 @@ def locked(directory: Path, who: str) -> Iterator[None]:
 def append_line(path: Path, data: bytes) -> None:
     """Add a line in one write. Whatever kills us later leaves it; a reader has to expect that the last one is torn."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb", buffering=0) as file:
             if file.write(data + b"\n") != len(data) + 1:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -282,15 +294,23 @@ def copy_tree(source: Path, target: Path, link: bool = False) -> None:
 
 
 def copy_file(source: Path, target: Path, link: bool = False) -> None:
-    try:
-        if link:
-            with contextlib.suppress(OSError):  # another file system, or one without hard links
-                os.link(source, target)
-                return
-        import shutil
+    """Copy a file, or give it a second name, unless others may do more with it than with a new file."""
+    import shutil
 
-        shutil.copy2(source, target)
-    except OSError as error:
-        raise SetupError(
-            f"{target} cannot be written: {error.strerror}", "Check free space and permissions there."
-        ) from None
+    with _in_place_of(target) as file, source.open("rb") as content:
+        state = os.fstat(content.fileno())
+        if link and not state.st_mode & ~os.fstat(file.fileno()).st_mode and _linked(source, Path(file.name)):
+            return
+        shutil.copyfileobj(content, file, 1 << 20)
+        file.flush()
+        os.utime(file.name, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Put a second name of a file in the place of an empty one; not on another file system, or one without links."""
+    with contextlib.suppress(OSError):
+        second = _hidden(target.parent)
+        os.link(source, second)
+        second.replace(target)
+        return True
+    return False

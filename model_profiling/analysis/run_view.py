@@ -323,23 +323,15 @@ class RunView:
         others = self.of_other_threads
         return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
-    def remember_categories(self) -> None:
-        """Keep the user's category table with the run, or forget the one that is kept."""
-        kept = self.path / artifacts.CATEGORIES
-        if self.table.text:
-            files.write_bytes(files.inside(self.path, kept), self.table.text)
-        elif kept.is_file():
-            kept.unlink()
+    def remembered(self) -> dict[str, bytes | None]:
+        """What is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no longer.
 
-    def remember_numerics(self) -> None:
-        """Keep what is known of the layers' accuracy with the run: the .pte may be elsewhere then."""
-        if self.numerics is not None:
-            files.write_json(files.inside(self.path, self.path / artifacts.RUN_NUMERICS), self.numerics)
-
-    def remember_roofs(self) -> None:
-        """Keep the roofs that the run was held against with it: it says the same elsewhere, and after new ones."""
-        if self.roofs.used is not None:
-            files.write_json(files.inside(self.path, self.path / artifacts.ROOFS), self.roofs.used)
+        The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
+        .pte may be elsewhere then, and other roofs may be measured.
+        """
+        known = {artifacts.ROOFS: self.roofs.used, artifacts.RUN_NUMERICS: self.numerics}
+        kept = {name: files.json_bytes(found) for name, found in known.items() if found is not None}
+        return {artifacts.CATEGORIES: self.table.text or None, **kept}
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:

@@ -255,7 +255,7 @@ def _keep_quiet(log: Path) -> None:
 @contextlib.contextmanager
 def _said_to(log: Path) -> Iterator[None]:
     """What C++ and Python write to standard error while Ray connects belongs into a file."""
-    kept, target = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    kept, target = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         os.dup2(target, 2)
         yield
