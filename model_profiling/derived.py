@@ -18,16 +18,18 @@ from typing import Any, Protocol
 import msgspec
 
 from model_profiling import __version__, changes, files
-from model_profiling.artifacts import DERIVED
+from model_profiling.artifacts import DERIVED, MANIFEST
 from model_profiling.changes import Change
 from model_profiling.errors import KitError
 from model_profiling.png import with_comment
-from model_profiling.run_directory import RunDirectory
+from model_profiling.run_directory import Manifest, RunDirectory
 
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
 # machine's load) changes with a run that measures nothing.
 _SOURCES = ("platform", "timing", "status", "compare_pairs", "experiments", "schedules")
 _MODEL = ("stem", "sha256", "dtype", "export")
+# How the command begins that makes again what every analysis makes.
+_ANALYSIS = "sme2-kit analyze "
 _STAMP = re.compile(rb'(?:made from sources |"sources": ?")([0-9a-f]{16})')
 
 
@@ -95,11 +97,15 @@ def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str
     """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
+    return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
+
+
+def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str) -> str:
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
     # Without roofs it is what it was before there were any.
-    known = [kit or analysis_version(), categories, parts, *([roofs] if roofs else [])]
+    known = [kit, categories, parts, *([roofs] if roofs else [])]
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:16]
 
 
@@ -216,17 +222,17 @@ class DerivedWriter:
         index = _readable_index(self._directory)
         for name, entry in index.files.items() if index else ():
             path = inside(self._directory, name)
-            if name in self._written or path is None or not files.is_file(path):
+            if name in self._written or path is None:
                 continue
-            if entry.sources == self.sources:
+            there, mine = files.is_file(path), entry.sources == self.sources
+            edited = there and not mine and not _is_unedited(path, entry)
+            # One that is gone went with the state of the run that it was made from; an analysis has just been made.
+            if not mine and (there or not entry.renew.startswith(_ANALYSIS)):
+                outdated.append(Outdated(path, command(entry.renew, self._directory), removed=not edited))
+            if there and (mine or edited):
                 kept[name] = entry
-                continue
-            ours = files.sha256(path) == entry.sha256
-            outdated.append(Outdated(path, command(entry.renew, self._directory), removed=ours))
-            if ours:
+            elif there:
                 change.remove(name)
-            else:
-                kept[name] = entry
         return kept, outdated
 
 
@@ -248,6 +254,24 @@ def write_listed(path: Path, text: str, again: str) -> None:
             change.write(DERIVED, files.json_bytes(index))
 
 
+def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
+    """Write a run's manifest; what derives from an earlier state of the run goes with that, unless somebody edited it.
+
+    The record still lists what went: whoever analyses the run next says which command makes it again.
+    """
+    data, change = files.json_bytes(manifest), changes.begin(directory.path)
+    if change is None:
+        raise changes.cannot_write(directory.manifest_path, errno.EACCES)
+    with change.committing():
+        index = _readable_index(directory) or DerivedIndex("", "", {})
+        current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
+        for name, entry in index.files.items():
+            path = inside(directory, name)
+            if entry.sources != current and path is not None and _is_unedited(path, entry):
+                change.remove(name)
+        change.write(MANIFEST, data)
+
+
 def command(renew: str, directory: RunDirectory) -> str:
     """A command of the index as one would type it."""
     return renew.replace("{dir}", shlex.quote(str(directory.path)))
@@ -260,6 +284,10 @@ def inside(directory: RunDirectory, name: str) -> Path | None:
         return path if path.resolve().is_relative_to(directory.path.resolve()) else None
     except (ValueError, OSError):  # no name that a file can have
         return None
+
+
+def _is_unedited(path: Path, entry: DerivedFile) -> bool:
+    return files.is_file(path) and files.sha256(path) == entry.sha256
 
 
 def _readable_index(directory: RunDirectory) -> DerivedIndex | None:

@@ -3,6 +3,7 @@
 from model_profiling import etdump, files
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.staleness import awaited
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
 from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
@@ -20,7 +21,7 @@ def problems(directory: RunDirectory) -> list[str]:
         found.append(f"the run is {manifest.status}; run the pipeline again to finish it")
     for name, record in manifest.experiments.items():
         found += [f"{name}: {problem}" for problem in _experiment_problems(directory, manifest, name, record)]
-    return found + _summary_problems(directory, manifest)
+    return found if awaited(directory) else found + _summary_problems(directory, manifest)
 
 
 def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str, record: ExperimentRecord) -> list[str]:
