@@ -206,7 +206,7 @@ class DerivedWriter:
 
     def finish(self) -> list[Outdated]:
         """Put all files in place, remove what this run no longer says, and tell which files are outdated."""
-        if self._change is None:
+        if self._change is None or not self._written:
             return []
         with self._change.committing():
             kept, outdated = self._earlier(self._change)
