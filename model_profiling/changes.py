@@ -17,10 +17,13 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files
+from model_profiling.artifacts import MANIFEST
 from model_profiling.errors import KitError, SetupError
 
 _FOLDER = ".change-"
 _NOTE = "change.json"
+# What cannot be made again.
+_DURABLE = (MANIFEST,)
 # What the system says where one may read and not write.
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -51,7 +54,8 @@ class Change:
         if path.parent.exists() and not os.access(path.parent, os.W_OK):
             raise cannot_write(path, errno.EACCES)
         number = self._written.setdefault(name, len(self._written))
-        files.write_bytes(self._folder / str(number), data)
+        # Thousands of files would wait for the disk one after the other, and all of them can be made again.
+        files.write_bytes(self._folder / str(number), data, durable=name in _DURABLE)
 
     def remove(self, name: str) -> None:
         self._removed.append(name)

@@ -22,12 +22,16 @@ _TEMPORARY = ".sme2-kit.tmp"
 _LEFT_BEHIND_S = 600
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
+def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
+    """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part.
+
+    If it is `durable`, that holds after a loss of power, too, for which the disk is waited for.
+    """
     with _in_place_of(path) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

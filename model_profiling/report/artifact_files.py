@@ -52,9 +52,12 @@ def save(run: RunView) -> list[Outdated]:
 
 
 def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
-    """Write all that derives from a run, apart from reports and pictures, unless one may only read there."""
+    """Write all that derives from a run, apart from reports and pictures, unless one may only read there.
+
+    Of a part of a run nothing is: it would be taken for the whole.
+    """
     directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
-    if not writer.may_keep(run.profiles):
+    if run.only or not writer.may_keep(run.profiles):
         return
     for name, data in run.remembered().items():
         writer.keep(name, data)
