@@ -86,7 +86,10 @@ def begin(root: Path) -> Change | None:
 
 
 def cannot_write(path: Path, number: int) -> SetupError:
-    return SetupError(f"{path} cannot be written: {os.strerror(number)}", "Choose another place (--output), or copy the run directory to one.")
+    return SetupError(
+        f"{path} cannot be written: {os.strerror(number)}",
+        "Choose another place (--output), or copy the run directory to one.",
+    )
 
 
 def recover(root: Path) -> None:

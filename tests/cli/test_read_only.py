@@ -111,7 +111,7 @@ def answers(commands: tuple[str, ...], places: dict[str, Path]) -> list[tuple[in
     environment |= {"SME2_KIT_CACHE": str(home / "cache")}
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, json.dumps(asked)],
-        preexec_fn=obeying(),  # noqa: PLW1509 - nothing else runs in this process
+        preexec_fn=obeying(),
         capture_output=True,
         text=True,
         env=environment,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling import etdump, etrecord, pte
+from model_profiling import changes, etdump, etrecord, pte
 from model_profiling.analysis.agreement import expected_outputs
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
@@ -272,6 +272,16 @@ def _derived_seeds() -> list[bytes]:
     entry = {"sha256": "0" * 64, "sources": "0" * 16, "renew": "sme2-kit analyze {dir}", "others": {"../x": "0" * 16}}
     index = {"kit": "1+0", "categories": "", "files": {"metrics.json": entry, "report.md": entry}, "schema": 1}
     return [msgspec.json.encode(index)]
+
+
+def _read_change(data: bytes, folder: Path) -> None:
+    _at(folder / "run" / ".change-0", "change.json", data)
+    (folder / "run" / ".change-0" / "0").write_bytes(b"new")
+    changes.recover(folder / "run")
+
+
+def _change_seeds() -> list[bytes]:
+    return [msgspec.json.encode({"removed": ["report.md", "x/y.csv"], "written": ["metrics.json", "report.html"]})]
 
 
 def _numerics_seeds() -> list[bytes]:
@@ -533,6 +543,7 @@ READERS = {
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
         Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
         Reader("samples", _samples_seeds, mutations.json_values, _read_samples, _copy_run),
+        Reader("change", _change_seeds, mutations.json_values, _read_change, _copy_run),
         Reader("derived", _derived_seeds, mutations.json_values, _read_derived, _copy_run),
         Reader(
             "export_meta",

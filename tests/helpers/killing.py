@@ -10,43 +10,22 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 from model_profiling.analysis.staleness import Ages, ages
 from model_profiling.analysis.validation import problems
 from model_profiling.derived import write_listed, write_manifest
-from model_profiling.png import png_chunk
 from model_profiling.report import report_files
-from model_profiling.report.drawing import Drawing
 from model_profiling.run_directory import RunDirectory
 from model_profiling.runs import resolve
 from sme2_kit import Run
+from tests.helpers.sketching import Sketcher
 
 _CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.chmod", "os.utime"}
-_SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" viewBox="0 0 9 9"></svg>'
-_PNG = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IEND", b"")
-
-
-class Sketcher:
-    """An artist whose pictures are empty and cost nothing."""
-
-    def draw(self, spec: dict[str, Any], scale: float = 1.0) -> "Future[Drawing]":
-        return _done(Drawing(_SVG, _PNG))
-
-    def svg(self, spec: dict[str, Any]) -> "Future[str]":
-        return _done(_SVG)
-
-
-def _done(value: Any) -> "Future[Any]":
-    future: Future[Any] = Future()
-    future.set_result(value)
-    return future
 
 
 def _report(run: Run) -> None:
-    report_files.write_report(run, Sketcher(), run.path / "report.md", page=True)  # type: ignore[arg-type]
+    report_files.write_report(run, Sketcher(), run.path / "report.md", page=True)
 
 
 def _measured_again(run: Run) -> None:
@@ -116,4 +95,4 @@ def _state(root: Path) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    print(kill_everywhere(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+    sys.stdout.write(f"{kill_everywhere(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))}\n")

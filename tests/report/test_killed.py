@@ -1,4 +1,4 @@
-"""Whatever instant kills a command, what it writes is as it was or as it is to be, and the next command says nothing."""
+"""Whatever instant kills a command, what it writes is as it was or as it is to be, and the next one is content."""
 
 import os
 import random

@@ -58,6 +58,8 @@ def _current(roots: Sequence[str], found: Search, on_progress: OnProgress) -> sq
             if attempt == "from nothing":
                 _remove(path)
             path.parent.mkdir(parents=True, exist_ok=True)
+            # SQLite itself gives nobody else the right to write, whatever the umask says.
+            path.touch()
             connection = _connected(str(path))
             _update(connection, found.runs, on_progress)
             return connection
