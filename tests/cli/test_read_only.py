@@ -103,9 +103,10 @@ def answers(commands: tuple[str, ...], places: dict[str, Path]) -> list[tuple[in
     """The exit code of each command, and what it said."""
     asked = []
     for command in commands:
+        words = command.split(" ")
         for name, path in places.items():
-            command = command.replace(name, str(path))
-        asked.append(command.split(" "))
+            words = [word.replace(name, str(path)) for word in words]
+        asked.append(words)
     home = places["HERE"].parent
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_ROOFS": str(home / "roofs")}
     environment |= {"SME2_KIT_CACHE": str(home / "cache")}

@@ -39,7 +39,7 @@ from model_profiling.analysis.xnntrace import read_log
 from model_profiling.artifacts import ROOFS, ExportMeta, ExportPaths
 from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
-from model_profiling.errors import KitError
+from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.history.confirming import told
 from model_profiling.fleet.history.exporting import as_csv
 from model_profiling.fleet.history.history import History
@@ -275,9 +275,14 @@ def _derived_seeds() -> list[bytes]:
 
 
 def _read_change(data: bytes, folder: Path) -> None:
-    _at(folder / "run" / ".change-0", "change.json", data)
-    (folder / "run" / ".change-0" / "0").write_bytes(b"new")
+    """What cannot be read stays as it is; what can be leads nowhere else."""
+    home = folder / "run" / ".change-0"
+    home.mkdir(exist_ok=True)
+    (home / "0").write_bytes(b"new")
+    _at(home, "change.json", data)
     changes.recover(folder / "run")
+    if home.exists():
+        raise InputError("the note is left alone", "")
 
 
 def _change_seeds() -> list[bytes]:
