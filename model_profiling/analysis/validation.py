@@ -8,6 +8,7 @@ from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
 from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
+from model_profiling.runs import interrupted
 
 
 def problems(directory: RunDirectory) -> list[str]:
@@ -15,6 +16,8 @@ def problems(directory: RunDirectory) -> list[str]:
     try:
         manifest = directory.manifest()
     except KitError as error:
+        if not directory.manifest_path.exists() and any(interrupted(directory.path)):
+            return [f"no run of {directory.path} is complete: one was interrupted, and the same command resumes it"]
         return [error.message]
     found = [] if manifest.experiments else ["the manifest lists no experiments"]
     if manifest.status != "complete":

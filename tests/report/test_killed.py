@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling import changes
+from model_profiling import changes, files
 from model_profiling.analysis.validation import problems
 from model_profiling.run_directory import RunDirectory
-from model_profiling.runs import resolve
+from model_profiling.runs import Unfinished, resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.killing import COMMANDS
@@ -75,6 +75,14 @@ def test_a_run_that_nobody_has_analysed_yet_is_valid_and_a_damaged_measurement_i
     dump.write_bytes(dump.read_bytes()[:-1] + b"?")
     damaged = kit("validate", "--results", run)
     assert damaged.returncode == 1 and f"{dump.name} has changed since the run" in damaged.stdout
+
+
+def test_a_first_run_that_was_interrupted_is_not_called_damaged(run: Path) -> None:
+    manifest = RunDirectory(run).manifest()
+    files.write_json(run / ".partial" / "0123456789ab" / "run.json", Unfinished(manifest, {}, {}, [1]))
+    (run / "manifest.json").unlink()
+    (problem,) = problems(RunDirectory(run))
+    assert "the same command resumes it" in problem
 
 
 def test_results_that_were_there_and_are_gone_are_a_problem(run: Path) -> None:
