@@ -16,12 +16,18 @@ from model_profiling.analysis.comparison import compare_profiles
 from model_profiling.analysis.dumps import analyse_dumps
 from model_profiling.analysis.latency import compare, summarise
 from model_profiling.analysis.selection import choose
-from model_profiling.report import markdown_report
+from model_profiling.analysis.staleness import ages
+from model_profiling.analysis.validation import problems
+from model_profiling.report import combined, markdown_report
 from model_profiling.report.content import report as report_content
+from model_profiling.report.report_files import write_report
 from model_profiling.run_directory import RunDirectory, Turn
+from model_profiling.runs import listed, resolve
 from sme2_kit import Run
 from tests.helpers.bulk_dump import delegate, write_dump
+from tests.helpers.history_forge import Forge
 from tests.helpers.run_forge import forge_run
+from tests.helpers.sketching import Sketcher
 
 KNOWN_GOOD = Path(__file__).parents[1] / "tests" / "data" / "known_good_run"
 Work = Callable[[], object]
@@ -100,6 +106,29 @@ def _experiments(size: int, folder: Path) -> Work:
     return work
 
 
+def _reported(size: int, folder: Path) -> Work:
+    """A whole report with its page and all that is written beside it, but for the drawing, and then its validation."""
+    root = forge_run(KNOWN_GOOD, folder / "run", copies=size)
+
+    def work() -> object:
+        write_report(Run.open(root), Sketcher(), root / "report.md", page=True)
+        return problems(RunDirectory(root)), ages(RunDirectory(root))
+
+    return work
+
+
+def _combined(size: int, folder: Path) -> Work:
+    runs = [Run.open(KNOWN_GOOD) for _ in range(size)]
+    for run in runs:
+        run.analysed = runs[0].analysed
+    return lambda: combined.write(runs, Sketcher(), folder / "combined.md")
+
+
+def _listed(size: int, folder: Path) -> Work:
+    root = Forge(KNOWN_GOOD).series(folder / "run", [1.0] * size)
+    return lambda: (listed(root), resolve(f"{root}@r0"))
+
+
 def _launches(size: int, folder: Path) -> Work:
     sides = [
         [Turn(number, 0.0, [1_000_000 + (number * step) % 977] * 5, launch=number // 2) for number in range(2 * size)]
@@ -115,6 +144,9 @@ STUDIES = (
     Study("methods", 400, _methods),
     Study("delegate calls", 1000, _delegates),
     Study("experiments", 2, _experiments),
+    Study("experiments of a report", 15, _reported),
+    Study("runs of a combined report", 50, _combined),
+    Study("runs of a directory", 50, _listed),
     Study("launches", 200, _launches),
 )
 
@@ -141,9 +173,9 @@ def _folder(path: Path) -> Path:
 def report(scale: int = 8) -> None:
     """Print a line per study: the times at four sizes and the exponent."""
     for study in STUDIES:
-        found = grow(study, scale=1 if study.name == "experiments" else scale)
+        found = grow(study, scale=1 if study.name.startswith("experiments") else scale)
         times = "  ".join(f"{size:>9,}: {s:7.3f} s" for size, s in zip(found.sizes, found.seconds, strict=True))
-        print(f"{study.name:16}{times}   exponent {found.exponent:.2f}", flush=True)
+        print(f"{study.name:26}{times}   exponent {found.exponent:.2f}", flush=True)
 
 
 if __name__ == "__main__":

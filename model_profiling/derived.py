@@ -4,7 +4,7 @@
 fingerprint stands inside the files, too, where their format has room for it, so that a copy elsewhere can be checked.
 """
 
-import contextlib
+import errno
 import functools
 import hashlib
 import os
@@ -17,16 +17,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from model_profiling import __version__, files
-from model_profiling.artifacts import DERIVED
+from model_profiling import __version__, changes, files
+from model_profiling.artifacts import DERIVED, MANIFEST
+from model_profiling.changes import Change
 from model_profiling.errors import KitError
 from model_profiling.png import with_comment
-from model_profiling.run_directory import RunDirectory
+from model_profiling.run_directory import Manifest, RunDirectory
 
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
 # machine's load) changes with a run that measures nothing.
 _SOURCES = ("platform", "timing", "status", "compare_pairs", "experiments", "schedules")
 _MODEL = ("stem", "sha256", "dtype", "export")
+# How the command begins that makes again what every analysis makes.
+_ANALYSIS = "sme2-kit analyze "
 _STAMP = re.compile(rb'(?:made from sources |"sources": ?")([0-9a-f]{16})')
 
 
@@ -94,11 +97,15 @@ def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str
     """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
+    return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
+
+
+def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str) -> str:
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
     # Without roofs it is what it was before there were any.
-    known = [kit or analysis_version(), categories, parts, *([roofs] if roofs else [])]
+    known = [kit, categories, parts, *([roofs] if roofs else [])]
     return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:16]
 
 
@@ -145,7 +152,10 @@ class OpenRun(Protocol):
 
 
 class DerivedWriter:
-    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file."""
+    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file.
+
+    In the run directory nothing changes before that, and then the files do together with the record of them.
+    """
 
     def __init__(self, run: OpenRun) -> None:
         self._directory = RunDirectory(run.path)
@@ -157,17 +167,35 @@ class DerivedWriter:
             place = os.path.relpath(run.emulated.path.resolve(), run.path.resolve())
             self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
 
+    @functools.cached_property
+    def _change(self) -> Change | None:
+        return changes.begin(self._directory.path)
+
+    def may_keep(self, experiments: Iterable[str]) -> bool:
+        """Whether files may be written beside the run and these experiments: reading a run does not need that right."""
+        homes = [self._directory.experiment(name) for name in experiments]
+        return self._change is not None and all(os.access(home, os.W_OK) for home in homes)
+
+    def keep(self, name: str, data: bytes | None) -> None:
+        """Keep what the run was analysed with beside it, or with None no longer."""
+        if self._change is not None and data is not None:
+            self._change.write(name, data)
+        elif self._change is not None and (self._directory.path / name).is_file():
+            self._change.remove(name)
+
     def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
-        data = stamped(data, path.suffix, [self.sources])
-        if path.is_relative_to(self._directory.path):
-            files.inside(self._directory.path, path)
-        files.write_bytes(path, data)
-        home = self._directory.path.resolve()
-        if path.resolve().is_relative_to(home):
-            name = path.resolve().relative_to(home).as_posix()
-            digest = hashlib.sha256(data).hexdigest()
-            others = self._others if renew.startswith(("report", "graph")) else {}
-            self._written[name] = DerivedFile(digest, self.sources, f"sme2-kit {renew}", others)
+        data, home = stamped(data, path.suffix, [self.sources]), self._directory.path
+        if path.is_relative_to(home):
+            files.inside(home, path)
+        if not path.resolve().is_relative_to(home.resolve()):
+            files.write_bytes(path, data)
+            return
+        name = path.resolve().relative_to(home.resolve()).as_posix()
+        if self._change is None:
+            raise changes.cannot_write(path, errno.EACCES)
+        self._change.write(name, data)
+        others = self._others if renew.startswith(("report", "graph")) else {}
+        self._written[name] = DerivedFile(hashlib.sha256(data).hexdigest(), self.sources, f"sme2-kit {renew}", others)
 
     def write_text(self, path: Path, text: str, renew: str) -> None:
         self.write_bytes(path, files.text_bytes(text), renew)
@@ -178,38 +206,71 @@ class DerivedWriter:
         self.write_bytes(path, files.json_bytes(data), renew)
 
     def finish(self) -> list[Outdated]:
-        """Remove what this run no longer says, record what is left, and tell which files are outdated."""
-        kept: dict[str, DerivedFile] = {}
-        outdated: list[Outdated] = []
-        earlier = _readable_index(self._directory)
-        for name, entry in earlier.files.items() if earlier else ():
-            path = inside(self._directory, name)
-            if name in self._written or path is None or not files.is_file(path):
-                continue
-            if entry.sources == self.sources:
-                kept[name] = entry
-                continue
-            ours = files.sha256(path) == entry.sha256
-            outdated.append(Outdated(path, command(entry.renew, self._directory), removed=ours))
-            if ours:
-                _remove(path)
-            else:
-                kept[name] = entry
-        listed = dict(sorted({**kept, **self._written}.items()))
-        index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
-        files.write_json(self._directory.path / DERIVED, index)
+        """Put all files in place, remove what this run no longer says, and tell which files are outdated."""
+        if self._change is None or not self._written:
+            return []
+        with self._change.committing():
+            kept, outdated = self._earlier(self._change)
+            listed = dict(sorted({**kept, **self._written}.items()))
+            index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
+            self._change.write(DERIVED, files.json_bytes(index))
         return outdated
 
+    def _earlier(self, change: Change) -> tuple[dict[str, DerivedFile], list[Outdated]]:
+        """What stays of the files that were there, and what is outdated; of these go those that nobody edited."""
+        kept: dict[str, DerivedFile] = {}
+        outdated: list[Outdated] = []
+        index = _readable_index(self._directory)
+        for name, entry in index.files.items() if index else ():
+            path = inside(self._directory, name)
+            if name in self._written or path is None:
+                continue
+            there, mine = files.is_file(path), entry.sources == self.sources
+            edited = there and not mine and not _is_unedited(path, entry)
+            # One that is gone went with the state of the run that it was made from; an analysis has just been made.
+            if not mine and (there or not entry.renew.startswith(_ANALYSIS)):
+                outdated.append(Outdated(path, command(entry.renew, self._directory), removed=not edited))
+            if there and (mine or edited):
+                kept[name] = entry
+            elif there:
+                change.remove(name)
+        return kept, outdated
 
-def adopt(path: Path, again: str) -> None:
-    """Record a file that the command `again` has just written, if it lies in a run directory that has a record."""
-    homes = [RunDirectory(parent) for parent in path.resolve().parents[:2] if (parent / DERIVED).is_file()]
-    index = _readable_index(homes[0]) if homes else None
-    if index is None:
+
+def write_listed(path: Path, text: str, again: str) -> None:
+    """Write what the command `again` makes; in a run directory that has a record, together with its line there."""
+    data, place = files.text_bytes(text), path.resolve()
+    home = next((RunDirectory(parent) for parent in place.parents[:2] if (parent / DERIVED).is_file()), None)
+    change = changes.begin(home.path) if home is not None else None
+    if home is None or change is None:
+        files.write_bytes(path, data)
         return
-    sources = current_fingerprint(homes[0], index)
-    index.files[path.resolve().relative_to(homes[0].path).as_posix()] = DerivedFile(files.sha256(path), sources, again)
-    files.write_json(homes[0].path / DERIVED, index)
+    name = place.relative_to(home.path).as_posix()
+    change.write(name, data)
+    with change.committing():
+        index = _readable_index(home)
+        if index is not None:
+            sources = current_fingerprint(home, index)
+            index.files[name] = DerivedFile(hashlib.sha256(data).hexdigest(), sources, again)
+            change.write(DERIVED, files.json_bytes(index))
+
+
+def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
+    """Write a run's manifest; what derives from an earlier state of the run goes with that, unless somebody edited it.
+
+    The record still lists what went: whoever analyses the run next says which command makes it again.
+    """
+    data, change = files.json_bytes(manifest), changes.begin(directory.path)
+    if change is None:
+        raise changes.cannot_write(directory.manifest_path, errno.EACCES)
+    with change.committing():
+        index = _readable_index(directory) or DerivedIndex("", "", {})
+        current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
+        for name, entry in index.files.items():
+            path = inside(directory, name)
+            if entry.sources != current and path is not None and _is_unedited(path, entry):
+                change.remove(name)
+        change.write(MANIFEST, data)
 
 
 def command(renew: str, directory: RunDirectory) -> str:
@@ -226,15 +287,13 @@ def inside(directory: RunDirectory, name: str) -> Path | None:
         return None
 
 
+def _is_unedited(path: Path, entry: DerivedFile) -> bool:
+    return files.is_file(path) and files.sha256(path) == entry.sha256
+
+
 def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
     """The index for whoever writes it anew if it is broken."""
     try:
         return read_index(directory)
     except KitError:
         return None
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-    with contextlib.suppress(OSError):  # not empty: other files lie there
-        path.parent.rmdir()

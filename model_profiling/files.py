@@ -37,26 +37,38 @@ _KINDS = {
 }
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part."""
-    import tempfile
+def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
+    """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part.
 
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=_TEMPORARY, dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+    If it is `durable`, that holds after a loss of power, too, for which the disk is waited for.
+    """
+    with _in_place_of(path) as file:
+        file.write(data)
+        if durable:
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+
+
+@contextlib.contextmanager
+def _in_place_of(path: Path) -> Iterator[BinaryIO]:
+    """Give a new file, which is moved to `path` when it is whole. Its rights are what the umask leaves new files."""
+    temporary = _hidden(path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            yield file
+        temporary.replace(path)
     except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         if isinstance(error, OSError):
             raise _unwritable(path, error) from None
         raise
+
+
+def _hidden(directory: Path) -> Path:
+    """A name that no file has there, nor will have."""
+    return directory / f".{os.urandom(8).hex()}{_TEMPORARY}"
 
 
 @contextlib.contextmanager
@@ -168,7 +180,7 @@ def _unwritable(path: Path, error: OSError) -> SetupError:
 
 def _opened(path: Path, flags: int, mode: str) -> BinaryIO:
     try:
-        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name") from None
     try:
@@ -388,18 +400,27 @@ def copy_tree(source: Path, target: Path, link: bool = False) -> None:
 
 
 def copy_file(source: Path, target: Path, link: bool = False) -> None:
-    import shutil
-
+    """Copy a file, or give it a second name, unless others may do more with it than with a new file."""
     try:
-        with open_file(source) as file:
-            if link:
-                with contextlib.suppress(OSError):  # another file system, or one without hard links
-                    os.link(source, target)
-                    return
-            with target.open("wb") as copy:
-                for chunk in _chunks(file):
-                    copy.write(chunk)
-            shutil.copystat(source, target)
+        content = open_file(source)
     except OSError as error:
         message = f"{source} cannot be copied to {target}: {error.strerror}"
-        raise SetupError(message, remedy(error, target)) from None
+        raise SetupError(message, remedy(error, source)) from None
+    with content, _in_place_of(target) as file:
+        state = os.fstat(content.fileno())
+        if link and not state.st_mode & ~os.fstat(file.fileno()).st_mode and _linked(source, Path(file.name)):
+            return
+        for chunk in _chunks(content):
+            file.write(chunk)
+        file.flush()
+        os.utime(file.name, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Put a second name of a file in the place of an empty one; not on another file system, or one without links."""
+    with contextlib.suppress(OSError):
+        second = _hidden(target.parent)
+        os.link(source, second)
+        second.replace(target)
+        return True
+    return False

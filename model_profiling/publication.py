@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import DERIVED, EARLIER, FAILED, MANIFEST, PARTIAL, PROGRAMS, ROOFS
-from model_profiling.derived import read_index
+from model_profiling import changes, files
+from model_profiling.artifacts import DERIVED, EARLIER, FAILED, PARTIAL, PROGRAMS, ROOFS
+from model_profiling.derived import read_index, write_manifest
 from model_profiling.errors import KitError
 from model_profiling.run_directory import Manifest, RunDirectory
 
@@ -60,6 +60,8 @@ def pending(root: Path) -> list[Path]:
 
 
 def _carry_out(root: Path, place: Path, publication: Publication) -> None:
+    # What a killed report of the run that is there was about to change belongs to that run.
+    changes.recover(root)
     if publication.archive:
         _archive(root, publication.archive)
         # They stay with the run that was held against them.
@@ -72,7 +74,7 @@ def _carry_out(root: Path, place: Path, publication: Publication) -> None:
     for name in publication.dropped:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             files.remove_directory(files.inside(root, root / name))
-    files.write_json(root / MANIFEST, publication.manifest)
+    write_manifest(RunDirectory(root), publication.manifest)
     (place / _NOTE).unlink()
 
 

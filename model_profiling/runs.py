@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files, publication
+from model_profiling import changes, files, publication
 from model_profiling.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.run_directory import Manifest, RunDirectory, RunnerRecord
@@ -169,6 +169,7 @@ def _exists(text: str) -> bool:
 
 
 def _recover(root: Path) -> None:
+    changes.recover(root)
     with contextlib.suppress(OSError):
         if publication.pending(root):
             # Held by a run that is at it, or not ours to write: then it is read as it is.

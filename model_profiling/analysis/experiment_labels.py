@@ -64,7 +64,7 @@ def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
 
 def labelled(text: str, labels: Mapping[str, str]) -> str:
     """The text with experiments called by their labels; names that are part of a path stay."""
-    changed = [re.escape(name) for name, label in labels.items() if name != label]
+    changed = [re.escape(name) for name, label in labels.items() if name in text and name != label]
     if not changed:
         return text
     names = "|".join(sorted(changed, key=len, reverse=True))

@@ -311,9 +311,13 @@ def slug(cpu: str) -> str:
 _MOST = 1 << 60
 
 
+def roofs_bytes(roofs: Roofs) -> bytes:
+    """Roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
+    return files.json_bytes(msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
+
+
 def write_roofs(path: Path, roofs: Roofs) -> None:
-    """Write roofs with a hash of what they say: a damaged number would be a number, too."""
-    files.write_json(path, msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
+    files.write_bytes(path, roofs_bytes(roofs))
 
 
 def _said(data: bytes) -> str:

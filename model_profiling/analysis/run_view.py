@@ -2,10 +2,13 @@
 
 import contextlib
 import functools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from model_profiling import artifacts, files
 from model_profiling.analysis.categories import CategoryTable, load_table
@@ -19,7 +22,7 @@ from model_profiling.analysis.metrics import Metrics
 from model_profiling.analysis.numerics import Numerics, read_numerics, side
 from model_profiling.analysis.profile import Profile
 from model_profiling.analysis.roofline import Roofline
-from model_profiling.analysis.roofs import write_roofs
+from model_profiling.analysis.roofs import roofs_bytes
 from model_profiling.analysis.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.sources import UNLINKED, read_sources
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
+# As many experiments as a page can show with all their operators; of more, all have their latencies in it.
+MOST_DETAILED = 24
 _View = TypeVar("_View", bound="RunView")
 
 
@@ -52,19 +57,28 @@ class RunView:
     """One run directory, or one bare ETDump, of which less is known: it has no manifest, no latency and no turns.
 
     `path` is as the user wrote it. With `emulated`, a run of the same model under an emulator, there are forecasts, for
-    `target` or the one that is usual.
+    `target` or the one that is usual. With `only`, it knows of no other experiments than these.
     """
 
     def __init__(
-        self, path: Path, table: CategoryTable, emulated: "RunView | None" = None, target: str | Path | None = None
+        self,
+        path: Path,
+        table: CategoryTable,
+        emulated: "RunView | None" = None,
+        target: str | Path | None = None,
+        only: Sequence[str] = (),
     ) -> None:
         self.path = path
+        self.only = tuple(only)
+        # What a user named of these.
+        self.asked = self.only
         self.table = table
         self.emulated = emulated
         self.target = target
         self.roofs, self.sources = RunRoofs(), ""
         if not path.is_file():
-            self.roofs = run_roofs(path, self.manifest)
+            # Those of the whole run, whatever is shown of it: they are a part of what it is made from.
+            self.roofs = run_roofs(path, self.run_directory.manifest() if only else self.manifest)
             # What it is made from, as it is now: taken before times are read, so that a change in between is noticed.
             self.sources = fingerprint(self.run_directory, categories=table.identity, roofs=self.roofs.identity)
 
@@ -75,15 +89,22 @@ class RunView:
         categories: str | Path | None = None,
         emulated: str | Path | None = None,
         target: str | Path | None = None,
+        only: Sequence[str] = (),
     ) -> _View:
-        """Open a run directory or an ETDump; `categories` extends the category table, now and in later commands."""
-        path = Path(path)
+        """Open a run directory or an ETDump; `categories` extends the category table, now and in later commands.
+
+        With `only`, it is as if there were only these experiments and those that they are compared with.
+        """
+        path, known = Path(path), list(only)
         if not path.exists():
             raise InputError(f"there is no run at {path}", "Check the path; `sme2-kit run` prints it.")
         if not path.is_file():
-            RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
+            manifest = RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
+            known = _with_compared(manifest, only)
         other = cls.open(emulated, categories) if emulated is not None else None
-        return cls(path, _table(path, categories), other, target)
+        run = cls(path, _table(path, categories), other, target, known)
+        run.asked = tuple(only)
+        return run
 
     @property
     def directory(self) -> str:
@@ -103,7 +124,19 @@ class RunView:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        return self.run_directory.manifest()
+        manifest = self.run_directory.manifest()
+        return _restricted(manifest, self.only) if self.only else manifest
+
+    @functools.cached_property
+    def detailed(self) -> "RunView":
+        """The run with no more experiments than a page can show in full, its first ones; most runs have no more."""
+        names = [*(name for c in self.summary.comparisons for name in (c.before, c.after)), *self.alone]
+        first = list(dict.fromkeys(names))[:MOST_DETAILED]
+        if self.path.is_file() or len(self.summary.experiments) <= MOST_DETAILED or not first:
+            return self
+        near = RunView(self.path, self.table, self.emulated, self.target, first)
+        near.labels = self.labels
+        return near
 
     @functools.cached_property
     def analysed(self) -> Analysed:
@@ -210,7 +243,7 @@ class RunView:
         """Whether times mean anything: an emulator's do not, and are never shown."""
         return self.summary.timing == "measured"
 
-    @property
+    @functools.cached_property
     def rooflines(self) -> dict[str, Roofline]:
         """The experiments that were held against roofs."""
         found = {name: experiment.roofline for name, experiment in self.summary.experiments.items()}
@@ -244,8 +277,9 @@ class RunView:
         found = self.threads_compared
         curves = sorted(found.curves, key=lambda curve: -len(curve.disabled)) if found is not None else []
         names = [self._curve_label(curve) for curve in curves]
+        often = Counter(names)
         return [
-            (name if names.count(name) == 1 else self.label(curve.points[0].experiment), curve)
+            (name if often[name] == 1 else self.label(curve.points[0].experiment), curve)
             for name, curve in zip(names, curves, strict=True)
         ]
 
@@ -261,9 +295,9 @@ class RunView:
     @functools.cached_property
     def of_other_threads(self) -> set[str]:
         """Experiments that differ from an earlier one only in their threads: what that one shows is much the same."""
-        order = list(self.manifest.experiments) if self.thread_curves else []
+        order = {name: place for place, name in enumerate(self.manifest.experiments)}
         curves = [[point.experiment for point in curve.points] for _, curve in self.thread_curves]
-        return {name for names in curves for name in names if name != min(names, key=order.index)}
+        return {name for names in curves for name in names if name != min(names, key=order.__getitem__)}
 
     def repeats(self, before: str, after: str) -> bool:
         """Whether a comparison is one that was made with other threads, too, and is not the first of these."""
@@ -281,7 +315,7 @@ class RunView:
         """The text with every experiment called by its label."""
         return labelled(text, self.labels)
 
-    @property
+    @functools.cached_property
     def shown(self) -> list[str]:
         """Experiments whose operators are shown: the timed ones; where nothing was, the one that uses SME2 most."""
         experiments = self.summary.experiments
@@ -310,13 +344,13 @@ class RunView:
             kinds.setdefault(phase.kind if phase is not None else "", name)
         return list(kinds.values())
 
-    @property
+    @functools.cached_property
     def alone(self) -> list[str]:
         """Shown experiments that take part in no comparison."""
         compared = {name for c in self.summary.comparisons for name in (c.before, c.after)}
         return [name for name in self.shown if name not in compared]
 
-    @property
+    @functools.cached_property
     def of_interest(self) -> list[str]:
         """The experiments a reader wants faster: the later side of each comparison, else all; of several numbers of
         threads the one that is named first."""
@@ -324,23 +358,34 @@ class RunView:
         others = self.of_other_threads
         return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
-    def remember_categories(self) -> None:
-        """Keep the user's category table with the run, or forget the one that is kept."""
-        kept = self.path / artifacts.CATEGORIES
-        if self.table.text:
-            files.write_bytes(files.inside(self.path, kept), self.table.text)
-        elif kept.is_file():
-            kept.unlink()
+    def remembered(self) -> dict[str, bytes | None]:
+        """What is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no longer.
 
-    def remember_numerics(self) -> None:
-        """Keep what is known of the layers' accuracy with the run: the .pte may be elsewhere then."""
-        if self.numerics is not None:
-            files.write_json(files.inside(self.path, self.path / artifacts.RUN_NUMERICS), self.numerics)
-
-    def remember_roofs(self) -> None:
-        """Keep the roofs that the run was held against with it: it says the same elsewhere, and after new ones."""
+        The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
+        .pte may be elsewhere then, and other roofs may be measured.
+        """
+        kept: dict[str, bytes | None] = {artifacts.CATEGORIES: self.table.text or None}
         if self.roofs.used is not None:
-            write_roofs(files.inside(self.path, self.path / artifacts.ROOFS), self.roofs.used)
+            kept[artifacts.ROOFS] = roofs_bytes(self.roofs.used)
+        if self.numerics is not None:
+            kept[artifacts.RUN_NUMERICS] = files.json_bytes(self.numerics)
+        return kept
+
+
+def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:
+    """Experiments, and those that they are compared with."""
+    if unknown := next((name for name in only if name not in manifest.experiments), None):
+        some = ", ".join(list(manifest.experiments)[:10])
+        raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
+    pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
+    return list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
+
+
+def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:
+    wanted = set(only)
+    records = {name: record for name, record in manifest.experiments.items() if name in wanted}
+    pairs = [pair for pair in manifest.compare_pairs if wanted.issuperset(pair)]
+    return msgspec.structs.replace(manifest, experiments=records, compare_pairs=pairs)
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:

@@ -30,10 +30,14 @@ _GRAPHS = (artifacts.GRAPH_PAGE,)
 
 @dataclass
 class Ages:
-    """What is wrong with derived files, in words; and those of which nothing is known, by name."""
+    """What is wrong with derived files, in words; and those of which nothing is known, by name.
+
+    `awaited`: the run was not analysed since it was measured, as after a kill. That is no damage, it can be done.
+    """
 
     stale: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    awaited: bool = False
 
 
 def ages(directory: RunDirectory) -> Ages:
@@ -43,7 +47,7 @@ def ages(directory: RunDirectory) -> Ages:
         current = current_fingerprint(directory, index)
     except KitError as error:
         return Ages([f"{error.message}; `{command(_ANALYZE, directory)}` writes it again"])
-    found = Ages()
+    found = Ages(awaited=awaited(directory))
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
         if path is not None and files.is_file(path):
@@ -60,6 +64,18 @@ def ages(directory: RunDirectory) -> Ages:
         elif not inside_it:
             found.unknown.append(name)
     return found
+
+
+def awaited(directory: RunDirectory) -> bool:
+    """Whether results are still to be derived from the run: there are none, nor a record that there were."""
+    try:
+        index = read_index(directory)
+        entry = index.files.get(artifacts.METRICS) if index else None
+        return not directory.metrics_path.exists() and (
+            entry is None or entry.sources != current_fingerprint(directory, index)
+        )
+    except KitError:
+        return False
 
 
 def copy_problem(directory: RunDirectory, path: Path) -> str:

@@ -3,10 +3,12 @@
 from model_profiling import etdump, files
 from model_profiling.analysis.kernels import assign_kernels
 from model_profiling.analysis.metrics import Metrics
+from model_profiling.analysis.staleness import awaited
 from model_profiling.artifacts import KERNEL_TRACE
 from model_profiling.errors import KitError
 from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
 from model_profiling.runner.trace_file import read_trace
+from model_profiling.runs import interrupted
 
 
 def problems(directory: RunDirectory) -> list[str]:
@@ -14,13 +16,15 @@ def problems(directory: RunDirectory) -> list[str]:
     try:
         manifest = directory.manifest()
     except KitError as error:
+        if not directory.manifest_path.exists() and any(interrupted(directory.path)):
+            return [f"no run of {directory.path} is complete: one was interrupted, and the same command resumes it"]
         return [error.message]
     found = [] if manifest.experiments else ["the manifest lists no experiments"]
     if manifest.status != "complete":
         found.append(f"the run is {manifest.status}; run the pipeline again to finish it")
     for name, record in manifest.experiments.items():
         found += [f"{name}: {problem}" for problem in _experiment_problems(directory, manifest, name, record)]
-    return found + _summary_problems(directory, manifest)
+    return found if awaited(directory) else found + _summary_problems(directory, manifest)
 
 
 def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str, record: ExperimentRecord) -> list[str]:

@@ -38,6 +38,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="NAME", help="with --forecast: the machine with SME2, as of sme2-kit forecast"
     )
+    parser.add_argument(
+        "--experiment",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this experiment and what it is compared with, in report_NAME.md; may be repeated",
+    )
     parser.add_argument("--png", choices=_PICTURES, help="write only this picture, at print resolution")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="colours of --png (default: light)")
     parser.add_argument(
@@ -66,9 +73,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
         raise InputError(f"--width {args.width} is out of range", "Give a number from 200 to 4000.")
-    if len(paths) > 1 and (args.html or args.open or args.png or args.forecast or args.model_explorer):
+    alone = (args.html, args.open, args.png, args.forecast, args.model_explorer, args.experiment)
+    if len(paths) > 1 and any(alone):
         raise InputError(
-            "--html, --open, --png, --forecast and --model-explorer take one run directory",
+            "--html, --open, --png, --forecast, --experiment and --model-explorer take one run directory",
             "Leave them out, or give one directory.",
         )
     if args.model_explorer:
@@ -82,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     # The artist starts up while everything else is imported and read.
     with Artist() as artist:
         outdated: list[Outdated] = []
-        runs = [Run.open(path, emulated=emulated, target=args.target) for path in paths]
+        runs = [Run.open(path, emulated=emulated, target=args.target, only=args.experiment) for path in paths]
         if len(runs) > 1:
             from model_profiling.report import combined
 
@@ -108,8 +116,10 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.runs import resolve
     from sme2_kit import Run
 
-    if args.png or args.html or args.output or args.title:
-        raise InputError("--model-explorer writes no report", "Leave --html, --png, --output and --title out.")
+    if args.png or args.html or args.output or args.title or args.experiment:
+        raise InputError(
+            "--model-explorer writes no report", "Leave --html, --png, --output, --experiment and --title out."
+        )
     run = Run.open(paths[0], emulated=resolve(args.forecast) if args.forecast else None)
     written, outdated = write_model_explorer(run)
     command = explorer_command(run, written)
@@ -126,10 +136,11 @@ def _write(run: "Run", artist: "Artist", args: argparse.Namespace) -> "tuple[lis
     from model_profiling.artifacts import REPORT
     from model_profiling.report.report_files import write_picture, write_report
 
+    of = f"_{args.experiment[0]}" if args.experiment else ""
     if args.png:
-        picture = args.output or run.path / f"{args.png}.png"
+        picture = args.output or run.path / f"{args.png}{of}.png"
         return write_picture(run, artist, args.png, picture, args.theme, args.width)
-    output = args.output or run.path / REPORT
+    output = args.output or (run.path / REPORT).with_stem(f"report{of}")
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
     page = args.html or args.open or only_page

@@ -58,13 +58,12 @@ def _source(args: argparse.Namespace) -> Path:
 
 
 def _write(path: Path | None, text: str) -> int:
-    from model_profiling import derived, files
+    from model_profiling.derived import write_listed
 
     if path is None:
         say(text)
     else:
-        files.write_text(path, text)
-        derived.adopt(path, _typed())
+        write_listed(path, text, _typed())
     return 0
 
 
@@ -225,17 +224,16 @@ def _two_timelines(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     """Tell which operators of a timeline CSV take the time, and how a second one differs."""
-    from model_profiling import derived
     from model_profiling.analysis.categories import load_table
     from model_profiling.analysis.timeline import read_timeline
+    from model_profiling.derived import write_listed
     from model_profiling.report.timelines import report_timelines
 
     table = load_table(args.categories)
     sides = [(args.name1, read_timeline(args.timeline_csv, table))]
     if args.compare is not None:
         sides.append((args.name2, read_timeline(args.compare, table)))
-    for path in report_timelines(sides, args.output_dir, args.verbose):
-        derived.adopt(path, _typed())
+    report_timelines(sides, args.output_dir, args.verbose, lambda path, text: write_listed(path, text, _typed()))
     return 0
 
 

@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
         found += derived.stale
         found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
     notes = _unknown(derived.unknown, args.results)
+    if derived.awaited:
+        notes.append(f"the run was not analysed since it was measured: `sme2-kit analyze {args.results}`")
     if args.json:
         say_json({"valid": not found, "problems": found, "notes": notes})
     else:

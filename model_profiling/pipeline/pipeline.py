@@ -12,6 +12,7 @@ import msgspec
 
 from model_profiling import __version__, files, places, publication
 from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.derived import write_manifest
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.kept_programs import keep, switched_off
 from model_profiling.labels import device_name, revision
@@ -126,21 +127,18 @@ class Pipeline:
         failures: list[tuple[str, KitError]] = []
         ran: list[str] = []
         ready: list[str] = []
-        for group in groups(self._config):
-            todo = [e for e in group if e.name in self._standing.todo]
-            if todo:
-                failed, complete = self._run_group(todo, manifest, fingerprints)
-                failures += failed
-                ready += complete
-                ran += [e.name for e in todo]
-                if ready and not self._standing.replaces:
-                    self._publish(manifest, ready)
-                    ready = []
-        manifest.status = "failed" if failures else "complete"
-        if ready and not failures:
-            self._publish(manifest, ready)
-        elif not self._standing.replaces:
-            _write(self._directory, manifest)
+        todo = [[e for e in group if e.name in self._standing.todo] for group in groups(self._config)]
+        todo = [group for group in todo if group]
+        for number, group in enumerate(todo, 1):
+            failed, complete = self._run_group(group, manifest, fingerprints)
+            failures += failed
+            ready += complete
+            ran += [e.name for e in group]
+            if number == len(todo):
+                manifest.status = "failed" if failures else "complete"
+            if ready and not (self._standing.replaces and (failures or number < len(todo))):
+                self._publish(manifest, ready)
+                ready = []
         self._place.leave(done=not failures)
         if failures:
             raise self._combined(failures)
@@ -351,7 +349,7 @@ class Pipeline:
 def _write(directory: RunDirectory, manifest: Manifest) -> None:
     _forget_unused(manifest)
     manifest.updated = now()
-    files.write_json(directory.manifest_path, manifest)
+    write_manifest(directory, manifest)
 
 
 def _forget_unused(manifest: Manifest) -> None:

@@ -52,11 +52,15 @@ def save(run: RunView) -> list[Outdated]:
 
 
 def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
-    """Write all that derives from a run, apart from reports and pictures."""
+    """Write all that derives from a run, apart from reports and pictures, unless one may only read there.
+
+    Of a part of a run nothing is: it would be taken for the whole.
+    """
     directory, summary, renew = run.run_directory, run.summary, "analyze {dir}"
-    run.remember_categories()
-    run.remember_roofs()
-    run.remember_numerics()
+    if run.only or not writer.may_keep(run.profiles):
+        return
+    for name, data in run.remembered().items():
+        writer.keep(name, data)
     for name in run.profiles:
         if has_times(run.manifest, name):
             _write_experiment(writer, renew, run, name)

@@ -1,5 +1,6 @@
 """Several runs side by side: platforms, dtypes, devices or models, in one Markdown file with pictures."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,10 +41,10 @@ def report(runs: Sequence[RunView], title: str = "") -> Report:
 def names(runs: Sequence[RunView]) -> list[str]:
     """What to call each run: model and platform, and its directory where these do not tell runs apart."""
     short = [title(run) for run in runs]
-    longer = [f"{name}, {cpu(run)}" if short.count(name) > 1 else name for name, run in zip(short, runs, strict=True)]
-    return [
-        f"{name} ({run.directory})" if longer.count(name) > 1 else name for name, run in zip(longer, runs, strict=True)
-    ]
+    often = Counter(short)
+    longer = [f"{name}, {cpu(run)}" if often[name] > 1 else name for name, run in zip(short, runs, strict=True)]
+    often = Counter(longer)
+    return [f"{name} ({run.directory})" if often[name] > 1 else name for name, run in zip(longer, runs, strict=True)]
 
 
 def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, charts.Spec]:
@@ -63,10 +64,16 @@ def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, 
             for experiment, label in _labelled(run)
         ]
     if speed:
-        found["speedups"] = charts.speedups(speed, width, theme, "")
+        found["speedups"] = charts.speedups(speed[: charts.MOST_ROWS], width, theme, "")
     if parts:
-        found["shift"] = charts.shift(parts, width, theme, "")
+        found["shift"] = charts.shift(parts[: charts.MOST_ROWS], width, theme, "")
     return found
+
+
+def _first(runs: Sequence[RunView]) -> str:
+    """Say that a picture has no room for all runs."""
+    experiments = sum(len(_labelled(run)) for run in runs if run.measured)
+    return f" No more than the first {charts.MOST_ROWS}; the table has all." if experiments > charts.MOST_ROWS else ""
 
 
 def _labelled(run: RunView) -> list[tuple[str, str]]:
@@ -101,7 +108,9 @@ def _speed(runs: Sequence[RunView]) -> Section | None:
                 rows.append((name, run.label(experiment), *(column.number(measured) for column in columns)))
     if not rows:
         return None
-    caption = "How many times faster the accelerated experiment of each run is; lines are 95 % intervals."
+    caption = (
+        f"How many times faster the accelerated experiment of each run is; lines are 95 % intervals.{_first(runs)}"
+    )
     table = Table("latency", ("run", "experiment", *metric_columns.labels(columns)), rows)
     return Section("latency", "Latency", [table, Picture("speedups", caption)])
 
@@ -136,7 +145,8 @@ def _shares(runs: Sequence[RunView]) -> Section | None:
         return None
     table = Table("categories", ("run", "experiment", "Method::execute", *order), rows)
     blocks: list[Block] = [Bullets(sentences)] if sentences else []
-    blocks += [Picture("shift", "Above in milliseconds, below in percent of each bar. Traced executions."), table]
+    caption = f"Above in milliseconds, below in percent of each bar. Traced executions.{_first(runs)}"
+    blocks += [Picture("shift", caption), table]
     return Section("categories", "Where the time goes", blocks)
 
 

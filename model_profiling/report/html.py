@@ -35,7 +35,8 @@ _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.j
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
     """The whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light theme."""
-    graphed = bool(run.shown) and graph_page.fits_report(run)
+    near = run.detailed
+    graphed = bool(run.shown) and graph_page.fits_report(near)
     script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))
     return (
         _environment()
@@ -44,7 +45,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             report=report,
             run=run,
             figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-            data=_json({**_data(run), **({"graph": graph_page.graph_data(run)} if graphed else {})}),
+            data=_json({**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}),
             graphed=graphed,
             ungraphed=bool(run.shown) and not graphed,
             graph_alone=False,

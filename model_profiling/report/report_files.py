@@ -36,7 +36,8 @@ def write_report(
     write_artifacts(run, writer)
     report = content.report(run, title)
     renew = _renew(run, output, title, page and markdown)
-    written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown else []
+    # One trace is beside a report: that of the whole run.
+    written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
     if markdown:
         pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
         writer.write_text(output, markdown_report.render(report, pictures), renew)
@@ -96,6 +97,7 @@ def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
         words.append("--html")
     if output.resolve() != (run.path / REPORT).resolve():
         words.append(_to(run.path, output))
+    words += _chosen(run)
     if title:
         words.append(f"--title {shlex.quote(title)}")
     if run.emulated is not None:
@@ -103,6 +105,11 @@ def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
     if run.target is not None:
         words.append(f"--target {shlex.quote(str(run.target))}")
     return " ".join(words)
+
+
+def _chosen(run: RunView) -> list[str]:
+    """The flags for the experiments that were asked for."""
+    return [f"--experiment {shlex.quote(name)}" for name in run.asked]
 
 
 def _to(path: Path, output: Path) -> str:
@@ -147,7 +154,8 @@ def write_picture(
         known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
         raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
     drawing = artist.draw(specs[name], PAPER_SCALE).result()
-    renew = f"report {{dir}} --png {name} --theme {theme} --width {width} {_to(run.path, output)}"
+    words = [f"report {{dir}} --png {name} --theme {theme} --width {width}", *_chosen(run), _to(run.path, output)]
+    renew = " ".join(words)
     writer = DerivedWriter(run)
     # Everything that derives from the run is of the same state of it.
     write_artifacts(run, writer)

@@ -1,6 +1,7 @@
 """What `tools/analyze_etdump_csv.py` tells of one or two timeline CSVs, and the tables it leaves behind."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling import files
@@ -11,8 +12,13 @@ from model_profiling.analysis.profile import Profile
 from model_profiling.report import tables, terminal
 
 
-def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | None, verbose: bool) -> list[Path]:
-    """Print the analysis of the timelines, write their operators and comparison as CSV and JSON, and say where."""
+def report_timelines(
+    sides: list[tuple[str, Profile]],
+    output_directory: Path | None,
+    verbose: bool,
+    write: Callable[[Path, str], None],
+) -> None:
+    """Print the analysis of the timelines, and have their operators and comparison written as CSV and JSON."""
     experiments = {name: analysed_profile(profile) for name, profile in sides}
     comparisons = []
     if len(sides) == 2:
@@ -21,14 +27,10 @@ def report_timelines(sides: list[tuple[str, Profile]], output_directory: Path | 
     summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
     terminal.show_analysis(summary, most_operators=1000 if verbose else terminal.MOST_OPERATORS)
     if output_directory is None:
-        return []
-    written = [output_directory / "operator_analysis.json"]
-    files.write_json(written[0], summary)
+        return
+    write(output_directory / "operator_analysis.json", files.json_bytes(summary).decode())
     for name, experiment in experiments.items():
         file = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-        written.append(output_directory / f"{file}_ops_stats.csv")
-        files.write_text(written[-1], tables.operators_csv(experiment.breakdown))
+        write(output_directory / f"{file}_ops_stats.csv", tables.operators_csv(experiment.breakdown))
     for comparison in comparisons:
-        written.append(output_directory / "operator_comparison.csv")
-        files.write_text(written[-1], tables.changes_csv(comparison))
-    return written
+        write(output_directory / "operator_comparison.csv", tables.changes_csv(comparison))

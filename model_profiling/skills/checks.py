@@ -80,7 +80,10 @@ def _run(place: Place) -> list[Finding]:
     from model_profiling.analysis.validation import problems
 
     directory = RunDirectory(place.run)
-    found = problems(directory) or ages(directory).stale
+    derived = ages(directory)
+    found = problems(directory) or derived.stale
+    if derived.awaited:
+        found.append(f"{place.run} was not analysed since it was measured: sme2-kit analyze {place.run}")
     return [Finding("run directory", False, problem) for problem in found] or [
         Finding("run directory", True, f"{place.run} is complete, consistent and not stale")
     ]

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling import etdump, etrecord, files, pte
+from model_profiling import changes, etdump, etrecord, files, pte
 from model_profiling.analysis.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.breakdown import break_down
 from model_profiling.analysis.categories import load_table
@@ -43,7 +43,7 @@ from model_profiling.analysis.xnntrace import read_log
 from model_profiling.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
 from model_profiling.cli.numerics import as_text as numerics_text
 from model_profiling.derived import fingerprint, read_index
-from model_profiling.errors import KitError
+from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.history.confirming import told
 from model_profiling.fleet.history.exporting import as_csv
 from model_profiling.fleet.history.history import History
@@ -290,6 +290,21 @@ def _derived_seeds() -> list[bytes]:
     entry = {"sha256": "0" * 64, "sources": "0" * 16, "renew": "sme2-kit analyze {dir}", "others": {"../x": "0" * 16}}
     index = {"kit": "1+0", "categories": "", "files": {"metrics.json": entry, "report.md": entry}, "schema": 1}
     return [msgspec.json.encode(index)]
+
+
+def _read_change(data: bytes, folder: Path) -> None:
+    """What cannot be read stays as it is; what can be leads nowhere else."""
+    home = folder / "run" / ".change-0"
+    home.mkdir(exist_ok=True)
+    (home / "0").write_bytes(b"new")
+    _at(home, "change.json", data)
+    changes.recover(folder / "run")
+    if home.exists():
+        raise InputError("the note is left alone", "")
+
+
+def _change_seeds() -> list[bytes]:
+    return [msgspec.json.encode({"removed": ["report.md", "x/y.csv"], "written": ["metrics.json", "report.html"]})]
 
 
 def _numerics_seeds() -> list[bytes]:
@@ -644,6 +659,7 @@ READERS = {
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
         Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
         Reader("samples", _samples_seeds, mutations.json_values, _read_samples, _copy_run),
+        Reader("change", _change_seeds, mutations.json_values, _read_change, _copy_run),
         Reader("derived", _derived_seeds, mutations.json_values, _read_derived, _copy_run),
         Reader(
             "export_meta",

@@ -126,14 +126,17 @@ def _try(name: str, how: int) -> int | None:
 def _try_file(path: Path, how: int) -> int | None:
     handle = -1
     try:
-        # Readable and writable by all users: they wait for each other. Never followed, and nothing but a file.
+        # Never followed, and nothing but a file.
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             handle = os.open(path, flags)
         except FileNotFoundError:
             handle = os.open(path, flags | os.O_CREAT, 0o666)
-            with contextlib.suppress(OSError):
-                os.fchmod(handle, 0o666)
+            folder = path.parent.stat().st_mode
+            if folder & 0o022:
+                # Where others may write they wait for us, too, whatever our umask: it is as open as its folder.
+                with contextlib.suppress(OSError):
+                    os.fchmod(handle, 0o600 | folder & 0o066)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(None, "it is not a file")
         fcntl.flock(handle, how | fcntl.LOCK_NB)

@@ -19,8 +19,13 @@ from model_profiling.report.words import named, repeated
 
 # A picture takes a third of a second; of more comparisons than this the tables tell.
 MOST_DRAWN = 6
+# The same of experiments, and of rows in one picture.
+MOST_PANELS = 12
+MOST_ROWS = 40
 __all__ = [
     "MOST_DRAWN",
+    "MOST_PANELS",
+    "MOST_ROWS",
     "NARROW",
     "WIDE",
     "Spec",
@@ -51,7 +56,16 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
         return found
     turns = [(run.label(name), turns) for name, turns in run.turns.items() if turns]
     if turns:
-        found["latency"] = latency(turns, width, theme, title("latency by turn"))
+        found["latency"] = latency(turns[:MOST_PANELS], width, theme, title("latency by turn"))
+    if (compared := run.threads_compared) is not None:
+        what = title("latency by number of threads")
+        found["threads"] = threads(run.thread_curves[:MOST_PANELS], compared.cpus, width, theme, what)
+    for forecast in run.forecasts[:1]:
+        names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
+        predictions = zip(names, forecast.stages, strict=True)
+        bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
+        found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
+    run = run.detailed
     for number, comparison in enumerate(run.summary.comparisons[:MOST_DRAWN], 1):
         end = "" if number == 1 else f"_{number}"
         sides = run.sides(comparison.before, comparison.after)
@@ -78,14 +92,6 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
     drawn = roofline(_roofline_sides(run), width, theme, title("how far from the roof"))
     if drawn is not None:
         found["roofline"] = drawn
-    if (compared := run.threads_compared) is not None:
-        what = title("latency by number of threads")
-        found["threads"] = threads(run.thread_curves, compared.cpus, width, theme, what)
-    for forecast in run.forecasts[:1]:
-        names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
-        predictions = zip(names, forecast.stages, strict=True)
-        bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
-        found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
     return found
 
 

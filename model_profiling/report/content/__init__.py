@@ -25,21 +25,22 @@ from model_profiling.report.content import (
 
 def report(run: RunView, title: str = "") -> Report:
     """Everything there is to say of one run, what to do first. An emulated run has no section that speaks of time."""
+    near = run.detailed
     sections: list[Section | None] = [
         phases.section(run),
-        time.categories(run),
-        modules.section(run),
-        operators.operators(run),
-        roofline.section(run),
-        findings.section(run),
+        time.categories(near, len(run.summary.experiments)),
+        modules.section(near),
+        operators.operators(near),
+        roofline.section(near),
+        findings.section(near),
         forecast.section(run),
         latency.section(run),
         threads.section(run),
-        startup.section(run),
+        startup.section(near),
         numerics.section(run),
-        structure.portable(run),
-        structure.movement(run),
-        kernels.section(run),
+        structure.portable(near),
+        structure.movement(near),
+        kernels.section(near),
         method.not_measured(run),
         method.environment(run),
         reproduce.section(run),

@@ -19,6 +19,8 @@ from model_profiling.report.words import factor, forecast_sentence, worth
 from model_profiling.runner.features import meaning, spoken
 
 MOST_ACTIONS = 3
+# As many comparisons as anyone reads before the rest of a report.
+_MOST_SHIFTS = 12
 _Pair = TypeVar("_Pair", Comparison, ProfileComparison)
 _NOT_KNOWN = "not known"
 
@@ -198,10 +200,12 @@ def shifts(run: RunView) -> list[str]:
         f"{run.phase(c.after)}: {c.shift.sentence}" if run.phase(c.after) else c.shift.sentence
         for c in _of_phases(run, run.summary.comparisons)
     ]
-    for compared in others:
+    for compared in others[:_MOST_SHIFTS]:
         before, after = run.sides(compared.before, compared.after)
         value, note = factor(compared)
         found.append(f"{after} against {before}: {value} ({note}).")
+    if len(others) > _MOST_SHIFTS:
+        found.append(f"The section Latency has {len(others) - _MOST_SHIFTS} more comparisons.")
     # Where nothing is to be done, that is said there.
     found += [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
     return found + [_predicted(run, forecast) for forecast in run.forecasts]

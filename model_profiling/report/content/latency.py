@@ -4,6 +4,7 @@ from model_profiling.analysis.metrics import ExperimentMetrics
 from model_profiling.analysis.run_view import RunView
 from model_profiling.report import metric_columns
 from model_profiling.report.blocks import Block, Bullets, Paragraph, Picture, Row, Section, Table
+from model_profiling.report.charts import MOST_PANELS
 from model_profiling.report.words import agreement_sentence, comparison_sentence
 
 
@@ -30,12 +31,10 @@ def section(run: RunView) -> Section | None:
         if sentences:
             blocks.append(Bullets(sentences))
         if any(run.turns.values()):
-            blocks.append(
-                Picture(
-                    "latency",
-                    "Dots: executions; line: medians of turns; triangles: above the axis. Each has its own axis.",
-                )
-            )
+            caption = "Dots: executions; line: medians of turns; triangles: above the axis. Each has its own axis."
+            if len(run.turns) > MOST_PANELS:
+                caption += f" The first {MOST_PANELS} experiments; of another: --png latency --experiment NAME."
+            blocks.append(Picture("latency", caption))
     blocks += _outputs(run)
     return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None
 

@@ -1,5 +1,7 @@
 """Where the time goes, before and after, by category."""
 
+import shlex
+
 from model_profiling.analysis.breakdown import Breakdown
 from model_profiling.analysis.comparison import Change, ProfileComparison
 from model_profiling.analysis.run_view import RunView
@@ -10,10 +12,13 @@ from model_profiling.report.charts import MOST_DRAWN
 FASTER = "times faster (95 % interval)"
 
 
-def categories(run: RunView) -> Section | None:
+def categories(run: RunView, experiments: int = 0) -> Section | None:
+    """`experiments` is how many the whole run has, if `run` is a part of it."""
     if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []
+    if experiments > len(run.summary.experiments):
+        blocks.append(Paragraph(left_out(run, experiments)))
     for number, comparison in enumerate(run.summary.comparisons, 1):
         if number > 1:
             blocks.append(Paragraph(comparison.shift.sentence))
@@ -35,6 +40,15 @@ def categories(run: RunView) -> Section | None:
         )
     )
     return Section("categories", "Where the time goes", blocks)
+
+
+def left_out(run: RunView, experiments: int) -> str:
+    """Say which part of a run with many experiments is shown in full, and how to get the others."""
+    return (
+        f"This run has {experiments} experiments. Those that it compares first, {len(run.summary.experiments)}, are "
+        "shown here with their operators; latencies, comparisons and analysis_summary.json have all. For another: "
+        f"`sme2-kit report {shlex.quote(run.directory)} --experiment NAME`."
+    )
 
 
 def unreliable(run: RunView) -> list[Block]:

@@ -1,0 +1,147 @@
+"""Reading a run needs no right to write: what would be kept beside it is not kept, and nothing else changes."""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_profiling import files
+from model_profiling.analysis.roofs import slug
+from model_profiling.run_directory import RunDirectory
+from sme2_kit import Run
+from tests.conftest import ROOT, needs
+from tests.helpers.roof_forge import forged_roofs
+from tests.helpers.run_forge import forge_emulated, forge_run
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+# RUN and EMULATED are run directories that cannot be written, HERE is a folder that can.
+READS = (
+    "analyze RUN",
+    "analyze --json RUN",
+    "analyze --what-if CONV=2 RUN",
+    "analyze --categories HERE/categories.json RUN",
+    "validate --results RUN",
+    "validate --results EMULATED",
+    "report -o HERE/report.md --html RUN",
+    "report -o HERE/page.html RUN",
+    "report -o HERE/shift.png --png shift RUN",
+    "report -o HERE/both.md RUN EMULATED",
+    "graph -o HERE/graph.html RUN",
+    "graph --json RUN",
+    "compare RUN RUN@old",
+    "runs RUN",
+    "history --root RUN list",
+    "history --root RUN trend toy_cnn",
+    "history --root RUN coverage",
+    "history --root RUN export --csv HERE/history.csv",
+    "validate-skill 05_analyze_results --run-dir RUN",
+)
+WRITES = ("report RUN", "report --png shift RUN", "report --model-explorer RUN", "graph RUN", "runs RUN --remove old")
+_SCRIPT = """
+import contextlib, io, json, sys
+from model_profiling.cli.main import main
+
+answers = []
+for words in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    answers.append([code, said.getvalue()])
+print(json.dumps(answers))
+"""
+
+
+def _without_override() -> None:
+    """Have root obey the rights of files, as everyone else must, from the next program on (capabilities(7))."""
+    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+def obeying() -> Callable[[], None] | None:
+    """What a child calls to be bound to the rights of files."""
+    if os.geteuid() != 0:
+        return None
+    needs(sys.platform == "linux", "a user other than root")
+    return _without_override
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Path]:
+    """A run with an earlier one beside it and roofs that are known of its CPU, and one that was emulated."""
+    run, here = forge_run(KNOWN_GOOD, tmp_path / "run"), tmp_path / "here"
+    emulated = forge_emulated(run, tmp_path / "emulated", lambda operator: False)
+    Run.open(run).save()
+    shutil.copytree(run, run / "earlier" / "old")
+    here.mkdir()
+    (here / "categories.json").write_text('{"operators": {"mean.out": "CONV"}}')
+    manifest = RunDirectory(run).manifest()
+    record = next(iter(manifest.experiments.values()))
+    cpu = str(manifest.environment["cpu"])
+    assert record.features is not None
+    roofs = forged_roofs(cpu, manifest.model.dtype, record.features.active, record.threads)
+    files.write_json(tmp_path / "roofs" / f"{slug(cpu)}.json", roofs)
+    for top in (run, emulated):
+        for path in sorted(top.rglob("*"), reverse=True):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        top.chmod(0o555)
+    return {"RUN": run, "EMULATED": emulated, "HERE": here}
+
+
+def state(*roots: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for root in roots for path in root.rglob("*")}
+
+
+def answers(commands: tuple[str, ...], places: dict[str, Path]) -> list[tuple[int, str]]:
+    """The exit code of each command, and what it said."""
+    asked = []
+    for command in commands:
+        words = command.split(" ")
+        for name, path in places.items():
+            words = [word.replace(name, str(path)) for word in words]
+        asked.append(words)
+    home = places["HERE"].parent
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SME2_KIT_ROOFS": str(home / "roofs")}
+    environment |= {"SME2_KIT_CACHE": str(home / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, json.dumps(asked)],
+        preexec_fn=obeying(),
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=places["HERE"],
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [(code, said) for code, said in json.loads(done.stdout)]
+
+
+def test_every_command_that_reads_a_run_works_where_one_may_not_write(places: dict[str, Path]) -> None:
+    before = state(places["RUN"], places["EMULATED"])
+    for command, (code, said) in zip(READS, answers(READS, places), strict=True):
+        assert code == 0 and "cannot be written" not in said, (command, said)
+    assert state(places["RUN"], places["EMULATED"]) == before
+    assert "of roof" in (places["HERE"] / "report.md").read_text()
+
+
+def test_what_is_asked_for_in_a_directory_that_cannot_be_written_is_an_error_that_says_so(
+    places: dict[str, Path],
+) -> None:
+    for command, (code, said) in zip(WRITES, answers(WRITES, places), strict=True):
+        assert code == 3 and "cannot be" in said and "Traceback" not in said, (command, said)
+
+
+def test_a_run_whose_experiments_cannot_be_written_is_read_all_the_same(places: dict[str, Path]) -> None:
+    """The directory is one's own, what lies in it somebody else's."""
+    places["RUN"].chmod(0o755)
+    before = state(places["RUN"])
+    for command, (code, said) in zip(READS[:2], answers(READS[:2], places), strict=True):
+        assert code == 0, (command, said)
+    assert state(places["RUN"]) == before

@@ -1,0 +1,128 @@
+"""Whatever instant kills a command, what it writes is as it was or as it is to be, and the next one is content."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from model_profiling import changes, files
+from model_profiling.analysis.validation import problems
+from model_profiling.run_directory import RunDirectory
+from model_profiling.runs import Unfinished, resolve
+from sme2_kit import Run
+from tests.conftest import ROOT, kit
+from tests.helpers.killing import COMMANDS
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+# Its work is one file and the record; the others are killed at up to hundreds of instants.
+_SHORT = ("tool",)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(KNOWN_GOOD, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "command", [*_SHORT, *(pytest.param(c, marks=pytest.mark.wide) for c in COMMANDS if c not in _SHORT)]
+)
+def test_a_command_killed_between_any_two_calls_leaves_the_old_state_or_the_new_one(
+    command: str, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-m", "tests.helpers.killing", command, str(KNOWN_GOOD), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 15
+
+
+@pytest.mark.wide
+def test_a_report_killed_at_any_time_is_followed_by_a_valid_directory_and_the_same_report(run: Path) -> None:
+    words = [sys.executable, "-m", "model_profiling", "report", "--html", str(run)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    began = time.monotonic()
+    assert subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
+    took = time.monotonic() - began
+    wanted = (run / "report.html").read_bytes()
+    for seed in range(4):
+        child = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(took * random.Random(seed).random())
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        valid = kit("validate", "--results", run)
+        assert valid.returncode == 0, valid.stdout
+    again = kit("report", "--html", run)
+    assert again.returncode == 0 and again.stderr == ""
+    assert (run / "report.html").read_bytes() == wanted
+    assert not list(run.glob(".change-*"))
+
+
+def test_a_run_that_nobody_has_analysed_yet_is_valid_and_a_damaged_measurement_is_not(run: Path) -> None:
+    """As a kill leaves it between measuring and analysing."""
+    for path in run.iterdir():
+        if path.is_file() and path.name != "manifest.json":
+            path.unlink()
+    done = kit("validate", "--results", run)
+    assert done.returncode == 0 and f"sme2-kit analyze {run}" in done.stdout, done.stdout
+    dump = next(run.glob("*/*.etdump"))
+    dump.write_bytes(dump.read_bytes()[:-1] + b"?")
+    damaged = kit("validate", "--results", run)
+    assert damaged.returncode == 1 and f"{dump.name} has changed since the run" in damaged.stdout
+
+
+def test_a_first_run_that_was_interrupted_is_not_called_damaged(run: Path) -> None:
+    manifest = RunDirectory(run).manifest()
+    files.write_json(run / ".partial" / "0123456789ab" / "run.json", Unfinished(manifest, {}, {}, [1]))
+    (run / "manifest.json").unlink()
+    (problem,) = problems(RunDirectory(run))
+    assert "the same command resumes it" in problem
+
+
+def test_results_that_were_there_and_are_gone_are_a_problem(run: Path) -> None:
+    Run.open(run).save()
+    (run / "metrics.json").unlink()
+    assert problems(RunDirectory(run)) == [f"metrics {run}/metrics.json does not exist"]
+
+
+def test_what_a_living_writer_has_begun_stays_and_what_a_dead_one_left_goes(run: Path) -> None:
+    ours, dead = changes.begin(run), run / ".change-0123456789abcdef"
+    assert ours is not None
+    ours.write("a.txt", b"a")
+    dead.mkdir()
+    (dead / "0").write_bytes(b"half")
+    resolve(run)
+    assert not dead.exists() and not (run / "a.txt").exists()
+    with ours.committing():
+        pass
+    assert (run / "a.txt").read_bytes() == b"a" and not list(run.glob(".change-*"))
+
+
+def test_a_change_that_is_given_up_leaves_nothing(run: Path) -> None:
+    change = changes.begin(run)
+    assert change is not None
+    change.write("a.txt", b"a")
+    del change
+    assert not (run / "a.txt").exists() and not list(run.glob(".change-*"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "OUTSIDE", "a\0", "a" * 300, "link/x"])
+def test_a_note_of_a_change_from_anywhere_writes_and_removes_nothing_elsewhere(name: str, tmp_path: Path) -> None:
+    run, outside = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "run")), tmp_path / "x"
+    outside.write_text("precious")
+    (run / "link").symlink_to(tmp_path)
+    for kind in ("removed", "written"):
+        folder = run / f".change-{kind}"
+        folder.mkdir()
+        (folder / "0").write_text("theirs")
+        note = {"removed": [], "written": [], kind: [name.replace("OUTSIDE", str(outside))]}
+        (folder / "change.json").write_bytes(msgspec.json.encode(note))
+    assert resolve(run) == run
+    Run.open(run).save()
+    assert outside.read_text() == "precious" and problems(RunDirectory(run)) == []
