@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -212,17 +213,38 @@ def folder_sha256(directory: Path, pattern: str) -> str:
     return digest.hexdigest() if paths else ""
 
 
+def open_lock(path: Path, access: int = os.O_RDWR) -> int:
+    """Open the file of a lock, made where there is nothing yet; OSError where there is anything but a file.
+
+    Somebody else may have put there what he likes: a link is not followed, even to nowhere, nothing is emptied, and a
+    pipe is not waited for.
+    """
+    flags = access | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags)
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with contextlib.suppress(OSError):  # so that other users can wait for it, whatever our umask
+                os.fchmod(made, 0o644)
+            os.close(made)
+        handle = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file")
+    return handle
+
+
 @contextlib.contextmanager
 def locked(directory: Path, who: str) -> Iterator[None]:
     """Hold `directory` for one writer; a second one is told so instead of mixing its files with ours."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / ".lock"
     try:
-        # Neither emptied nor followed: what is there may be a link to somebody's file.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        handle = open_lock(path)
     except OSError as error:
         raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
-    with os.fdopen(handle, "r+b") as file:
+    with os.fdopen(handle, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
