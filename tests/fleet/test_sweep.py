@@ -249,13 +249,13 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claimed(claims: Claims, target: Target | None) -> Claim:
-    found = claims.try_claim(target and target.lock)
+    found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Claim), found
     return found
 
 
 def refused(claims: Claims, target: Target | None) -> str:
-    found = claims.try_claim(target and target.lock)
+    found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Busy)
     return found.reason
 

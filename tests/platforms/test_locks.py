@@ -209,21 +209,27 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
         home.chmod(0o1777)
         monkeypatch.setattr(locks, "_FOR_ALL_USERS", (home,))
 
-        def free() -> bool:
+        monkeypatch.setenv("SME2_KIT_CACHE", str(home / "ours"))
+
+        def theirs() -> bool:
             os.environ["SME2_KIT_CACHE"] = str(home / "theirs")
             return isinstance(Claims("theirs").try_claim(HOST), Claim)
 
-        for first in (claimed, as_nobody):  # whose files they are does not matter
+        def ours() -> bool:
+            claimed(HOST).close()
+            return True
+
+        # Whose files they are does not matter.
+        for first in (ours, lambda: as_nobody(theirs)):
             for path in home.glob("sme2-kit-*"):
                 path.unlink()
-            old = os.umask(0o077)
-            monkeypatch.setenv("SME2_KIT_CACHE", str(home / "ours"))
-            assert as_nobody(free) if first is as_nobody else (claimed(HOST).close() or True)
-            os.umask(old)
+            before = os.umask(0o077)
+            assert first()
+            os.umask(before)
             claim = claimed(HOST)
-            assert not as_nobody(free)
+            assert not as_nobody(theirs)
             claim.close()
-            assert as_nobody(free)
+            assert as_nobody(theirs)
 
 
 def shells() -> list[list[str]]:
