@@ -103,5 +103,5 @@ def _sweep() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{_HOME}*"):
         number = re.fullmatch(rf"{_HOME}(\d+)-.*", path.name)
         with contextlib.suppress(OSError):
-            if number and path.stat().st_uid == os.getuid() and not process_exists(int(number[1])):
+            if number and path.lstat().st_uid == os.getuid() and not process_exists(int(number[1])):
                 shutil.rmtree(path, ignore_errors=True)
