@@ -23,8 +23,10 @@ import pytest
 import sme2_kit
 from model_profiling import files
 from model_profiling.analysis.validation import problems
-from model_profiling.cli.main import main
+from model_profiling.cli.export import requested
+from model_profiling.cli.main import main, make_parser
 from model_profiling.errors import InputError, RunError
+from model_profiling.export.cache import describe
 from model_profiling.fleet.sweep import journal
 from model_profiling.fleet.sweep.children import Children
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of
@@ -228,6 +230,19 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
     words = jobs.by_name["run toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555"].words
     assert {"--platform=android", "--device=10.0.0.1:5555", "--power-mode=boost", "--threads=4"} <= set(words)
     assert "--rewrite=norm" in jobs.by_name["export toy_cnn-int8-layout+norm"].words
+
+
+def test_an_export_of_a_sweep_asks_for_what_its_command_does() -> None:
+    """Else its result would never be found finished."""
+    model = {"model": f"{ROOT}/tests/helpers/advice_nets.py:Net", "name": "x", "input": ["1,3,8,8"], "set": ["a=1"]}
+    keys = {"models": ["toy_cnn", model], "dtypes": ["fp32", "int8"], "rewrites": ["none", ["norm", "layout"]]}
+    parsed = parse(keys, "here")
+    for job in (jobs := Jobs(parsed, cells(parsed, "here"), Folder(Path("out")))).all:
+        if job.kind == "export":
+            asked = requested(make_parser(["export"]).parse_args(job.words))
+            assert describe(asked) == describe(jobs.request(job.variant)) and asked.paths.pte == jobs.program(
+                job.variant
+            )
 
 
 def test_the_schema_for_editors_is_the_one_that_ships_and_accepts_what_the_kit_does() -> None:
