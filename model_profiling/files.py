@@ -229,6 +229,10 @@ def open_lock(path: Path, access: int = os.O_RDWR) -> int:
                 os.fchmod(made, 0o644)
             os.close(made)
         handle = os.open(path, flags)
+    except PermissionError:
+        if access == os.O_RDONLY:
+            raise
+        return open_lock(path, os.O_RDONLY)  # another user's, which can be locked nevertheless
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a file")

@@ -219,9 +219,10 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
             claimed(HOST).close()
             return True
 
-        # Whose files they are does not matter.
-        for first in (ours, lambda: as_nobody(theirs)):
-            for path in home.glob("sme2-kit-*"):
+        # Whose files they are does not matter, nor whether the folder was chosen.
+        for first, chosen in itertools.product((ours, lambda: as_nobody(theirs)), ("", str(home))):
+            monkeypatch.setenv(locks.VARIABLE, chosen)
+            for path in home.glob("*.lock"):
                 path.unlink()
             before = os.umask(0o077)
             assert first()
@@ -309,12 +310,12 @@ def noted(process: "subprocess.Popen[str]") -> str:
 
 
 def test_two_runs_that_are_started_together_take_turns(alone: Path, toy: Toy, tmp_path: Path) -> None:
-    started = [start_run(watched(tmp_path, name, toy("fp32"))) for name in ("one", "two", "three")]
+    started = [start_run(watched(tmp_path, name, toy("fp32"))) for name in ("one", "two")]
     for process in started:
         _, said = process.communicate(timeout=LONGEST_S)
         assert process.returncode == 0, said
     names = [line.split()[1] for line in (tmp_path / "log").read_text().splitlines()]
-    assert len(names) > 12 and len(list(itertools.groupby(names))) == 3, names
+    assert len(names) > 8 and len(list(itertools.groupby(names))) == 2, names
 
 
 def test_a_run_says_for_whom_it_waits_and_goes_on_when_that_is_killed(alone: Path, toy: Toy, tmp_path: Path) -> None:
@@ -334,6 +335,7 @@ def test_a_run_says_for_whom_it_waits_and_goes_on_when_that_is_killed(alone: Pat
     assert second.returncode == 0 and re.search(r"^note: waited \d+ s for this machine$", said, re.MULTILINE), said
 
 
+@pytest.mark.wide
 def test_a_run_beside_the_work_of_a_sweep_waits_unless_it_is_told_not_to(alone: Path, toy: Toy, tmp_path: Path) -> None:
     claim = claimed(None)  # as an export of a sweep
     unlocked = start_run(watched(tmp_path, "unlocked", toy("fp32")), "--no-lock")

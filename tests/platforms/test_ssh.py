@@ -136,6 +136,9 @@ def test_whatever_the_login_shell_words_arrive_as_they_are(lab: SshLab, shell: s
             local.write_bytes(name.encode() * 1000)
             device.push({f"{number} x": local}, str(tmp_path / f"there {shell} {name.replace('/', '')}"))
         assert not list(tmp_path.rglob("pwned"))
+        lock = TargetLock(device)
+        lock.take()
+        lock.release()
     finally:
         device.close()
 
