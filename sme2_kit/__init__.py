@@ -109,6 +109,7 @@ def profile(
     page_cache: PageCache = "warm",
     out: str | Path | None = None,
     platform: str | Platform | None = None,
+    lock: bool = True,
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
@@ -174,6 +175,7 @@ def profile(
             page_cache=page_cache,
             out=home / "runs" / _runs_folder(platform),
             platform=platform,
+            lock=lock,
             on_progress=report,
         )
 
@@ -273,6 +275,7 @@ def run(
     method: str | None = None,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
+    lock: bool = True,
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
     keep_program: bool = True,
@@ -323,7 +326,7 @@ def run(
         force=force,
     )
     with shown_progress(on_progress) as report:
-        return _measured(asked, platform, report)
+        return _measured(asked, platform, report, lock)
 
 
 def kernels(
@@ -364,6 +367,7 @@ def compare(
     page_cache: PageCache = "warm",
     categories: str | Path | None = None,
     platform: str | Platform | None = None,
+    lock: bool = True,
     on_progress: OnProgress | None = None,
 ) -> Comparisons:
     """Hold `after` against `before`: latency with its interval and verdict, and every category and operator; `startup`
@@ -385,7 +389,7 @@ def compare(
             if platform is not None:
                 raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
             return comparing.compare(sides[0], sides[1], categories, counts, threads)
-        with opened_platform(platform, lambda _: None, *map(Path, sides)) as opened:
+        with opened_platform(platform, lambda _: None, *map(Path, sides), lock=lock) as opened:
             return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
 
 
@@ -455,6 +459,7 @@ def tune(
     worst_layers: int = 0,
     calibration: str | Path | None = None,
     platform: str | Platform | None = None,
+    lock: bool = True,
     on_progress: OnProgress | None = None,
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
@@ -489,7 +494,7 @@ def tune(
     if worst_layers < 0 or (worst_layers and dtype == "fp32"):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
         if opened.timing != "measured":
             raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
         make = (
@@ -594,6 +599,7 @@ def roofs(
     threads: Sequence[int] = (1,),
     out: str | Path | None = None,
     platform: str | Platform | None = None,
+    lock: bool = True,
     runs: int | None = None,
     launches: int | None = None,
     on_progress: OnProgress | None = None,
@@ -611,7 +617,7 @@ def roofs(
         _counts(runs, launches, None, number)
     counts = Counts(runs or COUNTS.runs, launches or COUNTS.launches)
     asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
         return measure_roofs(asked, opened, report)
 
 
@@ -683,11 +689,11 @@ def _opened(given: str | Path | Run) -> Run:
     return given if isinstance(given, Run) else open_run(given)
 
 
-def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgress) -> Run:
+def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgress, lock: bool = True) -> Run:
     from sme2_kit.measuring import measure, opened_platform
 
     notes: list[str] = []
-    with opened_platform(platform, notes.append, *filter(None, [asked.model])) as opened:
+    with opened_platform(platform, notes.append, *filter(None, [asked.model]), lock=lock) as opened:
         found = measure(asked, opened, on_progress, notes.append)
     found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
     found.run.check_outputs()

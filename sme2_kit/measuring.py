@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,16 @@ def kernels_asked(
 
 
 @contextlib.contextmanager
-def opened_platform(chosen: str | Platform | None, on_note: OnNote, *programs: Path) -> Iterator[Platform]:
+def opened_platform(
+    chosen: str | Platform | None, on_note: OnNote, *programs: Path, lock: bool = True
+) -> Iterator[Platform]:
     """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
-    the caller's own. What is wrong with the programs to measure is said before what this machine lacks."""
+    the caller's own. Without `lock`, others who measure on this machine are not waited for. What is wrong with the
+    programs to measure is said before what this machine lacks."""
     if chosen is not None and not isinstance(chosen, str):
         yield chosen
         return
-    choice = checked(named(chosen))
+    choice = checked(replace(named(chosen), no_lock=not lock))
     for program in programs:
         checked_program(program)
     with contextlib.closing(open_chosen(choice, on_note=on_note)) as platform:

@@ -175,6 +175,8 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     # Whoever runs the tests may have measured this machine, and then its reports say more.
     os.environ["SME2_KIT_ROOFS"] = str(base / "no_roofs")
+    # Workers measure side by side, and nobody else on this machine waits for them.
+    os.environ["SME2_KIT_LOCKS"] = str(base / "locks")
     _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
     if _warm == ["all"] and warm.available():
         warm_drawing.draw_at(warm.drawing_address(shared_home()))

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--platform", choices=NAMES, help="default: that of this machine")
+    parser.add_argument(
+        "--no-lock",
+        action="store_true",
+        help="measure even while others measure on this machine (default: wait for them)",
+    )
     remote = parser.add_argument_group("another machine")
     remote.add_argument("--device", metavar="SERIAL", help="android: which device, if adb sees several")
     remote.add_argument("--remote-device", metavar="HOST:PORT", help="android: a device to connect to over the network")
@@ -37,7 +42,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def choice_of(args: argparse.Namespace) -> Choice:
     """What the flags say, checked."""
     names = ("platform", "device", "remote_device", "power_mode", "host", "ssh_config", "remote_dir", "cool_down")
-    choice = Choice(**{name: getattr(args, name) for name in names}, remove_pushed=args.remove_pushed)
+    switches = ("remove_pushed", "no_lock")
+    choice = Choice(**{name: getattr(args, name) for name in (*names, *switches)})
     return checked(choice, lambda part: f"--{part.replace('_', '-')}")
 
 
@@ -46,7 +52,9 @@ def refuse(args: argparse.Namespace, whose: str) -> None:
     from model_profiling.errors import InputError
 
     if choice_of(args) != Choice():
-        raise InputError(f"--platform is for {whose}", "What is measured already stays where it was: leave it out.")
+        raise InputError(
+            f"--platform and --no-lock are for {whose}", "What is measured already stays where it was: leave it out."
+        )
 
 
 @contextlib.contextmanager

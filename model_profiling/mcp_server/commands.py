@@ -9,7 +9,7 @@ from mcp.server.mcpserver import Context
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Steps, run_kit
 from model_profiling.pipeline.defaults import output_root_of
-from model_profiling.platforms.choosing import named
+from model_profiling.platforms.choosing import checked, named
 
 
 class Commands:
@@ -44,7 +44,7 @@ def machine_words(machine: str | None) -> list[str]:
     """The flags that name another machine."""
     if machine is None:
         return []
-    choice = named(machine)
+    choice = checked(named(machine))
     return flags(platform=choice.platform, device=choice.device, host=choice.host)
 
 

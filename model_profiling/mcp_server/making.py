@@ -150,7 +150,8 @@ class Making:
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
         words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
-        place, what = self._what_to_run(model, config, output_root, folder_of(Choice(platform, host=host)))
+        where = Choice(platform, device=device, remote_device=remote_device, host=host)
+        place, what = self._what_to_run(model, config, output_root, folder_of(where))
         if inputs:
             words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
         run, _ = await self._run(steps_of(context), [*what, *words], place)

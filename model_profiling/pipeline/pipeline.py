@@ -119,7 +119,8 @@ class Pipeline:
             _write(self._directory, self._standing.taken_over(fresh))
             self._keep_program(fresh)
             return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
-        return self._measure(fresh, fingerprints)
+        with self._platform.exclusive():
+            return self._measure(fresh, fingerprints)
 
     def _measure(self, fresh: Manifest, fingerprints: dict[str, str]) -> PipelineResult:
         """Measure what is to be done and put it in place: at once where nothing good is replaced, else at the end."""

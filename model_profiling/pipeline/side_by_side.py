@@ -74,7 +74,8 @@ def measure(
         outcomes[name] = Outcome(program, experiment, runner, home / name)
     experiments, startups = [outcome.experiment for outcome in outcomes.values()], bool(counts.startup_launches)
     lanes = lanes_of(experiments, set(), traced=traced, startups=startups)
-    GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
+    with platform.exclusive():
+        GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():
         collect(outcome, outcome.scratch)
         if outcome.failure is not None:

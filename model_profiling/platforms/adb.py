@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.platforms.choosing import checked_machine
 from model_profiling.platforms.device import ANSWER_S, Device, DeviceLostError, Output, call
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
@@ -70,20 +71,22 @@ def _listed(line: str) -> Listed:
     return Listed(serial, state, model)
 
 
-def connect(adb: str, address: str) -> str:
-    """Connect to a device over the network; returns its serial, which is the address."""
+def connect(adb: str, address: str) -> None:
+    """Connect to a device over the network; its serial is then the address."""
     said = _call([adb, "connect", address], ANSWER_S, "adb").stdout.strip()
     if not said.startswith(("connected to", "already connected to")):
         raise SetupError(
             f"adb cannot connect to {address}: {said or 'it gave no reason'}",
             "Turn on wireless debugging there (or `adb tcpip 5555` over the cable), and check host and port.",
         )
-    return address
 
 
 def choose_device(adb: str, device: str | None, remote: str | None) -> str:
     """The serial of the one device meant; none, several, unauthorized and offline are errors that say what to do."""
-    wanted = connect(adb, remote) if remote else device or os.environ.get("ANDROID_SERIAL")
+    given = remote or device or os.environ.get("ANDROID_SERIAL")
+    wanted = checked_machine(given) if given else None
+    if remote:
+        connect(adb, remote)
     listed = list_devices(adb)
     if wanted:
         found = [entry for entry in listed if entry.serial == wanted]

@@ -3,15 +3,15 @@
 import contextlib
 from dataclasses import dataclass
 
-from model_profiling import files
-from model_profiling.errors import KitError, SetupError
+from model_profiling.errors import KitError
 from model_profiling.on_progress import OnNote, no_notes
 from model_profiling.platforms.adb import AdbDevice, choose_device, find_adb
-from model_profiling.platforms.android_power import PowerSettings, device_directory
+from model_profiling.platforms.android_power import PowerSettings
 from model_profiling.platforms.android_probe import examine
 from model_profiling.platforms.android_thermal import look
 from model_profiling.platforms.bundle import Bundle, kit_bundle
 from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, in_turn, is_given, target_lock
 from model_profiling.platforms.remote import Connected, RemotePlatform
 from model_profiling.platforms.remote_store import Store
 from model_profiling.runner.build import Build
@@ -43,11 +43,10 @@ class AndroidDevice(Connected):
         self.facts = examine(self._adb)
         self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
         self._power = PowerSettings(self._adb, options.power_mode)
-        self._held = contextlib.ExitStack()
-        self._holding = False
+        self._claim: Claim | None = None
 
     def take(self) -> Store:
-        self._hold()
+        in_turn(self._hold)
         store = Store(self.device, ROOT)
         self._power.apply()
         return store
@@ -70,24 +69,23 @@ class AndroidDevice(Connected):
         if remove_pushed and self.pushed is not None:
             with contextlib.suppress(KitError):
                 self.device.shell("rm", "-rf", ROOT)
-        with self._held:
-            try:
-                self._hold()
-            except SetupError:
-                return ""  # they are the other run's
+        try:
+            self._hold()
             return self._power.restore_whatever_happened()
+        except TakenError:
+            return ""  # they are the other run's
+        finally:
+            if self._claim is not None:
+                self._claim.close()
 
     def _hold(self) -> None:
         """Take the device for this run; whoever does not hold it changes nothing on it."""
-        if self._holding:
-            return
-        try:
-            self._held.enter_context(files.locked(device_directory(self.device.key), "run"))
-        except SetupError:
-            raise SetupError(
-                f"another run is using {self.device.title}", "Wait for it to end, or choose another device."
-            ) from None
-        self._holding = True
+        name = target_lock("android", self.device.key)
+        if self._claim is None and not is_given(name):
+            claim = Claims().try_target(name)
+            if isinstance(claim, Busy):
+                raise TakenError(self.device.title, claim.who)
+            self._claim = claim
 
 
 def android_platform(options: AndroidOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:

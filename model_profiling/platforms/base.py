@@ -1,6 +1,7 @@
 """What every platform offers the pipeline: say what it is, make a runner ready, open sessions."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -160,6 +161,9 @@ class Platform(Protocol):
 
         Returns the most bytes that it was seen to hold in memory; 0 if nobody could look.
         """
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Have the machine alone while something is timed on it; waits for whoever measures there, and says so."""
 
     def load(self) -> float:
         """How busy the machine is with other work: the one-minute load average."""

@@ -9,18 +9,21 @@ import msgspec
 from model_profiling.errors import KitError, SetupError
 from model_profiling.on_progress import OnNote, no_notes
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
-from model_profiling.platforms.choosing import ssh_folder
+from model_profiling.platforms.choosing import checked_machine, ssh_folder
 from model_profiling.platforms.device import PATIENCE, Output
 from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.locks import in_turn
 from model_profiling.platforms.remote import Connected, RemotePlatform
 from model_profiling.platforms.remote_store import Store
-from model_profiling.platforms.ssh import SshDevice, checked_host
+from model_profiling.platforms.ssh import SshDevice
 from model_profiling.platforms.ssh_lock import TargetLock
 from model_profiling.platforms.ssh_probe import examine, look
 from model_profiling.runner.build import Build
 from model_profiling.runner.protocol import Features, decode_message
 
 _WAIT_FOR_HOST_S = 5.0 * PATIENCE
+# How long to wait before a host is asked again whether somebody still measures on it, which costs it a little time.
+_LOOK_S = 5.0
 # Where the kit may keep its files, best first. A folder that anybody could have made must be the user's own.
 _FOLDERS = ("${XDG_CACHE_HOME:-$HOME/.cache}/sme2_kit", "/var/tmp/sme2_kit-$(id -u)", "/tmp/sme2_kit-$(id -u)")
 # Makes a folder, private, and runs something in it: home directories may be mounted without the right to.
@@ -70,7 +73,7 @@ class Board(Connected):
         self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
 
     def take(self) -> Store:
-        self._lock.take()
+        in_turn(self._lock.take, _LOOK_S)
         root = self._usable_folder()
         self.device.script(_END_STALE, root)
         return Store(self.device, root)
@@ -150,5 +153,5 @@ def _reason(output: Output) -> str:
 
 def ssh_platform(options: SshOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
     """The platform `ssh`; the connection is made when it is first needed."""
-    folder = ssh_folder(checked_host(options.host))
+    folder = ssh_folder(checked_machine(options.host))
     return RemotePlatform("ssh", folder, "", lambda: Board(options), emulated, options.remove_pushed, on_note)

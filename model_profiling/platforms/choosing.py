@@ -16,6 +16,7 @@ NAMES = ("linux", "mac", "emulator", "android", "ssh")
 _REMOTE = {"cool_down", "remove_pushed"}
 _ANDROID = {"device", "remote_device", "power_mode"}
 _SSH = {"host", "ssh_config", "remote_dir"}
+_ANY = {"platform", "no_lock"}
 _WHOSE = {**dict.fromkeys(_ANDROID, "android"), **dict.fromkeys(_SSH, "ssh")}
 _TAKES = {"android": _ANDROID | _REMOTE, "ssh": _SSH | _REMOTE}
 
@@ -33,6 +34,19 @@ class Choice:
     remote_dir: str | None = None
     cool_down: float | None = None
     remove_pushed: bool = False
+    # Whether to measure on this machine even while others do.
+    no_lock: bool = False
+
+
+def checked_machine(name: str) -> str:
+    """The name of another machine, for ssh or adb: a host, USER@HOST, HOST:PORT or a serial; never an option, and
+    nothing that a shell would read as more than a word."""
+    if not re.fullmatch(r"[A-Za-z0-9_:\[][A-Za-z0-9_.:@%\[\]-]{0,254}", name):
+        raise InputError(
+            f"{name[:80]!r} is not the name of a host or device",
+            "Give a name of your ssh_config or USER@HOST, or a serial that `adb devices` lists, or HOST:PORT.",
+        )
+    return name
 
 
 def named(text: str | None) -> Choice:
@@ -53,7 +67,7 @@ def checked(choice: Choice, spelled: Callable[[str], str] = str) -> Choice:
         raise InputError(f"there is no platform {choice.platform!r}", f"Use one of {', '.join(NAMES)}.")
     takes = _TAKES.get(choice.platform or "", set())
     for part in fields(choice):
-        if part.name != "platform" and getattr(choice, part.name) and part.name not in takes:
+        if part.name not in _ANY and getattr(choice, part.name) and part.name not in takes:
             whose = _WHOSE.get(part.name)
             owner = {"android": "Android devices", "ssh": "hosts behind ssh", None: "other machines than this one"}[
                 whose
@@ -63,8 +77,16 @@ def checked(choice: Choice, spelled: Callable[[str], str] = str) -> Choice:
             )
     if choice.device and choice.remote_device:
         raise InputError(f"{spelled('device')} and {spelled('remote_device')} name two devices", "Give one of them.")
+    if choice.no_lock and takes:
+        raise InputError(
+            f"{spelled('no_lock')} is for this machine: elsewhere the lock also guards settings and the kit's files",
+            "Leave it out: a run waits for the one before it.",
+        )
     if choice.platform == "ssh" and not choice.host:
         raise InputError("the platform ssh needs a host", f"Add {spelled('host')} NAME, as your ssh_config has it.")
+    for name in (choice.device, choice.remote_device, choice.host):
+        if name is not None:
+            checked_machine(name)
     if choice.remote_dir is not None and not re.fullmatch(r"/[^\0\n]{1,1000}", choice.remote_dir):
         raise InputError(f"{spelled('remote_dir')} {choice.remote_dir!r} is not an absolute path", "Begin it with /.")
     return choice
@@ -89,10 +111,10 @@ def chosen(choice: Choice, prefixes: Sequence[Sequence[str]] = (), on_note: OnNo
     if choice.platform == "emulator":
         from model_profiling.platforms.emulator import EmulatorPlatform
 
-        return EmulatorPlatform()
+        return EmulatorPlatform(choice.no_lock)
     from model_profiling.platforms.local import LocalPlatform
 
-    return LocalPlatform(choice.platform)
+    return LocalPlatform(choice.platform, choice.no_lock)
 
 
 def folder_of(choice: Choice) -> str:

@@ -49,13 +49,13 @@ def find_qemu() -> Qemu | None:
 class EmulatorPlatform(ProcessPlatform):
     """Runs the aarch64 build under QEMU; on an aarch64 Linux machine that has SME2 itself, without."""
 
-    def __init__(self) -> None:
+    def __init__(self, no_lock: bool = False) -> None:
         native = host_target().name == TARGET
         build = build_runner(TARGET)
         if native:
             own = list_features([str(build.path)])
             if own is not None and "sme2" in own.present:
-                super().__init__("emulator", build, prefix=(), timing="measured")
+                super().__init__("emulator", build, prefix=(), timing="measured", no_lock=no_lock)
                 self.kernels_folder = self.folder
                 return
         qemu = find_qemu()

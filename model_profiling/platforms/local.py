@@ -20,14 +20,14 @@ def local_name() -> str:
 class LocalPlatform(ProcessPlatform):
     """Keeps the Platform protocol on the machine the kit itself runs on."""
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, no_lock: bool = False) -> None:
         wanted = name or local_name()
         if wanted != local_name():
             raise SetupError(
                 f"the {wanted} platform runs only on {_HOSTS[wanted]}; this machine is {platform.system()}",
                 f"Use scripts/{local_name()}_pipeline.py, or `sme2-kit run --platform {local_name()}`.",
             )
-        super().__init__(wanted, build_runner(), prefix=(), timing="measured")
+        super().__init__(wanted, build_runner(), prefix=(), timing="measured", no_lock=no_lock)
 
     def probe(self) -> Probe:
         features = self.features()

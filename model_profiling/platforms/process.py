@@ -12,6 +12,7 @@ import msgspec
 from model_profiling import files
 from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
+from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operators import libraries_for
 from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build
@@ -51,12 +52,13 @@ class ProcessPlatform:
     identity = ""
     remote = False
 
-    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing) -> None:
+    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing, no_lock: bool = False) -> None:
         self.name = self.folder = name
         self.kernels_folder = f"{name}_kernels"
         self.timing = timing
         self._build = build
         self._prefix = prefix
+        self._no_lock = no_lock
         self.trace_note = no_trace_note(build.target.name)
 
     @property
@@ -116,6 +118,10 @@ class ProcessPlatform:
             raise runner_failure(process.returncode, request.log, start)
         # An emulator's memory is not its guest's.
         return 0 if self._prefix else peak
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        # The times of an emulator mean nothing, whoever else is at work.
+        return contextlib.nullcontext() if self._no_lock or self.timing != "measured" else this_machine()
 
     def load(self) -> float:
         return os.getloadavg()[0]

@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -179,6 +179,12 @@ class RemotePlatform:
             with contextlib.suppress(KitError):
                 end_session(at.device, at.store, home)
         return 0
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """It is held from the first use of its store until `close`."""
+        assert self._device().store
+        yield
 
     def load(self) -> float:
         """The machine's load average; the last one known where it cannot be asked any more."""

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from model_profiling.counting import counted
 from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.platforms.choosing import checked_machine
 from model_profiling.platforms.device import ANSWER_S, PATIENCE, Device, Output, call
 from model_profiling.platforms.transfer import STALLED_S, Moved, receive, send
 
@@ -46,13 +47,6 @@ def find_ssh() -> str:
     return path
 
 
-def checked_host(name: str) -> str:
-    """A name for ssh: a host, or what the user's ssh_config calls it; never an option or a command."""
-    if not re.fullmatch(r"[A-Za-z0-9_\[][A-Za-z0-9_.:@%\[\]-]{0,254}", name):
-        raise InputError(f"{name!r} is not the name of a host", "Give a name of your ssh_config, or USER@HOST.")
-    return name
-
-
 def in_any_shell(script: str) -> str:
     """A command that POSIX shells, csh and fish all take as `sh` running this script."""
     octal = "".join(c if c in _PLAIN else "".join(f"\\0{byte:03o}" for byte in c.encode()) for c in script)
@@ -67,7 +61,7 @@ class SshDevice(Device):
     begins = _BEGINS.encode()
 
     def __init__(self, host: str, config: Path | None = None) -> None:
-        self._host = self.key = checked_host(host)
+        self._host = self.key = checked_machine(host)
         self.title = f"the host {host}"
         self.writable = "Name a folder there that you may write with --remote-dir."
         self._ssh = [find_ssh(), *(["-F", str(config.resolve())] if config is not None else [])]

@@ -16,31 +16,41 @@ import subprocess
 import time
 from datetime import datetime, timezone
 
-from model_profiling.errors import KitError, SetupError
+from model_profiling.errors import KitError
 from model_profiling.platforms.device import ANSWER_S, Device
 from model_profiling.platforms.environment import boot_id
+from model_profiling.platforms.locks import TakenError, process_exists
 
 _NAME = "sme2-kit-lock"
-# One file for all users of the machine, which may have another one; flock(2) asks no more of them than to read it.
-_FILE = "${SME2_KIT_LOCK:-/tmp/sme2_kit.lock}"
 _HELD, _TAKEN = "held", "taken"
-# Where there is no `flock`, the list of processes has to do.
-_HOLD = f"""umask 0
-file="{_FILE}"
-[ -e "$file" ] || ( : > "$file" ) 2> /dev/null
-if [ -f "$file" ] && [ ! -L "$file" ] && command -v flock > /dev/null; then
-  exec 9< "$file"
+# One file for all users of the machine, which may have another one; its folder by the name without links.
+_FILE = """file="${SME2_KIT_LOCK:-/tmp/sme2_kit.lock}"
+home=$(cd "${file%/*}" 2> /dev/null && pwd -P) && file=$home/${file##*/}"""
+# One look at all processes: a question for each would take a slow machine seconds.
+_SUSPECTS = f"$(grep -ls {_NAME} /proc/[0-9]*/cmdline)"
+# It is made only where there is nothing, not even a link to nowhere, and opened for reading only, which is enough for
+# flock(2). Where something else is in its place, or there is no `flock`, the list of processes has to do. It ends with
+# a `:` because a shell may become its last command, and then no longer says whose it is.
+_HOLD = f"""umask 022
+{_FILE}
+[ -e "$file" ] || [ -L "$file" ] || ( set -C; : > "$file" ) 2> /dev/null
+is_lock() {{ [ -f "$file" ] && [ -r "$file" ] && [ ! -L "$file" ]; }}
+if is_lock && command -v flock > /dev/null && exec 9< "$file" && [ "$(readlink /proc/$$/fd/9)" = "$file" ]; then
   flock -n 9 || {{ echo {_TAKEN}; exit 0; }}
 else
-  for p in /proc/[0-9]*; do
+  exec 9<&-
+  for p in {_SUSPECTS}; do
+    p=${{p%/cmdline}}
     [ "${{p##*/}}" = $$ ] && continue
     tr '\\0' ' ' < "$p/cmdline" 2> /dev/null | grep -q ' {_NAME} [0-9]' && {{ echo {_TAKEN}; exit 0; }}
   done
 fi
 echo {_HELD}
-cat > /dev/null"""
-_HOLDERS = f"""file="{_FILE}"
-for p in /proc/[0-9]*; do
+cat > /dev/null
+:"""
+_HOLDERS = f"""{_FILE}
+for p in {_SUSPECTS}; do
+  p=${{p%/cmdline}}
   said=$(tr '\\0' '\\n' < "$p/cmdline" 2> /dev/null | sed -n '/^{_NAME}$/,$p' | tr '\\n' ' ')
   [ -n "$said" ] && [ "${{p##*/}}" != $$ ] || continue
   open=$(readlink "$p/fd/9" 2> /dev/null)
@@ -63,7 +73,7 @@ class TargetLock:
             return
         if self._end_our_own_dead() and self._try():
             return
-        raise SetupError(f"{self._device.title} is being measured{self._by_whom()}", "Wait for that to end.")
+        raise TakenError(self._device.title, self._by_whom())
 
     def release(self) -> None:
         process, self._process = self._process, None
@@ -127,14 +137,14 @@ class TargetLock:
             for holder in self._holders():
                 since = datetime.fromtimestamp(int(holder[2]), timezone.utc)
                 who = re.sub(r"[^\w.@-]", "?", holder[5])[:80]
-                return f" by {who} (process {holder[4]} there), since {since:%Y-%m-%d %H:%M} UTC"
+                return f"{who} (process {holder[4]} there), since {since:%Y-%m-%d %H:%M} UTC"
         return ""
 
     def _end_our_own_dead(self) -> bool:
         """End the holders of runs of this computer that are no more; whether there were any."""
         ended = False
         for holder in self._holders():
-            if holder[3] == boot_id() and not _alive(int(holder[4])):
+            if holder[3] == boot_id() and not process_exists(int(holder[4])):
                 ended |= self._device.shell("kill", "-9", holder[1]).code == 0
         if ended:
             time.sleep(0.2)
@@ -147,13 +157,3 @@ def _user() -> str:
     except (KeyError, OSError):  # nobody we know
         name = str(os.getuid())
     return re.sub(r"[^\w.-]", "_", name)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OverflowError, OSError):
-        pass
-    return True

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling import changes, files
-from model_profiling.fleet.sweep import locks
+from model_profiling.platforms import locks
 from tests.conftest import QUICK, ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -79,10 +79,10 @@ def test_every_way_to_write_a_file_asks_the_umask(umask: int, tmp_path: Path) ->
     assert_left_by(umask, found, home)
 
 
-def test_a_lock_is_as_open_as_the_folder_in_which_others_wait(tmp_path: Path) -> None:
+def test_who_may_write_in_its_folder_may_wait_for_a_lock(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        for mode, wanted in ((0o1777, 0o666), (0o2775, 0o664), (0o755, 0o600), (0o700, 0o600)):
+        for mode, wanted in ((0o1777, 0o644), (0o2775, 0o640), (0o755, 0o600), (0o700, 0o600)):
             home = tmp_path / f"{mode:o}"
             home.mkdir()
             home.chmod(mode)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.fleet.sweep import journal, locks
+from model_profiling.fleet.sweep import journal
+from model_profiling.platforms import locks
 from tests.conftest import QUICK, ROOT, needs
 from tests.fleet.test_sweep import FEW, until
 

@@ -23,18 +23,21 @@ import pytest
 import sme2_kit
 from model_profiling import files
 from model_profiling.analysis.validation import problems
-from model_profiling.cli.main import main
-from model_profiling.errors import InputError, KitError, RunError
-from model_profiling.fleet.sweep import journal, locks
+from model_profiling.cli.export import requested
+from model_profiling.cli.main import main, make_parser
+from model_profiling.errors import InputError, RunError
+from model_profiling.export.cache import describe
+from model_profiling.fleet.sweep import journal
 from model_profiling.fleet.sweep.children import Children
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
 from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
-from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.portfolio import report
 from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
+from model_profiling.platforms import locks
+from model_profiling.platforms.locks import Busy, Claim, Claims
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.chromium import BINARY, chromium
@@ -229,6 +232,19 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
     assert "--rewrite=norm" in jobs.by_name["export toy_cnn-int8-layout+norm"].words
 
 
+def test_an_export_of_a_sweep_asks_for_what_its_command_does() -> None:
+    """Else its result would never be found finished."""
+    model = {"model": f"{ROOT}/tests/helpers/advice_nets.py:Net", "name": "x", "input": ["1,3,8,8"], "set": ["a=1"]}
+    keys = {"models": ["toy_cnn", model], "dtypes": ["fp32", "int8"], "rewrites": ["none", ["norm", "layout"]]}
+    parsed = parse(keys, "here")
+    for job in (jobs := Jobs(parsed, cells(parsed, "here"), Folder(Path("out")))).all:
+        if job.kind == "export":
+            asked = requested(make_parser(["export"]).parse_args(job.words))
+            assert describe(asked) == describe(jobs.request(job.variant)) and asked.paths.pte == jobs.program(
+                job.variant
+            )
+
+
 def test_the_schema_for_editors_is_the_one_that_ships_and_accepts_what_the_kit_does() -> None:
     shipped = json.loads((ROOT / "model_profiling" / "configs" / "sweep.schema.json").read_text())
     assert shipped == json.loads(json.dumps(json_schema())), "run `make schema`"
@@ -248,13 +264,13 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def claimed(claims: Claims, target: Target | None) -> Claim:
-    found = claims.try_claim(target)
+    found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Claim), found
     return found
 
 
 def refused(claims: Claims, target: Target | None) -> str:
-    found = claims.try_claim(target)
+    found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Busy)
     return found.reason
 
@@ -262,7 +278,7 @@ def refused(claims: Claims, target: Target | None) -> str:
 def test_work_shares_a_machine_and_a_measurement_has_it_alone(alone: None) -> None:
     mine, other = Claims("mine"), Claims("other")
     work = [claimed(mine, None), claimed(other, None), claimed(other, PHONE)]
-    assert "android-one is being measured on (other)" in refused(mine, PHONE)
+    assert f"android-one is being measured on: process {os.getpid()} (other)" in refused(mine, PHONE)
     # Who waits to measure on the machine keeps new work out, so that its turn comes.
     assert refused(mine, LOCAL)
     assert refused(other, None) and refused(other, LOCAL)
@@ -284,18 +300,6 @@ def test_a_lock_is_free_when_its_holder_is_killed(alone: None, tmp_path: Path) -
     holder.kill()
     holder.wait()
     claimed(Claims("other"), LOCAL).close()
-
-
-def test_a_link_or_a_pipe_in_the_place_of_a_lock_is_refused(alone: None, tmp_path: Path) -> None:
-    place = locks.directory()
-    (place / "gate.lock").symlink_to(tmp_path / "victim")
-    with pytest.raises(KitError, match="cannot be used as a lock"):
-        Claims("mine").try_claim(None)
-    (place / "gate.lock").unlink()
-    os.mkfifo(place / "gate.lock")
-    with pytest.raises(KitError, match="cannot be used as a lock"):
-        Claims("mine").try_claim(None)
-    assert not (tmp_path / "victim").exists()
 
 
 def test_a_sweep_leaves_a_cpu_for_what_talks_to_a_phone_and_all_for_a_measurement_here(

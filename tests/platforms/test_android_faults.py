@@ -180,22 +180,26 @@ def test_a_runner_that_hangs_is_ended_on_the_device_too(bench: Bench, toy: Toy, 
     bench.nothing_runs()
 
 
-def test_a_second_run_on_the_same_device_is_refused_and_disturbs_nothing(
-    bench: Bench, toy: Toy, tmp_path: Path
-) -> None:
+def test_a_second_run_on_the_same_device_waits_and_disturbs_nothing(bench: Bench, toy: Toy, tmp_path: Path) -> None:
     config = write_config(tmp_path / "other.json", toy("fp16"), tmp_path / "other", [short("x")])
-    second: list[Finished] = []
+    second: list[subprocess.Popen[str]] = []
+    said: list[str] = []
     seen: list[dict[str, str]] = []
 
     def intrude() -> None:
         bench.device.signal_runners(signal.SIGSTOP)  # the first run waits for us
-        second.append(bench.lab.kit(bench.device, "--config", config, "--power-mode", "app"))
+        second.append(bench.lab.start_kit(bench.device, "--config", config, "--power-mode", "app"))
+        stream = second[0].stderr
+        assert stream is not None
+        said.append(next(line for line in stream if line.startswith("note: ")))
         seen.append(bench.device.phone.settings())
         bench.device.signal_runners(signal.SIGCONT)
 
     bench.at(2, intrude)
     assert bench.run().code == 0
-    assert (second[0].code, "another run is using the device" in second[0].stderr) == (3, True)
+    _, rest = second[0].communicate(timeout=LONGEST_S)
+    assert f"{bench.device.serial} is being measured by process " in said[0] and "sme2-kit run" in said[0]
+    assert second[0].returncode == 0 and "note: waited " in rest, rest
     assert seen[0]["low_power"] == "0"
     bench.restored()
 

@@ -13,9 +13,9 @@ from model_profiling import files
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.board import Board, SshOptions, ssh_platform
-from model_profiling.platforms.choosing import Choice, checked, folder_of, named
+from model_profiling.platforms.choosing import Choice, checked, checked_machine, folder_of, named
 from model_profiling.platforms.device import DeviceLostError
-from model_profiling.platforms.ssh import SshDevice, checked_host, in_any_shell
+from model_profiling.platforms.ssh import SshDevice, in_any_shell
 from model_profiling.platforms.ssh_lock import TargetLock
 from model_profiling.run_directory import Conditions, RunDirectory
 from model_profiling.runner.build import build_runner
@@ -115,7 +115,7 @@ def test_the_choice_of_a_platform_is_checked_in_one_place() -> None:
             checked(wrong)
     for name in ("-oProxyCommand=x", "", "a b", "$(x)", "a;b", "a\nb"):
         with pytest.raises(InputError, match="name of a host"):
-            checked_host(name)
+            checked_machine(name)
 
 
 # Shells.
@@ -136,6 +136,9 @@ def test_whatever_the_login_shell_words_arrive_as_they_are(lab: SshLab, shell: s
             local.write_bytes(name.encode() * 1000)
             device.push({f"{number} x": local}, str(tmp_path / f"there {shell} {name.replace('/', '')}"))
         assert not list(tmp_path.rglob("pwned"))
+        lock = TargetLock(device)
+        lock.take()
+        lock.release()
     finally:
         device.close()
 

@@ -14,8 +14,8 @@ from model_profiling import files
 from model_profiling.code_path import python_command
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
-from model_profiling.fleet.sweep.locks import Busy, Claims, job_lock
 from model_profiling.fleet.sweep.sweep_file import Target
+from model_profiling.platforms.locks import GIVEN, Busy, Claims, job_lock
 
 # How long a job that is ended may take to end its runners and to put a device's settings back.
 _GRACE_S = 10
@@ -39,7 +39,7 @@ class Children:
 
     def __init__(self, folder: Folder, jobs: list[Job], cpus: int | None = None) -> None:
         self._folder = folder
-        self._claims = Claims(f"process {os.getpid()}, sweep in {folder.home.resolve()}")
+        self._claims = Claims(f"sweep in {folder.home.resolve()}")
         self._running: dict[str, _Running] = {}
         cpus = cpus or usable_cpus()
         # What talks to a phone or a board needs a CPU in time, or the turns wait for it.
@@ -55,7 +55,7 @@ class Children:
         own = job_lock(self._folder.lock(job))
         if own is None:
             return "a process that an earlier sweep started for it, which is still ending"
-        claim = self._claims.try_claim(job.measures)
+        claim = self._claims.try_claim(None if job.measures is None else job.measures.lock)
         if isinstance(claim, Busy):
             os.close(own)
             return claim.reason
@@ -123,13 +123,17 @@ def usable_cpus() -> int:
 def start_tied(
     words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
 ) -> "subprocess.Popen[bytes]":
-    """Start a command that ends with this process, in a group of its own; it holds the locks while it lives."""
+    """Start a command that ends with this process, in a group of its own.
+
+    It holds the locks while it lives, and is told which these are: it does not wait for them.
+    """
     command = python_command("model_profiling.fleet.sweep.tied", str(os.getpid()), *words)
     log.unlink(missing_ok=True)
     with files.open_log(log) as output:
         return subprocess.Popen(
             command,
             cwd=home,
+            env={**os.environ, GIVEN: ",".join(map(str, locks))},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -162,7 +162,8 @@ class Cluster:
         return Outcome(result.seconds, node=result.node, incoming=incoming)
 
     def doing(self, job: Job) -> str:
-        return self._near.doing(job)
+        # It may still wait there for its target, or for those who measure.
+        return f"{job.kind}: sent to the cluster" if job.name in self._running else self._near.doing(job)
 
     def close(self) -> None:
         self._near.close()

@@ -9,7 +9,7 @@ from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.
 OWN = "other jobs of this sweep"
-# What a board says that somebody measures on (platforms/ssh_lock.py).
+# What a job says of a target that somebody measures on (`TakenError` in platforms/locks.py).
 _TAKEN = " is being measured"
 
 

@@ -146,6 +146,7 @@ class Jobs:
             target=asked.model,
             options=options,
             rewrites=variant.rewrites,
+            candidates=True,
         )
 
     def program(self, variant: Variant) -> Path:

@@ -13,7 +13,7 @@ from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 from model_profiling.labels import checked_labels
 from model_profiling.pipeline.config import MOST_LAUNCHES, Count, closest_key, explained, read_object
 from model_profiling.pipeline.thread_counts import MOST_THREADS
-from model_profiling.platforms import choosing
+from model_profiling.platforms import choosing, locks
 from model_profiling.run_directory import Timing
 from model_profiling.saying import say
 
@@ -67,6 +67,12 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_host(self) -> bool:
         """Whether a measurement there takes this machine's CPUs."""
         return self.platform == "local"
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock of what is measured on, whatever cells call it."""
+        place = self.device or self.remote_device or self.host or ""
+        return locks.HOST if self.is_host else locks.target_lock(self.platform, place)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -255,7 +261,7 @@ def _named_target(text: str) -> Target:
         raise InputError(
             f"there is no target {text[:80]!r}", 'Use "local", "emulator", "android:SERIAL", "ssh:HOST", or an object.'
         )
-    return Target(cast(PlatformName, choice.platform), device=choice.device or None, host=choice.host or None)
+    return Target(cast(PlatformName, choice.platform), device=choice.device, host=choice.host)
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:

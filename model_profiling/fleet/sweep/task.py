@@ -14,9 +14,9 @@ import msgspec
 from model_profiling import __version__, files
 from model_profiling.errors import KitError
 from model_profiling.fleet.sweep.children import outcome_of, start_tied
-from model_profiling.fleet.sweep.locks import Busy, Claim, Claims
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.sweep_file import Target
+from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
 
 ARTIFACTS, RUN = "artifacts", "run"
 _LOOK_S = 0.1
@@ -88,9 +88,10 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
 
 def _claimed(task: Task) -> Claim:
     """Wait until what the job needs is free on this machine."""
-    claims = Claims(f"process {os.getpid()}, {task.name} of a cluster")
+    claims = Claims(f"{task.name} of a sweep on a cluster")
+    measures = None if task.measures is None else task.measures.lock
     try:
-        while isinstance(claim := claims.try_claim(task.measures), Busy):
+        while isinstance(claim := claims.try_claim(measures), Busy):
             time.sleep(_LOOK_S)
         return claim
     finally:
@@ -102,15 +103,5 @@ def _sweep() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{_HOME}*"):
         number = re.fullmatch(rf"{_HOME}(\d+)-.*", path.name)
         with contextlib.suppress(OSError):
-            if number and path.stat().st_uid == os.getuid() and not _alive(int(number[1])):
+            if number and path.lstat().st_uid == os.getuid() and not process_exists(int(number[1])):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
