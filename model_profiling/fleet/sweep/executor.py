@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.
 OWN = "other jobs of this sweep"
+# That a job took, or since 1970: numbers of other machines and of files, with which one can count.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 # What a board says that somebody measures on (platforms/ssh_lock.py).
 _TAKEN = " is being measured"
 

@@ -1,0 +1,163 @@
+"""The way to a Ray cluster: connects to it, keeps its messages off the screen, and says how it is protected."""
+
+import contextlib
+import importlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from model_profiling import files
+from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.fleet.sweep.ray_objects import fetch
+from model_profiling.installation import install_command
+
+# How long to wait for an answer, for an object that is here, and for a stranger's question.
+_CONNECT_S, _FETCH_S, _STRANGER_S = 5.0, 60.0, 60.0
+# How much is kept of what Ray says of nodes and workers.
+_MOST_LOG, _MOST_SAID = 10 << 20, 2000
+_TOKENS = (
+    "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as on the machines of the cluster; "
+    "`ray get-auth-token` prints theirs."
+)
+_OPEN = (
+    "this Ray cluster accepts connections without a token: whoever reaches its ports can run programs on every machine "
+    "of it, as the user who started Ray there. To turn tokens on, make one with `ray get-auth-token --generate`, copy "
+    "~/.ray/auth_token to every machine (chmod 600), set RAY_AUTH_MODE=token, and start Ray again."
+)
+# Asks the cluster for a key that nobody has.
+_QUESTION = "import sys, ray._raylet as r; r.GcsClient(address=sys.argv[1]).internal_kv_get(b'', b'sme2-kit', 10)"
+
+
+def token_notes(ray: Any) -> list[str]:
+    """What people should know of how the cluster that we are connected to is protected; nothing if it is well."""
+    ours = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+    notes = [] if ours and not _answers_strangers(ray.get_runtime_context().gcs_address) else [_OPEN]
+    return [*notes, *(_shared_token() if ours else [])]
+
+
+def _answers_strangers(address: str) -> bool:
+    """Whether a cluster that takes our token would do without one. Ray reads its settings once in a process."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
+    command = [sys.executable, "-c", _QUESTION, address]
+    try:
+        asked = subprocess.run(
+            command,
+            env=environment | {"RAY_AUTH_MODE": "disabled"},
+            capture_output=True,
+            timeout=_STRANGER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return asked.returncode == 0
+
+
+def _shared_token() -> list[str]:
+    """A sentence if other users of this machine can read the token, from where Ray takes it."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        if os.environ.get("RAY_AUTH_TOKEN") or not path.stat().st_mode & 0o066:
+            return []
+    except OSError:
+        return []
+    why = "whoever has it can run programs on the whole cluster"
+    return [f"other users of this machine can read or change the Ray token, and {why}. Fix: chmod 600 {path}"]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1][:300] if str(error).strip() else type(error).__name__
+
+
+def connected(address: str, log: Path) -> Any:
+    """Ray, connected to a cluster; what it says goes to a log."""
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise SetupError("--ray needs Ray, which is not installed", install_command("fleet")) from None
+    _refuse_silence(address)
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _said_to(log):
+            _keep_quiet(log)
+            ray.init(
+                address=address,
+                ignore_reinit_error=True,
+                configure_logging=False,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                namespace="sme2-kit",
+            )
+            _refuse_unknown(ray)
+    except ray.exceptions.AuthenticationError as error:
+        raise SetupError(f"the Ray cluster at {address} refused us: {_first_line(error)}", _TOKENS) from None
+    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, ray.exceptions.RayError) as error:
+        raise SetupError(
+            f"there is no Ray cluster at {address}: {_first_line(error)}",
+            f"Start one with `ray start --head`, and give its address. {_TOKENS}",
+        ) from None
+    return ray
+
+
+def _refuse_unknown(ray: Any) -> None:
+    """Refuse a Ray of which the kit does not know how to read an object without unpickling it."""
+    try:
+        known = bytes(fetch(ray.put(b"sme2-kit"), _FETCH_S)) == b"sme2-kit"
+    except Exception:  # noqa: BLE001 - whatever another version does
+        known = False
+    if not known:
+        ray.shutdown()
+        raise SetupError(
+            f"the kit cannot read objects of Ray {ray.__version__} without running what their sender put into them",
+            "Install a version that it knows: pip install 'ray>=2.59,<=2.60'.",
+        )
+
+
+def _refuse_silence(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    if not host or "/" in host or not port.isdecimal():
+        raise InputError(
+            f"--ray {address} is not an address", "Give HOST:PORT, as `ray start --head` prints it, or auto."
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise SetupError(
+            f"there is no Ray cluster at {address}: {getattr(error, 'strerror', None) or error}",
+            "Start one with `ray start --head`, and give its address.",
+        ) from None
+
+
+def _keep_quiet(log: Path) -> None:
+    """A thread of Ray prints to standard output that a worker died, whatever one asks of it: that goes into a file."""
+    inner: Any = importlib.import_module("ray._private.worker")
+
+    def say(data: Any, *_: Any, **__: Any) -> None:
+        with contextlib.suppress(KitError, OSError):
+            if log.stat().st_size < _MOST_LOG:
+                files.append_line(log, repr(data)[:_MOST_SAID].encode())
+
+    if hasattr(inner, "print_to_stdstream"):
+        inner.print_to_stdstream = say
+
+
+@contextlib.contextmanager
+def _said_to(log: Path) -> Iterator[None]:
+    """What C++ and Python write to standard error while Ray connects belongs into a file."""
+    kept, target = os.dup(2), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
