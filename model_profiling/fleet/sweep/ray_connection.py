@@ -35,13 +35,11 @@ _QUESTION = "import sys, ray._raylet as r; r.GcsClient(address=sys.argv[1]).inte
 
 def token_notes(ray: Any) -> list[str]:
     """What people should know of how the cluster that we are connected to is protected; nothing if it is well."""
-    ours = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
-    notes = [] if ours and not _answers_strangers(ray.get_runtime_context().gcs_address) else [_OPEN]
-    return [*notes, *(_shared_token() if ours else [])]
+    return [_OPEN] if _answers_strangers(ray.get_runtime_context().gcs_address) else _shared_token()
 
 
 def _answers_strangers(address: str) -> bool:
-    """Whether a cluster that takes our token would do without one. Ray reads its settings once in a process."""
+    """Whether a cluster does without a token, whatever we have: Ray reads its settings once, so another process asks."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     command = [sys.executable, "-c", _QUESTION, address]
     try:
@@ -115,7 +113,7 @@ def _refuse_unknown(ray: Any) -> None:
         ray.shutdown()
         raise SetupError(
             f"the kit cannot read objects of Ray {ray.__version__} without running what their sender put into them",
-            "Install a version that it knows: pip install 'ray>=2.59,<=2.60'.",
+            "Install a version that it knows: pip install 'ray>=2.59,<2.61'.",
         )
 
 
