@@ -389,7 +389,7 @@ def test_a_token_that_others_can_read_is_said(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    monkeypatch.setattr(ray_connection, "_answers_strangers", lambda _: False)
+    monkeypatch.setattr(ray_connection, "_as_stranger", lambda _: ray_connection._REFUSED)
     notes = ray_connection.token_notes(Ray)
     assert len(notes) == said and all(f"chmod 600 {token}" in note and "secret" not in note for note in notes)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))
@@ -399,6 +399,7 @@ def test_a_token_that_others_can_read_is_said(
     assert len(ray_connection.token_notes(Ray)) == said
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     assert not ray_connection.token_notes(Ray)
-    monkeypatch.setattr(ray_connection, "_answers_strangers", lambda _: True)
-    (note,) = ray_connection.token_notes(Ray)
-    assert "without a token" in note and "RAY_AUTH_MODE=token" in note
+    for code, words in ((0, "accepts connections without a token"), (1, "is not known"), (-9, "is not known")):
+        monkeypatch.setattr(ray_connection, "_as_stranger", lambda _, code=code: code)
+        (note,) = ray_connection.token_notes(Ray)
+        assert words in note and "RAY_AUTH_MODE=token" in note

@@ -16,7 +16,7 @@ from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.fleet.sweep.ray_objects import fetch
 from model_profiling.installation import install_command
 
-# How long to wait for an answer, for an object that is here, and for a stranger's question.
+# How long to wait for an answer, for an object that is here, and for a process that connects without a token.
 _CONNECT_S, _FETCH_S, _STRANGER_S = 5.0, 60.0, 60.0
 # How much is kept of what Ray says of nodes and workers.
 _MOST_LOG, _MOST_SAID = 10 << 20, 2000
@@ -24,35 +24,45 @@ _TOKENS = (
     "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as on the machines of the cluster; "
     "`ray get-auth-token` prints theirs."
 )
-_OPEN = (
-    "this Ray cluster accepts connections without a token: whoever reaches its ports can run programs on every machine "
-    "of it, as the user who started Ray there. To turn tokens on, make one with `ray get-auth-token --generate`, copy "
-    "~/.ray/auth_token to every machine (chmod 600), set RAY_AUTH_MODE=token, and start Ray again."
+_MEANS = "whoever reaches its ports can run programs on every machine of it, as the user who started Ray there"
+_TURN_ON = (
+    "To turn tokens on, make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to every machine "
+    "(chmod 600), set RAY_AUTH_MODE=token, and start Ray again."
 )
-# Asks the cluster for a key that nobody has.
-_QUESTION = "import sys, ray._raylet as r; r.GcsClient(address=sys.argv[1]).internal_kv_get(b'', b'sme2-kit', 10)"
+_OPEN = f"this Ray cluster accepts connections without a token: {_MEANS}. {_TURN_ON}"
+_UNKNOWN = (
+    f"whether this Ray cluster accepts connections without a token is not known. If it does, {_MEANS}. {_TURN_ON}"
+)
+# Connects without a token. Ray reads its settings once in a process, so another one than ours has to.
+_REFUSED = 77
+_STRANGER = f"""
+import sys, ray._raylet, ray.exceptions
+try:
+    ray._raylet.GcsClient(address=sys.argv[1])
+except ray.exceptions.AuthenticationError:
+    sys.exit({_REFUSED})
+"""
 
 
 def token_notes(ray: Any) -> list[str]:
     """What people should know of how the cluster that we are connected to is protected; nothing if it is well."""
-    return [_OPEN] if _answers_strangers(ray.get_runtime_context().gcs_address) else _shared_token()
+    code = _as_stranger(ray.get_runtime_context().gcs_address)
+    if code == _REFUSED:
+        return _shared_token()
+    return [_UNKNOWN if code else _OPEN]
 
 
-def _answers_strangers(address: str) -> bool:
-    """Whether a cluster does without a token, whatever we have: Ray reads its settings once, so another process asks."""
+def _as_stranger(address: str) -> int:
+    """How a process ended that connected without a token: 0 if it could, _REFUSED if the cluster asked for one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
-    command = [sys.executable, "-c", _QUESTION, address]
+    command = [sys.executable, "-c", _STRANGER, address]
+    environment["RAY_AUTH_MODE"] = "disabled"
     try:
-        asked = subprocess.run(
-            command,
-            env=environment | {"RAY_AUTH_MODE": "disabled"},
-            capture_output=True,
-            timeout=_STRANGER_S,
-            check=False,
-        )
+        return subprocess.run(
+            command, env=environment, capture_output=True, timeout=_STRANGER_S, check=False
+        ).returncode
     except subprocess.TimeoutExpired:
-        return False
-    return asked.returncode == 0
+        return 1
 
 
 def _shared_token() -> list[str]:
