@@ -277,26 +277,38 @@ REASONS = {
 }
 
 
-def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(toy: Callable[[str], Path], tmp_path: Path) -> None:
+@dataclass
+class HostileCluster(Cluster):
+    # What exists where something of the cluster was unpickled.
+    marker: Path
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileCluster]:
+    """One node that answers as it likes, in a cluster without a token."""
+    home = tmp_path_factory.mktemp("hostile")
+    marker = home / "marker"
+    (home / "nodes").mkdir()
+    (home / "nodes" / "sitecustomize.py").write_text(HOSTILE.format(marker=str(marker)))
+    with started(home, 1, {"RAY_AUTH_MODE": "disabled"}, str(home / "nodes")) as running:
+        yield HostileCluster(running.address, running.environment, running.nodes, marker)
+
+
+def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(
+    hostile: HostileCluster, toy: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Without a token, which is said; also to one who has a token that the cluster does not ask for."""
-    marker = tmp_path / "marker"
-    (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "sitecustomize.py").write_text(HOSTILE.format(marker=str(marker)))
     keys = FEW | {"models": [str(toy("fp16"))], "threads": [1, *REASONS], "reports": False}
     (tmp_path / "many.json").write_text(json.dumps(keys))
     (tmp_path / "token").write_text(secrets.token_hex(32))
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
-    with started(tmp_path, 1, {"RAY_AUTH_MODE": "disabled"}, str(tmp_path / "nodes")) as cluster:
-        command = [sys.executable, "-m", "model_profiling", "sweep", "many.json", "--json", "--ray", cluster.address]
-        done, again = (
-            subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-            )
-            for environment in (cluster.environment, cluster.environment | own)
+    command = [sys.executable, "-m", "model_profiling", "sweep", "many.json", "--json", "--ray", hostile.address]
+    for environment in (hostile.environment, hostile.environment | own):
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
-    for ended in (done, again):
         assert ended.returncode == 4 and "Traceback" not in ended.stderr, ended.stderr
-        assert not marker.exists() and not list(tmp_path.rglob("victim"))
+        assert not hostile.marker.exists() and not list(tmp_path.rglob("victim"))
         result = json.loads(ended.stdout)
         failed = {job["name"]: job["failure"] for job in result["jobs"] if job["state"] == "failed"}
         assert [cell["threads"] for cell in result["cells"] if cell["state"] == "finished"] == [1]
@@ -307,3 +319,49 @@ def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(toy: Callable
         assert not list((tmp_path / "out_many" / ".sweep").glob("incoming/*"))
         assert "without a token" in ended.stderr and "without a token" in result["notes"][0]
         assert "without a token" in (tmp_path / "out_many" / "portfolio.md").read_text()
+
+
+# Leaves what a task raised or returned unread, as a sweep does that is interrupted; then uses Ray for itself.
+UNREAD = """
+import sys, time
+from pathlib import Path
+from model_profiling.fleet.sweep.ray_connection import connected, disconnect
+
+marker = Path(sys.argv[2])
+
+class Bomb(Exception):
+    def __reduce__(self):
+        return Path.touch, (marker,)
+
+def end():
+    return b""
+
+def give():
+    return Bomb()
+
+def throw():
+    raise Bomb("evil")
+
+ray = connected(sys.argv[1], Path("ray.log"))
+refs = [ray.remote(max_retries=0)(task).remote() for task in (throw, give, throw, end)]
+# The node has one CPU, and so the last ends last.
+assert ray.wait(refs[-1:], timeout=60)[0]
+time.sleep(1)
+del refs[:2]
+time.sleep(1)
+disconnect(ray)
+del refs
+assert not marker.exists()
+ray.init(sys.argv[1], log_to_driver=False, logging_level=50)
+assert ray.get(ray.put({"a": 1})) == {"a": 1}
+"""
+
+
+def test_an_error_that_nobody_reads_is_not_unpickled_when_it_is_thrown_away(
+    hostile: HostileCluster, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", UNREAD, hostile.address, str(tmp_path / "marker")]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=hostile.environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0 and not (tmp_path / "marker").exists(), ended.stderr

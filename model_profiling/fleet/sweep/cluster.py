@@ -21,7 +21,7 @@ from model_profiling.fleet.sweep.children import Children
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome
 from model_profiling.fleet.sweep.jobs import Job, Jobs, export_words
 from model_profiling.fleet.sweep.parcels import packed, unpacked
-from model_profiling.fleet.sweep.ray_connection import connected, token_notes
+from model_profiling.fleet.sweep.ray_connection import connected, disconnect, token_notes
 from model_profiling.fleet.sweep.ray_objects import LostError, fetch
 from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Result, Task, perform, read_result
 from model_profiling.on_progress import OnNote
@@ -161,7 +161,7 @@ class Cluster:
                 self._ray.cancel(running.ref, force=True)
         self._running = {}
         with contextlib.suppress(Exception):
-            self._ray.shutdown()
+            disconnect(self._ray)
 
 
 def _is_near(job: Job) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from model_profiling import files
 from model_profiling.errors import InputError, KitError, SetupError
-from model_profiling.fleet.sweep.ray_objects import fetch
+from model_profiling.fleet.sweep.ray_objects import allow_opening, fetch, forbid_opening
 from model_profiling.installation import install_command
 
 # How long to wait for an answer, for an object that is here, and for a process that connects without a token.
@@ -113,14 +113,22 @@ def connected(address: str, log: Path) -> Any:
     return ray
 
 
+def disconnect(ray: Any) -> None:
+    try:
+        ray.shutdown()
+    finally:
+        allow_opening()
+
+
 def _refuse_unknown(ray: Any) -> None:
     """Refuse a Ray of which the kit does not know how to read an object without unpickling it."""
     try:
+        forbid_opening()
         known = bytes(fetch(ray.put(b"sme2-kit"), _FETCH_S)) == b"sme2-kit"
     except Exception:  # noqa: BLE001 - whatever another version does
         known = False
     if not known:
-        ray.shutdown()
+        disconnect(ray)
         raise SetupError(
             f"the kit cannot read objects of Ray {ray.__version__} without running what their sender put into them",
             "Install a version that it knows: pip install 'ray>=2.59,<2.61'.",

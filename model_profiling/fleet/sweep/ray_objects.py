@@ -19,6 +19,24 @@ _BYTES = b"RAW"
 # A result is a parcel and a few texts.
 _MOST_BYTES = LARGEST + (16 << 20)
 _SAME_KIT = "Install the same kit on all nodes."
+_OPENS = "deserialize_objects"
+
+
+def _worker() -> Any:
+    """This process as Ray sees it."""
+    return importlib.import_module("ray._private.worker").global_worker
+
+
+def forbid_opening() -> None:
+    """Keep Ray itself from opening objects in this process: it does so with every error that is thrown away unread."""
+    if not callable(getattr(_worker(), _OPENS)):
+        raise TypeError(_OPENS)
+    setattr(_worker(), _OPENS, lambda *_, **__: [])
+
+
+def allow_opening() -> None:
+    """For a program that uses Ray after a sweep did."""
+    vars(_worker()).pop(_OPENS, None)
 
 
 class LostError(Exception):
@@ -43,9 +61,8 @@ def fetch(ref: Any, timeout_s: float) -> memoryview:
 def _stored(ref: Any, timeout_s: float) -> tuple[Any, bytes]:
     """An object as Ray keeps it: its buffer, and what the machine that wrote it says it is."""
     errors: Any = importlib.import_module("ray.exceptions")
-    worker: Any = importlib.import_module("ray._private.worker").global_worker
     try:
-        ((data, kind, *_),) = worker.core_worker.get_objects([ref], int(timeout_s * 1000))
+        ((data, kind, *_),) = _worker().core_worker.get_objects([ref], int(timeout_s * 1000))
     except errors.RayError as error:
         raise LostError(type(error).__name__) from None
     return data, bytes(kind or b"")
