@@ -85,8 +85,16 @@ class Cluster:
             return OWN
         # What measures waits for its target on the node, and uses no CPU before it has it.
         needs = {"num_cpus": 1} if target is None else {"num_cpus": 0, "resources": {target.label: 1}}
-        ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), self._program(job))
+        try:
+            program = self._program(job)
+        except KitError as error:
+            return self._not_begun(job, error.message, error.hint)
+        ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), program)
         self._running[job.name] = _Running(job, ref, time.monotonic())
+        return ""
+
+    def _not_begun(self, job: Job, why: str, hint: str) -> str:
+        self._ended.append(Ended(job, Outcome(0.0, why, hint)))
         return ""
 
     def _without_node(self, job: Job, label: str) -> str:
@@ -94,8 +102,7 @@ class Cluster:
         why = f"no node of the Ray cluster offers {label!r} any more"
         if time.monotonic() - since < _NODE_S:
             return why
-        self._ended.append(Ended(job, Outcome(0.0, why, "Start Ray on the machine that has it, and sweep again.")))
-        return ""
+        return self._not_begun(job, why, "Start Ray on the machine that has it, and sweep again.")
 
     def _task(self, job: Job) -> Task:
         if job.cell is None:
