@@ -24,7 +24,7 @@ from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.sweep_file import cells, parse
-from model_profiling.fleet.sweep.task import Result, read_result
+from model_profiling.fleet.sweep.task import Result, Task, perform, read_result
 from model_profiling.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT
 
@@ -231,6 +231,29 @@ def test_a_damaged_answer_is_a_result_or_refused(data: st.DataObject) -> None:
     reads_or_refuses(bytes(damaged))
 
 
+def test_a_task_never_raises() -> None:
+    """Ray would send an exception as a pickle."""
+    task = Task("run a", ["run"], "run", None)
+    for wrong in (
+        b"",
+        b"\xff",
+        pickle.dumps(task),
+        msgspec.msgpack.encode(msgspec.structs.replace(task, kit_version="")),
+    ):
+        assert read_result(perform(wrong, b"")).failure
+    assert "refused" in read_result(perform(msgspec.msgpack.encode(task), b"no parcel")).failure
+
+
+@pytest.mark.parametrize("error", [OSError("\ud800 lone"), KeyError("x"), RecursionError(), RunError("\ud800", "\x1b")])
+def test_whatever_goes_wrong_in_a_task_is_an_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("model_profiling.fleet.sweep.task._performed", fail)
+    answer = read_result(perform(msgspec.msgpack.encode(Task("run a", ["run"], "run", None)), b""))
+    assert answer.failure and not bytes(answer.parcel)
+
+
 def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
     evil = "\x1b]0;title\x07\x1b[2J\r\u202e\u2028bad\n" * 100_000
     result = read_result(msgspec.msgpack.encode(Result(evil, 1.0, evil, evil, log=evil)))
@@ -240,7 +263,9 @@ def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
     assert "bad\n" in result.log
 
 
-@pytest.mark.parametrize("kind", [b"PYTHON", b"XLANG", b"ACTOR_HANDLE", b"RAW,DEBUG:1", b"", b"\xff", b"-3", b"RAWX"])
+@pytest.mark.parametrize(
+    "kind", [b"PYTHON", b"XLANG", b"ACTOR_HANDLE", b"RAW,DEBUG:1", b"", b"\xff", b"-3", b"RAWX", b"9" * 5000]
+)
 def test_an_object_that_is_not_plain_bytes_is_not_opened(
     kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

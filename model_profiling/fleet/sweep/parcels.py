@@ -44,7 +44,7 @@ def packed(home: Path, names: Sequence[str] | None = None) -> bytes:
                 content = path.read_bytes()
                 files.append(PackedFile(inside.as_posix(), len(content), memoryview(zlib.compress(content, 1))))
     _refuse_impossible(files)
-    if sum(len(file.data) + len(file.name) + 100 for file in files) > LARGEST:
+    if sum(len(file.data) + 4 * len(file.name) + 100 for file in files) > LARGEST:
         raise RunError(
             f"{home.name} has more than {LARGEST >> 20} MiB, which a cluster does not carry",
             "Sweep over it without --ray.",

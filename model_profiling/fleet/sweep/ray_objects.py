@@ -6,6 +6,7 @@ of one that a task raised only the text is read, which Ray sends beside it.
 """
 
 import importlib
+import re
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class LostError(Exception):
 def fetch(ref: Any, timeout_s: float) -> memoryview:
     """Return the bytes of a task that has ended; they stay where they are until they are read."""
     data, kind = _stored(ref, timeout_s)
-    if kind.isdigit():
+    if re.fullmatch(rb"[0-9]{1,9}", kind):
         raise _failure(int(kind), data)
     if kind != _BYTES:
         raise RunError(

@@ -67,7 +67,7 @@ def read_result(data: bytes | memoryview) -> Result:
 
 
 def shown(text: str, most: int = _SENTENCE) -> str:
-    """Text of another machine in one line, as it may be printed."""
+    """Text for or of another machine, in one line and as it may be printed."""
     return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
@@ -80,9 +80,9 @@ def perform(task: bytes, program: bytes) -> bytes:
     try:
         result = _performed(msgspec.msgpack.decode(task, type=Task), program, node)
     except KitError as error:
-        result = Result(node, failure=error.message, hint=error.hint)
-    except Exception as error:  # noqa: BLE001
-        result = Result(node, failure=f"{type(error).__name__} on {node}: {error}", hint="Check that machine.")
+        result = Result(node, failure=shown(error.message), hint=shown(error.hint))
+    except Exception as error:  # noqa: BLE001 - see above
+        result = Result(node, failure=shown(f"{type(error).__name__} on {node}: {error}"), hint="Check that machine.")
     return msgspec.msgpack.encode(result)
 
 
