@@ -32,6 +32,6 @@ def executor(ray: str | None = None) -> MakeExecutor:
             return Children(jobs.folder, todo)
         from model_profiling.fleet.sweep.cluster import Cluster
 
-        return Cluster(ray, jobs, todo)
+        return Cluster(ray, jobs, todo, on_note)
 
     return make

@@ -237,6 +237,11 @@ def closest_key(key: str, known: set[str]) -> str:
     return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
 
+def is_experiment_name(name: str) -> bool:
+    """Whether an experiment may have this name: its folder lies beside the files of the run."""
+    return re.search(NAME_PATTERN, name) is not None and not name.endswith(_FILES) and name not in _FOLDERS
+
+
 def _checked(config: Config, where: str) -> Config:
     """Everything a type cannot say: names are unique, modes and pairs exist, files are there."""
     names = [experiment.name for experiment in config.experiments]
@@ -248,7 +253,7 @@ def _checked(config: Config, where: str) -> Config:
             raise InputError(
                 f"config {where}: '{experiment.name}' is too long for the name of an experiment", "Shorten the name."
             )
-        if experiment.name.endswith(_FILES) or experiment.name in _FOLDERS:
+        if not is_experiment_name(experiment.name):
             raise InputError(
                 f"config {where}: an experiment cannot be named '{experiment.name}', as files of a run are",
                 "Give it a name without that ending.",

@@ -132,7 +132,7 @@ def _read(path: Path) -> Iterator[Entry]:
     for line in files.read_bytes(path, "progress").split(b"\n"):
         try:
             yield _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return
 
 

@@ -41,26 +41,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@contextlib.contextmanager
+def started(home: Path, count: int, more: dict[str, str], on_nodes: str = "") -> Iterator[Cluster]:
+    """A cluster of nodes that are processes here; `on_nodes` is where only they look for modules first."""
     needs(RAY.exists(), "ray (extra fleet)")
-    home = tmp_path_factory.mktemp("cluster")
     # Paths of sockets must be short.
     scratch = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    (home / "token").write_text(secrets.token_hex(32))
-    environment = {**os.environ, **QUICK, "PYTHONPATH": str(ROOT), locks.VARIABLE: str(home / "locks")}
-    environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(home / "token")}
+    environment = {**os.environ, **QUICK, "PYTHONPATH": str(ROOT), locks.VARIABLE: str(home / "locks"), **more}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(scratch), "TMPDIR": str(scratch)}
     port = free_port()
     common = ["--node-ip-address=127.0.0.1", "--num-cpus=1", '--resources={"local": 1}', "--disable-usage-stats"]
     common += ["--object-store-memory=80000000", "--block"]
     head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={scratch}"]
+    theirs = environment | ({"PYTHONPATH": f"{on_nodes}{os.pathsep}{ROOT}"} if on_nodes else {})
     nodes: list[subprocess.Popen[bytes]] = []
     try:
-        for words in (head, [f"--address=127.0.0.1:{port}"]):
+        for words in [head, *([f"--address=127.0.0.1:{port}"] for _ in range(count - 1))]:
             log = (home / f"node{len(nodes)}.log").open("wb")
             command = [str(RAY), "start", *words, *common]
-            nodes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
+            nodes.append(subprocess.Popen(command, env=theirs, stdout=log, stderr=log, start_new_session=True))
             until(listening, port)
         yield Cluster(f"127.0.0.1:{port}", environment, nodes)
     finally:
@@ -68,6 +67,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             kill_tree(node.pid)
             node.wait()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("cluster")
+    token = home / "token"
+    token.write_text(secrets.token_hex(32))
+    token.chmod(0o600)
+    with started(home, 2, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}) as running:
+        yield running
 
 
 def listening(port: int) -> bool:
@@ -165,7 +174,7 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
     text = (tmp_path / "said").read_text()
     assert sweep.returncode == 0, text
     result = json.loads(output)
-    assert result["status"] == "complete" and len(result["cells"]) == 6
+    assert result["status"] == "complete" and len(result["cells"]) == 6 and not result["notes"]
     entries = journal.read(journaled)
     ended = Counter(entry.job for entry in entries if entry.event == "finished")
     assert len(ended) == 6 and set(ended.values()) == {1}
@@ -196,3 +205,164 @@ def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: 
         )
         assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
         assert not done.stdout
+
+
+# What a hostile node answers, by the number of threads that it was to measure with; to 1 it answers honestly.
+HOSTILE = """
+import pickle, sys, zlib
+from importlib.machinery import PathFinder
+from pathlib import Path
+import msgspec
+
+TASK, MARKER = "model_profiling.fleet.sweep.task", Path({marker!r})
+
+class Bomb(Exception):
+    def __reduce__(self):
+        return Path.touch, (MARKER,)
+
+def sent(name, content, **other):
+    file = {{"name": name, "size": len(content), "data": zlib.compress(content)}} | other
+    return {{"node": "evil", "parcel": msgspec.msgpack.encode([file])}}
+
+def throw():
+    raise Bomb("first line\\nlast \\x1b[2J line")
+
+ANSWERS = {{
+    2: Bomb,
+    3: throw,
+    4: lambda: pickle.dumps(Bomb()),
+    5: lambda: b"\\xff\\0garbage" * 1000,
+    6: lambda: sent("../../../../victim", b"evil"),
+    7: lambda: sent("large", b"evil", size=1 << 40),
+    8: lambda: sent("bomb", bytes(100 << 20), size=4),
+    9: lambda: {{"node": 7, "seconds": "long"}},
+    10: lambda: sent("manifest.json", b"{{}}"),
+    11: lambda: {{"node": "\\x1b]0;evil\\x07", "failure": "bad \\x1b[2J news", "seconds": 1.0}},
+    12: lambda: [Bomb()],
+}}
+
+def hostile(honest):
+    def perform(task, program):
+        name = msgspec.msgpack.decode(task)["name"]
+        answer = ANSWERS.get(int(name.rpartition("-t")[2].partition("-")[0]))
+        found = answer() if answer else honest(task, program)
+        return msgspec.msgpack.encode(found) if isinstance(found, dict) else found
+    return perform
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        spec = PathFinder.find_spec(name, path) if name == TASK else None
+        if spec is not None:
+            load = spec.loader.exec_module
+            def exec_module(module):
+                load(module)
+                module.perform = hostile(module.perform)
+            spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder)
+"""
+REASONS = {
+    2: "it was not opened",
+    3: "a node could not begin: ",
+    4: "a node sent no result",
+    5: "a node sent no result",
+    6: "it has a file '../../../../victim'",
+    7: "files on their way through the cluster are refused",
+    8: "'bomb' is not what it says",
+    9: "a node sent no result",
+    10: "the cluster sent no complete run",
+    11: "bad  [2J news",
+    12: "it was not opened",
+}
+
+
+@dataclass
+class HostileCluster(Cluster):
+    # What exists where something of the cluster was unpickled.
+    marker: Path
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileCluster]:
+    """One node that answers as it likes, in a cluster without a token."""
+    home = tmp_path_factory.mktemp("hostile")
+    marker = home / "marker"
+    (home / "nodes").mkdir()
+    (home / "nodes" / "sitecustomize.py").write_text(HOSTILE.format(marker=str(marker)))
+    with started(home, 1, {"RAY_AUTH_MODE": "disabled"}, str(home / "nodes")) as running:
+        yield HostileCluster(running.address, running.environment, running.nodes, marker)
+
+
+def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(
+    hostile: HostileCluster, toy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Without a token, which is said; also to one who has a token that the cluster does not ask for."""
+    keys = FEW | {"models": [str(toy("fp16"))], "threads": [1, *REASONS], "reports": False}
+    (tmp_path / "many.json").write_text(json.dumps(keys))
+    (tmp_path / "token").write_text(secrets.token_hex(32))
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
+    command = [sys.executable, "-m", "model_profiling", "sweep", "many.json", "--json", "--ray", hostile.address]
+    for environment in (hostile.environment, hostile.environment | own):
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 4 and "Traceback" not in ended.stderr, ended.stderr
+        assert not hostile.marker.exists() and not list(tmp_path.rglob("victim"))
+        result = json.loads(ended.stdout)
+        failed = {job["name"]: job["failure"] for job in result["jobs"] if job["state"] == "failed"}
+        assert [cell["threads"] for cell in result["cells"] if cell["state"] == "finished"] == [1]
+        for threads, reason in REASONS.items():
+            (failure,) = (words for name, words in failed.items() if f"-t{threads}-" in name)
+            assert reason in failure and failure.isprintable(), failure
+        # What came and was refused is gone.
+        assert not list((tmp_path / "out_many" / ".sweep").glob("incoming/*"))
+        assert "without a token" in ended.stderr and "without a token" in result["notes"][0]
+        assert "without a token" in (tmp_path / "out_many" / "portfolio.md").read_text()
+
+
+# Leaves what a task raised or returned unread, as a sweep does that is interrupted; then uses Ray for itself.
+UNREAD = """
+import sys, time
+from pathlib import Path
+from model_profiling.fleet.sweep.ray_connection import connected, disconnect
+
+marker = Path(sys.argv[2])
+
+class Bomb(Exception):
+    def __reduce__(self):
+        return Path.touch, (marker,)
+
+def end():
+    return b""
+
+def give():
+    return Bomb()
+
+def throw():
+    raise Bomb("evil")
+
+ray = connected(sys.argv[1], Path("ray.log"))
+refs = [ray.remote(max_retries=0)(task).remote() for task in (throw, give, throw, end)]
+# The node has one CPU, and so the last ends last.
+assert ray.wait(refs[-1:], timeout=60)[0]
+time.sleep(1)
+del refs[:2]
+time.sleep(1)
+disconnect(ray)
+del refs
+assert not marker.exists()
+ray.init(sys.argv[1], log_to_driver=False, logging_level=50)
+assert ray.get(ray.put({"a": 1})) == {"a": 1}
+"""
+
+
+def test_an_error_that_nobody_reads_is_not_unpickled_when_it_is_thrown_away(
+    hostile: HostileCluster, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", UNREAD, hostile.address, str(tmp_path / "marker")]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=hostile.environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0 and not (tmp_path / "marker").exists(), ended.stderr

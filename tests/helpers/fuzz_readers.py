@@ -55,6 +55,7 @@ from model_profiling.fleet.sweep import journal as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
 from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.task import Result, read_result
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
 from model_profiling.npy import read_npy
@@ -437,6 +438,16 @@ def _unpack(data: bytes, folder: Path) -> None:
     unpacked(data, home)
 
 
+def _node_results() -> list[bytes]:
+    parcel = memoryview(packed(SEEDS, ["export_meta.json"]))
+    return [msgspec.msgpack.encode(Result("node", 1.5, "no device", "plug it in", parcel, "run: 1 of 2\n", 1.0, 2.5))]
+
+
+def _read_node_result(data: bytes, folder: Path) -> None:
+    """What a machine of a cluster answers, and the files in it."""
+    _unpack(bytes(read_result(data).parcel), folder)
+
+
 def _sweep_states() -> list[bytes]:
     entry = sweep_journal.Entry("2026-11-16T16:40:48+00:00", "finished", "run a", 1, 1.5)
     return [msgspec.json.encode(state) for state in (Note("key", 1, {"linux_on": "print session"}), entry)]
@@ -675,6 +686,7 @@ READERS = {
         Reader("config", _config_seeds, mutations.json_values, _read_config),
         Reader("sweep_file", _SWEEPS, mutations.json_values, _read_sweep_file),
         Reader("parcel", _parcels, mutations.binary, _unpack),
+        Reader("node_result", _node_results, mutations.binary, _read_node_result),
         Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),

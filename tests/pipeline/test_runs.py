@@ -349,7 +349,8 @@ def test_progress_survives_a_torn_line_and_whatever_is_in_the_file(tmp_path: Pat
     progress.add(sitting)
     progress.add(taken)
     whole = path.read_bytes()
-    for torn in (b'{"type":"tak', b"\0" * 40, b"\xff\xfe", b"[]", whole[:-1]):
+    deep = b'{"type": "taken", "more": ' + b"[" * 100_000
+    for torn in (b'{"type":"tak', b"\0" * 40, b"\xff\xfe", b"[]", deep, whole[:-1]):
         path.write_bytes(whole + torn)
         assert Progress(path).entries[:2] == [sitting, taken]
     path.write_bytes(b"\0" * 100)

@@ -1,6 +1,7 @@
 """Puts what came from a machine of a cluster where a job of this machine would have left it."""
 
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,15 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import files, places, publication
+from model_profiling.analysis.validation import problems
 from model_profiling.artifacts import EARLIER, PARTIAL, ExportPaths
 from model_profiling.errors import KitError, RunError
+from model_profiling.export.cache import cached
+from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep.jobs import Job, finished_run
 from model_profiling.kept_programs import keep, switched_off
 from model_profiling.labels import revision
+from model_profiling.pipeline.config import is_experiment_name
 from model_profiling.publication import READY, Publication
 from model_profiling.remembered import program_sha256
 from model_profiling.run_directory import Manifest, RunDirectory
@@ -54,13 +59,25 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
                 keep(root, ExportPaths(program), manifest.model.sha256, manifest.model.export)
 
 
+def adopt_export(request: ExportRequest, incoming: Path) -> None:
+    """Put an export that was made elsewhere in its place, if it is what an export here would be."""
+    if cached(dataclasses.replace(request, outdir=incoming)) is None:
+        raise RunError(
+            f"the cluster sent no complete export of {request.model}",
+            "See its log. All machines of a cluster need the same kit, Python and packages.",
+        )
+    files.replace_directory(incoming, request.outdir)
+
+
 def _checked(job: Job, incoming: Path, program: Path) -> Manifest:
+    """The manifest of a run that came from elsewhere, which has to be valid before anything of it is kept."""
     manifest = finished_run(incoming)
     if manifest is None or manifest.model.sha256 != program_sha256(program):
         raise RunError(f"{job.name}: the cluster sent no complete run of its program", "Run the sweep again.")
+    found = problems(RunDirectory(incoming))
     for name, record in manifest.experiments.items():
-        home = incoming / name
-        whole = all((home / f).is_file() and files.sha256(home / f) == digest for f, digest in record.files.items())
-        if record.name != name or not whole:
-            raise RunError(f"{job.name}: the run that the cluster sent is damaged", "Run the sweep again.")
+        if record.name != name or not is_experiment_name(name):
+            found.append(f"no experiment can be called {name!r}")
+    if found:
+        raise RunError(f"{job.name}: the run that the cluster sent is damaged: {found[0]}", "Run the sweep again.")
     return manifest

@@ -6,13 +6,8 @@ what needs files of this machine (a model in a .py file, a checkpoint, a report)
 """
 
 import contextlib
-import importlib
-import logging
-import os
-import socket
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +16,18 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.artifacts import ExportPaths
-from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.errors import KitError, SetupError
 from model_profiling.fleet.sweep.children import Children
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome
 from model_profiling.fleet.sweep.jobs import Job, Jobs, export_words
 from model_profiling.fleet.sweep.parcels import packed, unpacked
-from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Result, Task, perform
-from model_profiling.installation import install_command
+from model_profiling.fleet.sweep.ray_connection import connected, disconnect, token_notes
+from model_profiling.fleet.sweep.ray_objects import LostError, fetch
+from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Result, Task, perform, read_result
+from model_profiling.on_progress import OnNote
 
-# How long to wait for a result that is said to be there, for a node to come back that offers a target, for an answer.
-_FETCH_S, _NODE_S, _CONNECT_S = 60.0, 120.0, 5.0
-_TOKENS = (
-    "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) as on the machines of the cluster; "
-    "`ray get-auth-token` prints theirs."
-)
+# How long to wait for a result that is said to be there, and for a node to come back that offers a target.
+_FETCH_S, _NODE_S = 60.0, 120.0
 
 
 @dataclass
@@ -49,7 +42,7 @@ class Cluster:
 
     host_comes_last = False
 
-    def __init__(self, address: str, jobs: Jobs, todo: list[Job]) -> None:
+    def __init__(self, address: str, jobs: Jobs, todo: list[Job], on_note: OnNote) -> None:
         self._jobs = jobs
         self._near = Children(jobs.folder, [])
         self._ray = connected(address, jobs.folder.state / "logs" / "ray.log")
@@ -60,6 +53,8 @@ class Cluster:
         self._missing: dict[str, float] = {}
         self._remote = self._ray.remote(max_retries=0)(perform)
         try:
+            for note in token_notes(self._ray):
+                on_note(note)
             self._refuse_missing(todo)
         except KitError:
             self.close()
@@ -90,8 +85,16 @@ class Cluster:
             return OWN
         # What measures waits for its target on the node, and uses no CPU before it has it.
         needs = {"num_cpus": 1} if target is None else {"num_cpus": 0, "resources": {target.label: 1}}
-        ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), self._program(job))
+        try:
+            program = self._program(job)
+        except KitError as error:
+            return self._not_begun(job, error.message, error.hint)
+        ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), program)
         self._running[job.name] = _Running(job, ref, time.monotonic())
+        return ""
+
+    def _not_begun(self, job: Job, why: str, hint: str) -> str:
+        self._ended.append(Ended(job, Outcome(0.0, why, hint)))
         return ""
 
     def _without_node(self, job: Job, label: str) -> str:
@@ -99,8 +102,7 @@ class Cluster:
         why = f"no node of the Ray cluster offers {label!r} any more"
         if time.monotonic() - since < _NODE_S:
             return why
-        self._ended.append(Ended(job, Outcome(0.0, why, "Start Ray on the machine that has it, and sweep again.")))
-        return ""
+        return self._not_begun(job, why, "Start Ray on the machine that has it, and sweep again.")
 
     def _task(self, job: Job) -> Task:
         if job.cell is None:
@@ -132,20 +134,15 @@ class Cluster:
         return found
 
     def _outcome(self, running: _Running) -> Outcome:
-        errors = self._ray.exceptions
         seconds = time.monotonic() - running.began
         try:
-            data = self._ray.get(running.ref, timeout=_FETCH_S)
-            result = msgspec.msgpack.decode(data, type=Result)
-            return self._received(running.job, result)
-        except errors.RayTaskError as error:
-            return Outcome(seconds, f"a node could not begin: {_first_line(error)}", "Install the kit on all nodes.")
-        except errors.RayError as error:
+            return self._received(running.job, read_result(fetch(running.ref, _FETCH_S)))
+        except LostError as error:
             # Its programs may have been lost with the node, too.
             self._programs.pop(running.job.variant.name, None)
-            return Outcome(seconds, f"its node or worker was lost ({type(error).__name__})", "", lost=True)
-        except msgspec.DecodeError as error:
-            return Outcome(seconds, f"a node sent no result: {error}", "Install the same kit on all nodes.")
+            return Outcome(seconds, f"its node or worker was lost ({error})", "", lost=True)
+        except KitError as error:
+            return Outcome(seconds, error.message, error.hint)
 
     def _received(self, job: Job, result: Result) -> Outcome:
         """Put what came into files: the log, and the result where it waits to be put in place."""
@@ -172,7 +169,7 @@ class Cluster:
                 self._ray.cancel(running.ref, force=True)
         self._running = {}
         with contextlib.suppress(Exception):
-            self._ray.shutdown()
+            disconnect(self._ray)
 
 
 def _is_near(job: Job) -> bool:
@@ -186,94 +183,3 @@ def _keep_times(path: Path, job: Job, result: Result) -> None:
     target = job.measures.label if job.measures is not None else ""
     line = {"job": job.name, "node": result.node, "target": target, "began": result.began, "ended": result.ended}
     files.append_line(path, msgspec.json.encode(line))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[-1][:300] if str(error).strip() else type(error).__name__
-
-
-def connected(address: str, log: Path) -> Any:
-    """Ray, connected to a cluster; what it says goes to a log."""
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError:
-        raise SetupError("--ray needs Ray, which is not installed", install_command("fleet")) from None
-    _refuse_silence(address)
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log = log.resolve()
-    try:
-        with _said_to(log), _standing_in(log.parent):
-            _keep_quiet(log)
-            ray.init(
-                address=address,
-                ignore_reinit_error=True,
-                configure_logging=False,
-                logging_level=logging.CRITICAL,
-                log_to_driver=False,
-                namespace="sme2-kit",
-            )
-    except ray.exceptions.AuthenticationError as error:
-        raise SetupError(f"the Ray cluster at {address} refused us: {_first_line(error)}", _TOKENS) from None
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError, ray.exceptions.RayError) as error:
-        raise SetupError(
-            f"there is no Ray cluster at {address}: {_first_line(error)}",
-            f"Start one with `ray start --head`, and give its address. {_TOKENS}",
-        ) from None
-    return ray
-
-
-def _refuse_silence(address: str) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if address == "auto":
-        return
-    if not host or "/" in host or not port.isdecimal():
-        raise InputError(
-            f"--ray {address} is not an address", "Give HOST:PORT, as `ray start --head` prints it, or auto."
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise SetupError(
-            f"there is no Ray cluster at {address}: {getattr(error, 'strerror', None) or error}",
-            "Start one with `ray start --head`, and give its address.",
-        ) from None
-
-
-def _keep_quiet(log: Path) -> None:
-    """A thread of Ray prints to standard output that a worker died, whatever one asks of it: that goes into a file."""
-    inner: Any = importlib.import_module("ray._private.worker")
-
-    def say(data: Any, *_: Any, **__: Any) -> None:
-        with contextlib.suppress(KitError):
-            files.append_line(log, repr(data)[:2000].encode())
-
-    if hasattr(inner, "print_to_stdstream"):
-        inner.print_to_stdstream = say
-
-
-@contextlib.contextmanager
-def _standing_in(folder: Path) -> Iterator[None]:
-    """Ray's workers look for modules first where the driver stood when it connected: let that be a folder of ours."""
-    here = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.chdir(folder)
-        yield
-    finally:
-        os.fchdir(here)
-        os.close(here)
-
-
-@contextlib.contextmanager
-def _said_to(log: Path) -> Iterator[None]:
-    """What C++ and Python write to standard error while Ray connects belongs into a file."""
-    with files.open_log(log) as target:
-        kept = os.dup(2)
-        try:
-            os.dup2(target.fileno(), 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)

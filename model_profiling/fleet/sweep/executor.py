@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
 
 from model_profiling import files
 from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.
 OWN = "other jobs of this sweep"
+# That a job took, or since 1970: numbers of other machines and of files, with which one can count.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 # What a job says of a target that somebody measures on (`TakenError` in platforms/locks.py).
 _TAKEN = " is being measured"
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling import files
+from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.pipeline.records import now
 
 Event = Literal["started", "finished", "failed", "lost", "busy"]
@@ -20,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True):
     event: Event
     job: str
     round: int
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     failure: str = ""
     hint: str = ""
     replaces: str = ""
@@ -60,6 +61,6 @@ def read(path: Path) -> list[Entry]:
     found = []
     decode = msgspec.json.Decoder(Entry).decode
     for line in files.read_bytes(path, "journal of a sweep").splitlines():
-        with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             found.append(decode(line))
     return found

@@ -78,7 +78,7 @@ def _alerts(result: SweepResult) -> list[str]:
     worse = [cell.name for cell in result.cells for each in cell.results if _verdict(each) == "worse"]
     if worse:
         found.append(f"Slower than in the last sweep: {', '.join(dict.fromkeys(worse))}.")
-    return found
+    return [*found, *result.notes]
 
 
 def _verdict(found: CellResult) -> str:

@@ -128,6 +128,8 @@ class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
     labels: dict[str, str] = {}
     round: int = 1
     schema: int = 1
+    # What is to be known of the machines that carried jobs out in the last call, such as a cluster without a token.
+    notes: list[str] = []
 
 
 def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failure: str) -> CellRecord:

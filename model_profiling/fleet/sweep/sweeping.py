@@ -13,7 +13,7 @@ from model_profiling import __version__, files, publication
 from model_profiling.artifacts import PARTIAL
 from model_profiling.errors import InputError, InterruptionError, KitError
 from model_profiling.fleet.sweep import portfolio
-from model_profiling.fleet.sweep.adopting import adopt_run
+from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
 from model_profiling.fleet.sweep.children import usable_cpus
 from model_profiling.fleet.sweep.executor import OWN, Ended, Executor, Outcome
 from model_profiling.fleet.sweep.jobs import Folder, Job, Jobs, finished_run
@@ -126,6 +126,8 @@ class _Round:
         self._attempts: dict[str, int] = {}
         self._running: dict[str, Job] = {}
         self._noted: set[str] = set()
+        # What the executor said of its machines.
+        self._said: list[str] = []
         # Until when a lane waits for somebody who measures on its target from another machine.
         self._paused: dict[str, float] = {}
         # The commands of jobs that wait to be started.
@@ -143,7 +145,7 @@ class _Round:
             self._look_at(cell)
         todo = [job for job in self._sweep.wanted if self._ledger.state(job.name) == "waiting"]
         if todo:
-            executor = make(self._jobs, todo, self._note)
+            executor = make(self._jobs, todo, self._keep_note)
             try:
                 self._carry_out(executor, Queue(todo, executor.lane))
             except KeyboardInterrupt:
@@ -203,6 +205,10 @@ class _Round:
         self._running[job.name] = job
         self._ledger.set(job, "running")
         return ""
+
+    def _keep_note(self, sentence: str) -> None:
+        self._said.append(sentence)
+        self._note(sentence)
 
     def _note_once(self, sentence: str) -> None:
         if sentence not in self._noted:
@@ -275,7 +281,7 @@ class _Round:
 
     def _adopt(self, job: Job, incoming: Path) -> None:
         if job.cell is None:
-            files.replace_directory(incoming, self._folder.artifacts(job.variant))
+            adopt_export(self._jobs.request(job.variant), incoming)
             return
         program = self._jobs.program(job.variant)
         adopt_run(job, incoming, self._folder.run(job.cell), program, lambda manifest: self._note_run(job, manifest))
@@ -335,6 +341,7 @@ class _Round:
             cells=list(self._cells.values()),
             labels=dict(self._sweep.asked.labels),
             round=self._state.round,
+            notes=list(self._said),
         )
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__, files
-from model_profiling.errors import KitError
+from model_profiling.errors import KitError, RunError
 from model_profiling.fleet.sweep.children import outcome_of, start_tied
+from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.sweep_file import Target
 from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
@@ -21,6 +22,8 @@ from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
 ARTIFACTS, RUN = "artifacts", "run"
 _LOOK_S = 0.1
 _HOME = "sme2-kit-job-"
+# How much of its text is kept of what a node sends: of its name, of a sentence, and of a log, the end of it.
+_NAME, _SENTENCE, _LOG = 100, 2000, 100_000
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -33,28 +36,53 @@ class Task(msgspec.Struct, frozen=True):
     kit_version: str = __version__
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it went; `began` and `ended` are when the job had what it measures on for itself, by this machine's clock."""
 
     node: str
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     failure: str = ""
     hint: str = ""
-    parcel: bytes = b""
+    parcel: memoryview = memoryview(b"")
     log: str = ""
-    began: float = 0.0
-    ended: float = 0.0
+    began: Seconds = 0.0
+    ended: Seconds = 0.0
+
+
+def read_result(data: bytes | memoryview) -> Result:
+    """What a node answered, whoever it is: its text is bounded, and has no characters that control a terminal."""
+    try:
+        result = msgspec.msgpack.decode(data, type=Result)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise RunError(
+            f"a node sent no result of the kit: {shown(str(error))}", "Install the same kit on all nodes."
+        ) from None
+    return msgspec.structs.replace(
+        result,
+        node=shown(result.node)[:_NAME],
+        failure=shown(result.failure),
+        hint=shown(result.hint),
+        log="\n".join(shown(line, _LOG) for line in result.log[-_LOG:].split("\n")),
+    )
+
+
+def shown(text: str, most: int = _SENTENCE) -> str:
+    """Text for or of another machine, in one line and as it may be printed."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def perform(task: bytes, program: bytes) -> bytes:
-    """Carry a task out; `program` is the folder of artifacts that it needs, if any. Never raises."""
+    """Carry a task out; `program` is the folder of artifacts that it needs, if any.
+
+    Never raises: Ray would send an exception as a pickle, which the machine that started the sweep does not open.
+    """
     node = platform.node()
     try:
         result = _performed(msgspec.msgpack.decode(task, type=Task), program, node)
     except KitError as error:
-        result = Result(node, failure=error.message, hint=error.hint)
-    except (OSError, msgspec.DecodeError) as error:
-        result = Result(node, failure=f"{type(error).__name__} on {node}: {error}", hint="Check that machine.")
+        result = Result(node, failure=shown(error.message), hint=shown(error.hint))
+    except Exception as error:  # noqa: BLE001 - see above
+        result = Result(node, failure=shown(f"{type(error).__name__} on {node}: {error}"), hint="Check that machine.")
     return msgspec.msgpack.encode(result)
 
 
@@ -79,8 +107,8 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
             claim.close()
         outcome = outcome_of(child.wait(), time.monotonic() - clock, log)
         ended = time.time()
-        parcel = b"" if outcome.failure else packed(home / task.result)
-        text = files.tail(log, 100_000)
+        parcel = memoryview(b"" if outcome.failure else packed(home / task.result))
+        text = files.tail(log, _LOG)
         return Result(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
     finally:
         shutil.rmtree(home, ignore_errors=True)

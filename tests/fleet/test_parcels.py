@@ -1,0 +1,430 @@
+"""What a machine of a cluster sends is read or refused, whatever it is; nothing of it runs or lands elsewhere."""
+
+import functools
+import io
+import pickle
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model_profiling import files
+from model_profiling.errors import KitError, RunError
+from model_profiling.fleet.sweep import ray_connection, ray_objects
+from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
+from model_profiling.fleet.sweep.jobs import Folder, Jobs
+from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.sweep_file import cells, parse
+from model_profiling.fleet.sweep.task import Result, Task, perform, read_result
+from model_profiling.run_directory import Manifest, RunDirectory
+from tests.conftest import ROOT
+
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
+SEEDS = ROOT / "tests" / "data" / "fuzz_seeds"
+
+
+class Bomb:
+    """An object that leaves a file where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self._marker,)
+
+
+def file(name: str, content: bytes = b"evil", **other: Any) -> dict[str, Any]:
+    """A file as a hostile machine writes it."""
+    return {"name": name, "size": len(content), "data": zlib.compress(content)} | other
+
+
+def written(home: Path) -> set[str]:
+    return {path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()}
+
+
+@contextmanager
+def place() -> Iterator[Path]:
+    """A folder for one example; pytest's is for all of a test."""
+    with tempfile.TemporaryDirectory() as home:
+        yield Path(home)
+
+
+def unpacks_or_refuses(data: bytes) -> None:
+    with place() as home:
+        try:
+            unpacked(data, home / "in" / "it")
+        except RunError as error:
+            assert error.message and error.hint and len(error.message) < 500
+            assert not (home / "in" / "it").exists()
+        assert all(name.startswith("in/it/") for name in written(home))
+        assert not any(path.is_symlink() for path in home.rglob("*"))
+
+
+# Parcels
+
+NAMES = st.text("aA0.-_~ :*é漢😀", min_size=1, max_size=50).filter(lambda name: name not in (".", ".."))
+
+
+@given(st.dictionaries(NAMES, st.binary(max_size=300), max_size=5), st.booleans())
+def test_what_is_packed_is_unpacked(contents: dict[str, bytes], deep: bool) -> None:
+    with place() as home:
+        source = home / "source"
+        (source / "of" / "it").mkdir(parents=True)
+        for name, content in contents.items():
+            (source / ("of/it" if deep else ".") / name).write_bytes(content)
+        unpacked(packed(source), home / "there")
+        assert written(source) == written(home / "there")
+        assert all((home / "there" / name).read_bytes() == (source / name).read_bytes() for name in written(source))
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_no_parcel(data: bytes) -> None:
+    unpacks_or_refuses(data)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=3),
+    max_leaves=8,
+)
+PARTS = st.sampled_from(["", ".", "..", "a", "b", "/", "\\", "~", "\0", "\n", "x" * 300, "CON", "\u202e", "é"])
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": ANYTHING | st.lists(PARTS, max_size=20).map("/".join),
+                "size": ANYTHING | st.integers(-1, 20) | st.sampled_from([2**33, 2**40, 2**63]),
+                "data": ANYTHING | st.binary(max_size=20).map(zlib.compress),
+            },
+            optional={"link": st.just("/etc/passwd"), "mode": st.just(0o4777)},
+        ),
+        max_size=4,
+    )
+)
+def test_files_of_any_name_size_and_content_are_unpacked_where_they_belong_or_refused(files_: list[Any]) -> None:
+    unpacks_or_refuses(msgspec.msgpack.encode(files_))
+
+
+@pytest.fixture(scope="module")
+def real() -> bytes:
+    return packed(KNOWN_GOOD)
+
+
+@given(data=st.data())
+def test_a_parcel_that_is_torn_or_damaged_is_refused_or_stays_inside(real: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(real[: data.draw(st.integers(0, len(real)))] if data.draw(st.booleans()) else real)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged)))
+        damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    unpacks_or_refuses(bytes(damaged))
+
+
+def test_what_reaches_outside_is_too_large_or_is_no_plain_file_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    victim = str(tmp_path / "victim")
+    hostile: dict[str, Any] = {
+        "absolute": [file(victim)],
+        "above": [file("a/../../victim")],
+        "above at the end": [file("a/..")],
+        "itself": [file(".")],
+        "nameless": [file("")],
+        "two slashes": [file("a//b")],
+        "another system's": [file("a\\..\\..\\victim")],
+        "no text": [file("a\0b")],
+        "control": [file("a\x1b[2Jb")],
+        "deep": [file("/".join("a" * 17))],
+        "long": [file("a" * 1001)],
+        "longer than a file system has": [file("a" * 300)],
+        "twice": [file("a"), file("a")],
+        "file and folder": [file("a"), file("a/b")],
+        "folder and file": [file("a/b"), file("a")],
+        "link": [file("a", link="/etc/passwd")],
+        "mode": [file("a", mode=0o4755)],
+        "says too little": [file("a", b"x" * 100_000, size=10)],
+        "says too much": [file("a", b"x" * 10, size=100)],
+        "bomb": [file("a", b"\0" * (64 << 20), size=1)],
+        "negative": [file("a", size=-1)],
+        "one too large": [file("a", size=(8 << 30) + 1)],
+        "together too large": [file(str(n), size=8 << 30) for n in range(3)],
+        "too many": [file(str(n), b"") for n in range(20_001)],
+        "torn content": [file("a", data=zlib.compress(b"evil")[:-3])],
+        "more behind it": [file("a", data=zlib.compress(b"evil") + b"more")],
+        "no content": [{"name": "a", "size": 4}],
+        "no list": {"name": "a"},
+    }
+    wrong = {name: msgspec.msgpack.encode(value) for name, value in hostile.items()}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    wrong |= {"an archive": buffer.getvalue(), "nothing": b"", "a pickle": pickle.dumps(Bomb(tmp_path / "victim"))}
+    for name, data in wrong.items():
+        with pytest.raises(RunError) as caught:
+            unpacked(data, tmp_path / "home")
+        assert caught.value.message.startswith("files on their way through the cluster are refused"), name
+        assert not list(tmp_path.iterdir()), name
+
+
+def test_what_cannot_be_sent_is_said_where_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home" / ".hidden").mkdir(parents=True)
+    for name in ("a", ".stamp", ".hidden/b"):
+        (tmp_path / "home" / name).write_bytes(bytes(range(256)) * 10)
+    (tmp_path / "home" / "link").symlink_to("/etc/passwd")
+    unpacked(packed(tmp_path / "home"), tmp_path / "there")
+    assert written(tmp_path / "there") == {"a", ".stamp"}
+    monkeypatch.setattr("model_profiling.fleet.sweep.parcels.LARGEST", 200)
+    with pytest.raises(RunError, match="which a cluster does not carry"):
+        packed(tmp_path / "home")
+    (tmp_path / "home" / "a\nb").touch()
+    with pytest.raises(RunError, match="refused"):
+        packed(tmp_path / "home")
+
+
+# What a node answers
+
+
+def reads_or_refuses(data: bytes) -> None:
+    try:
+        result = read_result(data)
+    except RunError as error:
+        assert error.message and error.hint and len(error.message) < 2500 and error.message.isprintable()
+    else:
+        assert all(text.isprintable() for text in (result.node, result.failure, result.hint))
+        assert result.log.replace("\n", "").isprintable()
+        assert 0 <= result.seconds <= 1e11 and 0 <= result.began <= 1e11 and 0 <= result.ended <= 1e11
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_no_result(data: bytes) -> None:
+    reads_or_refuses(data)
+
+
+@given(
+    ANYTHING
+    | st.fixed_dictionaries(
+        {"node": ANYTHING | st.text()},
+        optional={name: ANYTHING | st.text() | st.floats() for name in (*Result.__struct_fields__[1:], "more")},
+    )
+)
+def test_an_answer_of_any_shape_is_a_result_or_refused(answer: Any) -> None:
+    reads_or_refuses(msgspec.msgpack.encode(answer))
+
+
+@given(data=st.data())
+def test_a_damaged_answer_is_a_result_or_refused(data: st.DataObject) -> None:
+    real = msgspec.msgpack.encode(Result("node", 1.5, "no", "do", memoryview(b"parcel"), "a log\n" * 9, 1.0, 2.0))
+    damaged = bytearray(real)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged)))
+        damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    reads_or_refuses(bytes(damaged))
+
+
+def test_a_task_never_raises() -> None:
+    """Ray would send an exception as a pickle."""
+    task = Task("run a", ["run"], "run", None)
+    for wrong in (
+        b"",
+        b"\xff",
+        pickle.dumps(task),
+        msgspec.msgpack.encode(msgspec.structs.replace(task, kit_version="")),
+    ):
+        assert read_result(perform(wrong, b"")).failure
+    assert "refused" in read_result(perform(msgspec.msgpack.encode(task), b"no parcel")).failure
+
+
+@pytest.mark.parametrize("error", [OSError("\ud800 lone"), KeyError("x"), RecursionError(), RunError("\ud800", "\x1b")])
+def test_whatever_goes_wrong_in_a_task_is_an_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("model_profiling.fleet.sweep.task._performed", fail)
+    answer = read_result(perform(msgspec.msgpack.encode(Task("run a", ["run"], "run", None)), b""))
+    assert answer.failure and not bytes(answer.parcel)
+
+
+def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
+    evil = "\x1b]0;title\x07\x1b[2J\r\u202e\u2028bad\n" * 100_000
+    result = read_result(msgspec.msgpack.encode(Result(evil, 1.0, evil, evil, log=evil)))
+    assert len(result.node) == 100 and len(result.failure) == len(result.hint) == 2000 and len(result.log) == 100_000
+    for text in (result.node, result.failure, result.hint, result.log.replace("\n", "")):
+        assert text.isprintable()
+    assert "bad\n" in result.log
+
+
+@pytest.mark.parametrize(
+    "kind", [b"PYTHON", b"XLANG", b"ACTOR_HANDLE", b"RAW,DEBUG:1", b"", b"\xff", b"-3", b"RAWX", b"9" * 5000]
+)
+def test_an_object_that_is_not_plain_bytes_is_not_opened(
+    kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = pickle.dumps(Bomb(tmp_path / "marker"))
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (stored, kind))
+    with pytest.raises(RunError, match="it was not opened"):
+        ray_objects.fetch(None, 1.0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_plain_bytes_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (b"12345", b"RAW"))
+    assert bytes(ray_objects.fetch(None, 1.0)) == b"12345"
+    monkeypatch.setattr(ray_objects, "_MOST_BYTES", 4)
+    with pytest.raises(RunError, match="more than any result has"):
+        ray_objects.fetch(None, 1.0)
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (None, b"RAW"))
+    assert bytes(ray_objects.fetch(None, 1.0)) == b""
+
+
+# Before it is kept
+
+
+PROGRAM = SEEDS / "tiny_xnnpack_fp32.pte"
+ON = "linux_fp16arith_on"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    asked = parse({"models": [str(PROGRAM)], "reports": False}, "here")
+    return Jobs(asked, cells(asked, "here"), Folder(tmp_path / "out"))
+
+
+def sent(incoming: Path) -> Path:
+    """A run of the program as a node sends it."""
+    shutil.copytree(KNOWN_GOOD, incoming)
+    change(incoming, "manifest.json", RunDirectory(incoming).manifest().model.sha256, files.sha256(PROGRAM))
+    return incoming
+
+
+def change(incoming: Path, name: str, before: str, after: str) -> None:
+    text = (incoming / name).read_text()
+    assert before in text
+    (incoming / name).write_text(text.replace(before, after))
+
+
+def renamed(incoming: Path, experiment: str) -> None:
+    """As if an experiment had been called so from the start."""
+    (incoming / ON).rename(incoming / experiment)
+    for path in list((incoming / experiment).iterdir()):
+        path.rename(path.with_name(path.name.replace(ON, experiment)))
+    for name in ("manifest.json", "metrics.json"):
+        change(incoming, name, ON, experiment)
+
+
+def samples_of(incoming: Path, text: str) -> None:
+    """Samples with another content, which the manifest lists as it is."""
+    (path,) = (incoming / ON).glob("*_samples.json")
+    before = files.sha256(path)
+    path.write_text(text)
+    change(incoming, "manifest.json", before, files.sha256(path))
+
+
+def test_a_run_that_was_sent_is_kept_if_it_is_valid_and_changes_nothing_if_not(jobs: Jobs, tmp_path: Path) -> None:
+    (job,) = jobs.all
+    assert job.cell is not None
+    root = jobs.folder.run(job.cell)
+    noted: list[Manifest] = []
+
+    def adopt(incoming: Path) -> None:
+        adopt_run(job, incoming, root, PROGRAM, noted.append)
+
+    adopt(sent(tmp_path / "first"))
+    adopt(sent(tmp_path / "second"))
+    assert len(noted) == 2 and len(list((root / "earlier").iterdir())) == 1
+
+    def state() -> dict[str, bytes]:
+        return {name: (root / name).read_bytes() for name in written(root)}
+
+    before = state()
+    hostile: dict[str, Callable[[Path], Any]] = {
+        **{
+            name: functools.partial(renamed, experiment=name)
+            for name in ("earlier", "failed", "programs", "report_charts", "metrics.html", ".partial", "-", " ", "é")
+        },
+        "above": lambda home: change(home, "manifest.json", f'"{ON}"', '"../../x"'),
+        "named otherwise": lambda home: change(home, "manifest.json", f'"name": "{ON}"', '"name": "other"'),
+        "of another program": lambda home: change(home, "manifest.json", files.sha256(PROGRAM), "0" * 64),
+        "a file of it changed": lambda home: next((home / ON).glob("*.etdump")).write_bytes(b"changed"),
+        "a file of it missing": lambda home: next((home / ON).glob("*.etdump")).unlink(),
+        "a folder of it missing": lambda home: shutil.rmtree(home / ON),
+        "a file of another place": lambda home: change(home, "manifest.json", f"{ON}_t1.log", "../../../../etc/passwd"),
+        "no samples": lambda home: samples_of(home, "{}"),
+        "impossible samples": lambda home: samples_of(home, '{"kind": "samples", "timed": [], "traced": []}'),
+        "no manifest": lambda home: (home / "manifest.json").write_bytes(b"\x80"),
+        "a manifest without an end": lambda home: (home / "manifest.json").write_bytes(b"[" * 100_000),
+        "nothing": shutil.rmtree,
+    }
+    for name, damage in hostile.items():
+        incoming = sent(tmp_path / "sent")
+        damage(incoming)
+        with pytest.raises(KitError) as caught:
+            adopt(incoming)
+        assert caught.value.message.startswith(f"{job.name}: "), name
+        assert len(noted) == 2 and state() == before, name
+        shutil.rmtree(incoming, ignore_errors=True)
+
+
+def test_an_export_that_was_sent_replaces_the_one_that_is_there_only_if_it_is_what_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    asked = parse({"models": ["toy_cnn"], "reports": False}, "here")
+    jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path / "out"))
+    request = jobs.request(jobs.all[0].variant)
+    request.outdir.mkdir(parents=True)
+    (request.outdir / "mine").touch()
+    for content in (b"", b"{}", b"\xff", b"[" * 100_000):
+        incoming = tmp_path / "incoming"
+        incoming.mkdir()
+        for name in (".toy_cnn_xnnpack_fp16.stamp.json", "export_meta.json", "toy_cnn_xnnpack_fp16.pte"):
+            (incoming / name).write_bytes(content)
+        with pytest.raises(RunError, match="no complete export"):
+            adopt_export(request, incoming)
+        assert written(request.outdir) == {"mine"}
+        shutil.rmtree(incoming)
+
+
+# The token
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [(0o600, False), (0o400, False), (0o640, True), (0o644, True), (0o602, True)]
+)
+def test_a_token_that_others_can_read_is_said(
+    mode: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ray:
+        @staticmethod
+        def get_runtime_context() -> Any:
+            return type("Context", (), {"gcs_address": "127.0.0.1:1"})
+
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("secret")
+    token.chmod(mode)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setattr(ray_connection, "_as_stranger", lambda _: ray_connection._REFUSED)
+    notes = ray_connection.token_notes(Ray)
+    assert len(notes) == said and all(f"chmod 600 {token}" in note and "secret" not in note for note in notes)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))
+    assert not ray_connection.token_notes(Ray)
+    (tmp_path / "other").write_text("secret")
+    (tmp_path / "other").chmod(mode)
+    assert len(ray_connection.token_notes(Ray)) == said
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    assert not ray_connection.token_notes(Ray)
+    for code, words in ((0, "accepts connections without a token"), (1, "is not known"), (-9, "is not known")):
+        monkeypatch.setattr(ray_connection, "_as_stranger", lambda _, code=code: code)
+        (note,) = ray_connection.token_notes(Ray)
+        assert words in note and "RAY_AUTH_MODE=token" in note
