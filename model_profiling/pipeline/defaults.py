@@ -120,12 +120,14 @@ def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[C
 
 def checked_program(model: Path) -> Path:
     """Return `model` if it says of itself that it is a .pte; so does a damaged one, and the runner finds the damage."""
-    if not model.is_file():
-        raise InputError(f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16.")
     hint = "Give what sme2-kit export makes."
     try:
         with files.open_file(model) as file:
             begins = file.read(8)
+    except FileNotFoundError:
+        raise InputError(
+            f"model {model} does not exist", "Export it first: sme2-kit export --model NAME --dtype fp16."
+        ) from None
     except OSError as error:
         raise InputError(f"model {model} cannot be read: {error.strerror}", hint) from None
     if begins[4:6] != b"ET":
