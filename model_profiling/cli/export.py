@@ -22,7 +22,7 @@ from model_profiling.export.choices import (
 )
 from model_profiling.installation import shown
 from model_profiling.on_progress import OnProgress
-from model_profiling.saying import say_json, tell, warn
+from model_profiling.saying import columns, say_json, tell, warn
 from model_profiling.visible import visible
 
 if TYPE_CHECKING:
@@ -254,16 +254,17 @@ def say_cached() -> None:
 @contextlib.contextmanager
 def stage_progress(plain: bool) -> Iterator[OnProgress]:
     """Show the current stage on stderr: one live line on a terminal, a line a stage elsewhere."""
+    # As it is now, because it is redirected while torch talks.
+    stream = sys.stderr
+    if plain or not stream.isatty():
+        yield lambda label, done, total: warn(f"{label}\n", stream)
+        return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    # Bound to stderr as it is now, because stderr is redirected while torch talks.
-    console = Console(file=sys.stderr, highlight=False, markup=False)
-    if plain or not console.is_terminal:
-        yield lambda label, done, total: console.print(visible(label))
-        return
-    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
+    console = Console(file=stream, width=columns(stream), highlight=False, markup=False)
+    parts = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*parts, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)
         yield lambda label, done, total: progress.update(task, description=visible(label))
 

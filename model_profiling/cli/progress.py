@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from model_profiling.on_progress import OnProgress
-from model_profiling.saying import warn
+from model_profiling.saying import columns, warn
 from model_profiling.visible import visible
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -40,7 +40,6 @@ def _lines(of: str, command: str) -> OnProgress:
             counted = f" ({done}/{total} {of})" if done else ""
             words = f"{command}: {label}{counted}" if total else label
             warn(f"{words}\n", stream)
-            stream.flush()
             last_time, last_stage = time.monotonic(), stage
 
     return report
@@ -53,17 +52,17 @@ def _bar(of: str) -> Iterator[OnProgress]:
     from rich.table import Column
 
     label, count = TextColumn("{task.description:<24}", markup=False), TextColumn("{task.fields[runs]}")
-    columns: tuple[ProgressColumn, ...] = (label, BarColumn(), count, TimeRemainingColumn())
+    shown: tuple[ProgressColumn, ...] = (label, BarColumn(), count, TimeRemainingColumn())
     if of != "runs":
         # What goes on side by side is longer than a line, and says itself how long it will take.
         whole, rest = Column(no_wrap=True, min_width=12), Column(no_wrap=True, ratio=1, overflow="ellipsis")
         count = TextColumn("{task.fields[runs]}", table_column=whole)
-        columns = (
+        shown = (
             count,
             BarColumn(12, table_column=whole),
             TextColumn("{task.description}", markup=False, table_column=rest),
         )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+    with Progress(*shown, console=Console(file=sys.stderr, width=columns(sys.stderr)), transient=True) as bar:
         task = bar.add_task("preparing", total=1, runs="")
 
         def report(label: str, done: int, total: int) -> None:

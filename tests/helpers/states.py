@@ -235,8 +235,9 @@ def _become(state: State, folder: Path, out: Path, err: Path, arguments: list[st
             errors = "backslashreplace" if number == 2 else "strict"
             stream = os.fdopen(number, "w" if number else "r", encoding=state.encoding, errors=errors, closefd=False)
             setattr(sys, name, stream)
-    sys.argv = ["sme2-kit", *arguments]
-    sys.orig_argv = [sys.executable, "-c", _START, *arguments]
+    words = [os.fsdecode(word.encode(errors="surrogateescape")) for word in arguments]
+    sys.argv = ["sme2-kit", *words]
+    sys.orig_argv = [sys.executable, "-c", _START, *words]
     from model_profiling.cli.process import enter
 
     enter()

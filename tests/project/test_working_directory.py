@@ -175,6 +175,27 @@ def test_the_smoke_test_runs_nothing_of_the_folder(trapped: Path, sprung: Path) 
     assert done.returncode == 0, done.stderr
 
 
+def test_python_m_is_the_same_from_the_moment_the_kit_has_a_say(tmp_path: Path) -> None:
+    shutil.copytree(KNOWN_GOOD, tmp_path / "run")
+    for name in (
+        "argparse",
+        "json",
+        "msgspec",
+        "numpy",
+        "pathlib",
+        "random",
+        "rich",
+        "subprocess",
+        "tempfile",
+        "torch",
+    ):
+        (tmp_path / f"{name}.py").write_text(TRAP.format(marker=str(tmp_path / f"{name}.sprung")))
+    command = [sys.executable, "-m", "model_profiling", "analyze", "run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not list(tmp_path.glob("*.sprung")), done.stderr
+
+
 def test_a_folder_that_pythonpath_names_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

@@ -18,6 +18,7 @@ from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.sweep_file import Target
 from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
+from model_profiling.visible import visible
 
 ARTIFACTS, RUN = "artifacts", "run"
 _LOOK_S = 0.1
@@ -62,13 +63,13 @@ def read_result(data: bytes | memoryview) -> Result:
         node=shown(result.node)[:_NAME],
         failure=shown(result.failure),
         hint=shown(result.hint),
-        log="\n".join(shown(line, _LOG) for line in result.log[-_LOG:].split("\n")),
+        log=visible(result.log[-_LOG:]),
     )
 
 
-def shown(text: str, most: int = _SENTENCE) -> str:
-    """Text for or of another machine, in one line and as it may be printed."""
-    return "".join(c if c.isprintable() else " " for c in text[:most])
+def shown(text: str) -> str:
+    """A sentence for or of another machine, in one line and as it may be printed."""
+    return visible(" ".join(text[:_SENTENCE].split()))
 
 
 def perform(task: bytes, program: bytes) -> bytes:
