@@ -104,13 +104,13 @@ def _figures(result: SweepResult) -> list[Figure]:
 def _matrix(result: SweepResult) -> Section:
     """A row for each program and number of threads, a column for each target."""
     rows: dict[tuple[str, ...], tuple[Row, dict[str, Cell]]] = {}
-    phased = any(len(cell.results) > 1 for cell in result.cells)
+    phased, variants = any(len(cell.results) > 1 for cell in result.cells), _variant_columns(result)
     for cell in result.cells:
         for phase, shown in _in_matrix(cell).items():
             key = (cell.model, cell.dtype, _rewrites(cell), str(cell.threads), phase)
-            named = (Name(cell.model), *_variant(result, cell), *([phase] if phased else []))
+            named = (Name(cell.model), *_variant(variants, cell), *([phase] if phased else []))
             rows.setdefault(key, (named, {}))[1][cell.target] = shown
-    columns = ("model", *_variant_columns(result), *(["phase"] if phased else []), *result.targets)
+    columns = ("model", *variants, *(["phase"] if phased else []), *result.targets)
     table: list[Row] = [
         (*named, *(shown.get(target, Number("", None)) for target in result.targets)) for named, shown in rows.values()
     ]
@@ -140,14 +140,15 @@ def _in_matrix(cell: CellRecord) -> dict[str, Number]:
 
 def _table(result: SweepResult) -> Section:
     rows: list[Row] = []
+    variants = _variant_columns(result)
     for cell in result.cells:
-        named = (*_variant(result, cell), cell.target)
+        named = (*_variant(variants, cell), cell.target)
         for each in cell.results:
             rows.append((_leading(cell, each.phase), *named, *_numbers(cell, each)))
         if not cell.results:
             rest = [Number("", None) for _ in _NUMBERS[1:-1]]
             rows.append((_leading(cell, ""), *named, Number(cell.state, None), *rest, ""))
-    columns = ("model", *_variant_columns(result), "target", *_NUMBERS)
+    columns = ("model", *variants, "target", *_NUMBERS)
     return Section("cells", "All numbers", [Table("cells", columns, rows, sortable=True)])
 
 
@@ -164,8 +165,8 @@ def _variant_columns(result: SweepResult) -> list[str]:
     return ["dtype", *(["rewrites"] if rewritten else []), "threads"]
 
 
-def _variant(result: SweepResult, cell: CellRecord) -> list[Cell]:
-    rewrites = [_rewrites(cell)] if "rewrites" in _variant_columns(result) else []
+def _variant(columns: list[str], cell: CellRecord) -> list[Cell]:
+    rewrites = [_rewrites(cell)] if "rewrites" in columns else []
     return [cell.dtype, *rewrites, Number(str(cell.threads), cell.threads)]
 
 
