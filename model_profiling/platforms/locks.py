@@ -29,7 +29,6 @@ from typing import TypeVar
 from model_profiling import files
 from model_profiling.errors import KitError, SetupError
 from model_profiling.places import cache_directory, from_home
-from model_profiling.saying import warn
 
 T = TypeVar("T")
 VARIABLE = "SME2_KIT_LOCKS"
@@ -42,6 +41,7 @@ _FOR_ALL_USERS = (Path("/run/lock"), Path("/tmp"))
 _MOST_SAID = 200
 _LOOK_S, _SAY_AGAIN_S = 0.5, 60.0
 _mine = threading.local()
+_announced = ""
 
 
 class TakenError(SetupError):
@@ -84,7 +84,7 @@ class Claims:
 
     def __init__(self, words: str = "") -> None:
         """`words` say what this process does; without them, its command."""
-        self._words = words or _command()
+        self._words = words or _announced or shlex.join(sys.orig_argv)
         self._gate: int | None = None
 
     def try_claim(self, measures: str | None) -> Claim | Busy:
@@ -172,8 +172,14 @@ def this_machine() -> Iterator[None]:
         claim.close()
 
 
+def announce(command: str) -> None:
+    """Say which command this process carries out, for those who will wait for it."""
+    global _announced
+    _announced = command
+
+
 def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
-    """Take something as soon as nobody else has it; says on standard error who has, and how long that took."""
+    """Take something as soon as nobody else has it; says who has, and how long that took."""
     began, said_at, machine = time.monotonic(), None, ""
     while True:
         try:
@@ -317,12 +323,8 @@ def _holder(name: str) -> str:
     return f"process {number} ({words})"
 
 
-def _command() -> str:
-    """This process in the words that started it."""
-    program = "sme2-kit" if Path(sys.argv[0]).name in ("sme2-kit", "__main__.py", "-c") else sys.argv[0] or "python"
-    return shlex.join([program, *sys.argv[1:]])
-
-
 def _note(sentence: str) -> None:
-    warn(f"note: {sentence}\n")
-    sys.stderr.flush()
+    """Where a program that uses the kit wants it, else on standard error."""
+    import logging
+
+    logging.getLogger("sme2_kit").warning("note: %s", sentence)

@@ -274,8 +274,10 @@ def test_no_device_an_unknown_one_and_one_that_does_not_trust_us(lab: Lab, toy: 
         none = empty.kit(None, toy("fp16"), "--output-root", tmp_path / "out")
         assert (none.code, "no Android device is connected" in none.stderr) == (3, True)
         assert "USB debugging" in none.stderr
-        unknown = empty.kit(None, toy("fp16"), "--device", "nobody; reboot", "--output-root", tmp_path / "out")
-        assert (unknown.code, "no device 'nobody; reboot'" in unknown.stderr) == (2, True)
+        unknown = empty.kit(None, toy("fp16"), "--device", "nobody", "--output-root", tmp_path / "out")
+        assert (unknown.code, "no device 'nobody'" in unknown.stderr) == (2, True)
+        unsafe = empty.kit(None, toy("fp16"), "--device", "nobody; reboot", "--output-root", tmp_path / "out")
+        assert (unsafe.code, "'nobody; reboot' is not the name of" in unsafe.stderr) == (2, True)
         wary = empty.device("wary", connect=False)
         refused = empty.device("refused", connect=False)
         refused.stop()

@@ -6,14 +6,15 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from model_profiling import files
+from model_profiling.code_path import python_command
 from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.fleet.sweep.ray_objects import allow_opening, fetch, forbid_opening
+from model_profiling.fleet.sweep.ray_stranger import REFUSED
 from model_profiling.installation import install_command
 
 # How long to wait for an answer, for an object that is here, and for a process that connects without a token.
@@ -33,29 +34,20 @@ _OPEN = f"this Ray cluster accepts connections without a token: {_MEANS}. {_TURN
 _UNKNOWN = (
     f"whether this Ray cluster accepts connections without a token is not known. If it does, {_MEANS}. {_TURN_ON}"
 )
-# Connects without a token. Ray reads its settings once in a process, so another one than ours has to.
-_REFUSED = 77
-_STRANGER = f"""
-import sys, ray._raylet, ray.exceptions
-try:
-    ray._raylet.GcsClient(address=sys.argv[1])
-except ray.exceptions.AuthenticationError:
-    sys.exit({_REFUSED})
-"""
 
 
 def token_notes(ray: Any) -> list[str]:
     """What people should know of how the cluster that we are connected to is protected; nothing if it is well."""
     code = _as_stranger(ray.get_runtime_context().gcs_address)
-    if code == _REFUSED:
+    if code == REFUSED:
         return _shared_token()
     return [_UNKNOWN if code else _OPEN]
 
 
 def _as_stranger(address: str) -> int:
-    """How a process ended that connected without a token: 0 if it could, _REFUSED if the cluster asked for one."""
+    """How a process ended that connected without a token: 0 if it could, REFUSED if the cluster asked for one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
-    command = [sys.executable, "-c", _STRANGER, address]
+    command = python_command("model_profiling.fleet.sweep.ray_stranger", address)
     environment["RAY_AUTH_MODE"] = "disabled"
     try:
         return subprocess.run(
