@@ -137,6 +137,7 @@ def test_an_entry_replaced_as_a_whole_is_made_again(use: Path) -> None:
     expected = contents(use)
     shutil.rmtree(home)
     home.write_text("in the way")
+    assert cache.damaged_entries() == [home]
     assert build_runner().path.parent == home and contents(use) == expected
     shutil.rmtree(home)
     home.symlink_to("nowhere")
