@@ -32,6 +32,7 @@ _RECORD = ".record.json"
 _FORMAT = 1
 # No record and no index is larger.
 _MOST_BYTES = 1 << 31
+_DIGITS = 20
 _SEAL = hashlib.sha256().digest_size
 _MAKING = ".making-"
 # Nobody makes one entry for so long.
@@ -54,7 +55,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def digest(*parts: str) -> str:
     """A short name for what an entry is made from where that is long."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def home_of(kind: str, made_from: Mapping[str, str]) -> Path:
@@ -93,7 +94,7 @@ def entry(
 
 def damaged_entries() -> list[Path]:
     """The entries of this cache that are not what they were made as, whoever made them."""
-    homes = [home for kind in KINDS for home in sorted((cache_directory() / kind).glob("[!.]*")) if home.is_dir()]
+    homes = [home for kind in KINDS for home in sorted((cache_directory() / kind).glob("[0-9a-f]" * _DIGITS))]
     return [home for home in homes if not _keeps_its_record(home)]
 
 

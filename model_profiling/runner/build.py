@@ -14,6 +14,7 @@ from pathlib import Path
 from model_profiling import cache, files
 from model_profiling.code_path import python_command
 from model_profiling.errors import InputError, SetupError
+from model_profiling.places import CACHE_VARIABLE, cache_directory
 from model_profiling.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
@@ -112,6 +113,11 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
         on_compile()
         (folder / "kit_tables.h").write_text(tables, encoding="utf-8")
         _compile(_calls(target, sdk, command, folder), folder, cache.home_of("runner", made_from).with_suffix(".log"))
+        if not os.access(folder / RUNNER_NAME, os.X_OK):
+            raise SetupError(
+                f"programs in {cache_directory()} cannot be executed",
+                f"Its file system may be mounted noexec: set {CACHE_VARIABLE} to a folder on another one.",
+            )
 
     home = cache.entry("runner", "runner", made_from, make)
     return Build(home / RUNNER_NAME, target, sdk, compiler, command)

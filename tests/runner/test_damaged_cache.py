@@ -137,6 +137,7 @@ def test_an_entry_replaced_as_a_whole_is_made_again(use: Path) -> None:
     expected = contents(use)
     shutil.rmtree(home)
     home.write_text("in the way")
+    assert cache.damaged_entries() == [home]
     assert build_runner().path.parent == home and contents(use) == expected
     shutil.rmtree(home)
     home.symlink_to("nowhere")
@@ -219,6 +220,20 @@ def test_a_cache_that_cannot_be_used_is_an_error_that_says_how_to_choose_another
     with pytest.raises(SetupError) as caught:
         build_runner()
     assert "SME2_KIT_CACHE" in caught.value.hint
+
+
+def test_a_cache_from_which_nothing_can_be_executed_is_an_error(
+    use: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is mounted noexec: what is compiled there is no program."""
+    compiler = tmp_path / "c++"
+    out = 'for word in "$@"; do [ -f "$word" ] && chmod a-x "$word"; done; exit 0'
+    compiler.write_text(f'#!/bin/sh\n{shlex.quote(str(store / "c++"))} "$@" || exit\n{out}\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", shlex.quote(str(compiler)))
+    with pytest.raises(SetupError, match="cannot be executed") as caught:
+        build_runner()
+    assert "SME2_KIT_CACHE" in caught.value.hint and contents(use) == {}
 
 
 def test_a_cache_that_is_named_relative_to_the_working_directory_works(
