@@ -486,7 +486,7 @@ def _earlier(path: Path, kind: type[T], what: str) -> T | None:
 
 def _is_json(path: Path) -> bool:
     try:
-        msgspec.json.decode(path.read_bytes())
+        msgspec.json.decode(files.content(path))
     except (OSError, UnicodeError, msgspec.DecodeError):
         return False
     except RecursionError:
