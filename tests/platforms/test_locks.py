@@ -220,7 +220,8 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
             return True
 
         # Whose files they are does not matter, nor whether the folder was chosen.
-        for first, chosen in itertools.product((ours, functools.partial(as_nobody, theirs)), ("", str(home))):
+        begins: list[Callable[[], bool]] = [ours, lambda: as_nobody(theirs)]
+        for first, chosen in itertools.product(begins, ("", str(home))):
             monkeypatch.setenv(locks.VARIABLE, chosen)
             for path in home.glob("*.lock"):
                 path.unlink()
