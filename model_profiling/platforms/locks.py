@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from model_profiling import files
 from model_profiling.errors import KitError, SetupError
+from model_profiling.on_progress import OnNote
 from model_profiling.places import cache_directory, from_home
 
 T = TypeVar("T")
@@ -41,7 +42,6 @@ _FOR_ALL_USERS = (Path("/run/lock"), Path("/tmp"))
 _MOST_SAID = 200
 _LOOK_S, _SAY_AGAIN_S = 0.5, 60.0
 _mine = threading.local()
-_announced = ""
 
 
 class TakenError(SetupError):
@@ -84,7 +84,7 @@ class Claims:
 
     def __init__(self, words: str = "") -> None:
         """`words` say what this process does; without them, its command."""
-        self._words = words or _announced or shlex.join(sys.orig_argv)
+        self._words = words or _process.command or shlex.join(sys.orig_argv)
         self._gate: int | None = None
 
     def try_claim(self, measures: str | None) -> Claim | Busy:
@@ -172,10 +172,9 @@ def this_machine() -> Iterator[None]:
         claim.close()
 
 
-def announce(command: str) -> None:
-    """Say which command this process carries out, for those who will wait for it."""
-    global _announced
-    _announced = command
+def announce(command: str, on_note: OnNote) -> None:
+    """Say which command this process carries out, for those who will wait for it, and who is told that it waits."""
+    _process.command, _process.on_note = command, on_note
 
 
 def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
@@ -190,12 +189,12 @@ def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
             machine, waited = error.machine, time.monotonic() - began
             if said_at is None or waited - said_at > _SAY_AGAIN_S:
                 said_at = waited
-                _note(f"waiting for {waited:.0f} s: {error.message}")
+                _process.on_note(f"waiting for {waited:.0f} s: {error.message}")
             # Two who see each other and step back do not come again at the same time.
             time.sleep(look_s * random.uniform(0.5, 1.0))
             continue
         if said_at is not None:
-            _note(f"waited {time.monotonic() - began:.0f} s for {machine}")
+            _process.on_note(f"waited {time.monotonic() - began:.0f} s for {machine}")
         return taken
 
 
@@ -323,8 +322,19 @@ def _holder(name: str) -> str:
     return f"process {number} ({words})"
 
 
-def _note(sentence: str) -> None:
-    """Where a program that uses the kit wants it, else on standard error."""
+def _log(sentence: str) -> None:
+    """Say it where a program that uses the kit wants it, else on standard error."""
     import logging
 
-    logging.getLogger("sme2_kit").warning("note: %s", sentence)
+    logging.getLogger("sme2_kit").warning(sentence)
+
+
+@dataclass
+class _Process:
+    """What this process does, in words, and who is told that it waits."""
+
+    command: str = ""
+    on_note: OnNote = _log
+
+
+_process = _Process()

@@ -220,7 +220,8 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
             return True
 
         # Whose files they are does not matter, nor whether the folder was chosen.
-        for first, chosen in itertools.product((ours, lambda: as_nobody(theirs)), ("", str(home))):
+        begins: list[Callable[[], bool]] = [ours, lambda: as_nobody(theirs)]
+        for first, chosen in itertools.product(begins, ("", str(home))):
             monkeypatch.setenv(locks.VARIABLE, chosen)
             for path in home.glob("*.lock"):
                 path.unlink()
@@ -421,8 +422,8 @@ def test_waiting_is_said_once_with_who_and_for_how_long(caplog: pytest.LogCaptur
 
     assert in_turn(take, 0.01) == "mine"
     assert caplog.messages == [
-        "note: waiting for 0 s: the device x is being measured by process 1 (sme2-kit run)",
-        "note: waited 0 s for the device x",
+        "waiting for 0 s: the device x is being measured by process 1 (sme2-kit run)",
+        "waited 0 s for the device x",
     ]
 
 
