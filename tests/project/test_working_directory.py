@@ -177,7 +177,18 @@ def test_the_smoke_test_runs_nothing_of_the_folder(trapped: Path, sprung: Path) 
 
 def test_python_m_is_the_same_from_the_moment_the_kit_has_a_say(tmp_path: Path) -> None:
     shutil.copytree(KNOWN_GOOD, tmp_path / "run")
-    for name in ("argparse", "json", "msgspec", "numpy", "pathlib", "random", "rich", "subprocess", "tempfile", "torch"):
+    for name in (
+        "argparse",
+        "json",
+        "msgspec",
+        "numpy",
+        "pathlib",
+        "random",
+        "rich",
+        "subprocess",
+        "tempfile",
+        "torch",
+    ):
         (tmp_path / f"{name}.py").write_text(TRAP.format(marker=str(tmp_path / f"{name}.sprung")))
     command = [sys.executable, "-m", "model_profiling", "analyze", "run"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
