@@ -12,6 +12,8 @@ _LIMITS = {
     errno.EMFILE: "Allow more open files: ulimit -n 1024.",
     errno.ENFILE: "Close other programs: the system has too many open files.",
     errno.EFBIG: "Allow larger files: ulimit -f unlimited.",
+    errno.EPIPE: "The program at the other end has ended; start it again.",
+    errno.EBADF: "Check where standard input and output are redirected to.",
     errno.ENAMETOOLONG: "Use a shorter name.",
     errno.EAGAIN: "Allow more processes (ulimit -u), or close other programs.",
     errno.ENOMEM: "Close other programs, or allow more memory (ulimit -v).",

@@ -139,6 +139,9 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
     """What happened, what to do, and the exit code."""
+    # Tasks that run side by side fail as a group.
+    while within := getattr(error, "exceptions", ()):
+        error = within[0]
     if isinstance(error, InterruptionError):
         return error.message, error.hint, interruption_code()
     # Inside a library, what an interruption ends fails in its own way.
@@ -153,8 +156,11 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, ImportError) and not _is_ours(error):
         return f"a library cannot be loaded: {_cause(error)}", "Check free memory and `ulimit -v`; install it again.", 3
     if isinstance(error, OSError):
-        what = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        return what, remedy(error, error.filename or ""), 3
+        # The number of a descriptor, at times.
+        path = error.filename if isinstance(error.filename, str) else ""
+        return f"{error.strerror or error}: {path}".rstrip(": "), remedy(error, path), 3
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return f"{error}", "Allow more processes (ulimit -u), or close other programs.", 3
     if isinstance(error, UnicodeEncodeError):
         near = error.object[max(error.start - _NEAR, 0) : error.end]
         what = f"a name holds bytes that are no text: {near}"

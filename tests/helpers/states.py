@@ -61,7 +61,7 @@ class State:
 
 def _widths() -> dict[str, State]:
     chosen = ["0", "1", "-5", "abc", "", *map(str, range(19, 40, 3)), "100000", "9" * 30, "9" * 5000]
-    return {f"COLUMNS={width[:9]}": State({"COLUMNS": width}, same=True) for width in chosen}
+    return {f"COLUMNS={width[:9]} ({len(width)} characters)": State({"COLUMNS": width}, same=True) for width in chosen}
 
 
 STATES: dict[str, State] = {
