@@ -186,7 +186,7 @@ class _Walk:
             return ()
         rank = len(source.sizes)
         if instruction.name == "aten::permute_copy.out":
-            listed = self.values[arguments[1]]
+            listed = self.values[arguments[1]] if len(arguments) > 1 else None
             known = listed if isinstance(listed, tuple) else ()
             dims = [self.values[number] for number in known if 0 <= number < len(self.values)]
             order = tuple(dim % rank for dim in dims if isinstance(dim, int) and rank)

@@ -24,6 +24,8 @@ _EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_O
 _PER_GROUP = 4  # PerChannelGroupQuant in the union XNNQuantParams
 
 _NO_HANDLE = 0xFFFF  # what ExecuTorch 1.5.1 writes for a node its passes inserted, such as a layout's transpose
+# Twice as many as XNNPACK allows (XNN_MAX_TENSOR_DIMS).
+_MOST_DIMS = 12
 
 _DTYPES = (
     *("invalid", "fp32", "fp16", "qint8", "quint8", "qint32", "qcint8", "qcint32", "qcint4", "qdint8", "qbint4"),
@@ -227,7 +229,7 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
     kernel = (table.u32(4), table.u32(5)) if inputs in (_CONV[0], _POOL[0]) else ()
     groups = table.u32(12) if inputs == _CONV[0] else 1
     permutation = table.u32s(1, "permutation") if op == TRANSPOSE else ()
-    if sorted(permutation) != list(range(len(permutation))):
+    if len(permutation) > _MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
         raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
     return Node(
         index,

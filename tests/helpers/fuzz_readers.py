@@ -20,6 +20,7 @@ import pytest
 from model_profiling import changes, etdump, etrecord, files, pte
 from model_profiling.analysis.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.breakdown import break_down
+from model_profiling.analysis.candidates import step_counts
 from model_profiling.analysis.categories import load_table
 from model_profiling.analysis.dumps import describe
 from model_profiling.analysis.kernels import assign_kernels
@@ -39,6 +40,7 @@ from model_profiling.analysis.summary import analyse_run
 from model_profiling.analysis.timeline import read_timeline
 from model_profiling.analysis.undone import undone_transposes
 from model_profiling.analysis.validation import problems
+from model_profiling.analysis.work import _work
 from model_profiling.analysis.xnntrace import read_log
 from model_profiling.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
 from model_profiling.cli.numerics import as_text as numerics_text
@@ -149,6 +151,8 @@ def _read_pte(data: bytes, folder: Path) -> None:
         flow = data_flow(program, method)
         if flow is not None:
             undone_transposes(flow)
+            step_counts(flow)
+            [_work(step, wide) for step in flow.steps for wide in (False, True)]
             explained(flow, {})
 
 
