@@ -348,7 +348,7 @@ def open_lock(path: Path, access: int = os.O_RDWR) -> int:
             if others := path.parent.stat().st_mode & 0o022:
                 # Who may write in its folder waits for us, too, whatever our umask, and needs to read it for that.
                 with contextlib.suppress(OSError):
-                    os.fchmod(made, 0o600 | others << 1)
+                    os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | others << 1)
             os.close(made)
         handle = os.open(path, flags)
     except PermissionError:

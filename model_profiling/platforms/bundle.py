@@ -88,7 +88,7 @@ def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
         "pushed",
         "list of licences",
         {"text": cache.digest(text)},
-        lambda folder: (folder / _LICENCE_FILE).write_text(text),
+        lambda folder: (folder / _LICENCE_FILE).write_text(text, encoding="utf-8"),
         "written",
     )
     pushed = {**sources, _LICENCE_FILE: home / _LICENCE_FILE}

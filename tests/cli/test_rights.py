@@ -12,7 +12,7 @@ import pytest
 
 from model_profiling import changes, files
 from model_profiling.platforms import locks
-from tests.conftest import QUICK, ROOT, kit
+from tests.conftest import QUICK, ROOT, TORCH, needs
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 UMASKS = (0o077, 0o027, 0o022, 0o002)
@@ -116,7 +116,8 @@ def test_a_report_and_a_history_are_as_closed_as_the_user_wants(umask: int, tmp_
 
 
 @pytest.mark.wide
-def test_a_run_and_its_export_and_its_runner_are_as_closed_as_the_user_wants(
+@pytest.mark.parametrize("umask", [0o077, 0o002], ids=lambda umask: f"{umask:03o}")
+def test_a_run_and_its_program_and_its_runner_are_as_closed_as_the_user_wants(
     umask: int, toy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     program = tmp_path / "toy_cnn_xnnpack_fp16.pte"
@@ -124,7 +125,6 @@ def test_a_run_and_its_export_and_its_runner_are_as_closed_as_the_user_wants(
     program.chmod(0o644 & ~umask)
     cache = {"SME2_KIT_CACHE": str(tmp_path / "cache")}
     words = [
-        "sme2-kit",
         "run",
         str(program),
         "--output-root",
@@ -146,10 +146,6 @@ def test_a_run_and_its_export_and_its_runner_are_as_closed_as_the_user_wants(
 
 @pytest.mark.wide
 def test_an_export_is_as_closed_as_the_user_wants(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        done = kit("export", "--model", "toy_cnn", "--outdir", tmp_path / "out", "--dtype", "fp32")
-    finally:
-        os.umask(before)
-    assert done.returncode == 0, done.stderr
+    needs(TORCH, "torch")
+    under(0o077, ["export", "--model", "toy_cnn", "--outdir", "out", "--dtype", "fp32"], tmp_path)
     assert_left_by(0o077, rights(tmp_path), tmp_path)

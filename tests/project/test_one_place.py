@@ -60,8 +60,8 @@ def test_every_text_that_is_read_or_written_says_that_it_is_utf8() -> None:
         for node in ast.walk(ast.parse(texts[path])):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 mode = next((arg.value for arg in node.args if isinstance(arg, ast.Constant)), "")
-                # `files` and what derives from it write bytes.
-                own = ast.unparse(node.func.value) in ("files", "writer")
+                # `files` and what derives from it write bytes; what describes a wheel is always UTF-8.
+                own = ast.unparse(node.func.value) in ("files", "writer", "wheel")
                 asked = node.func.attr == "open" and isinstance(mode, str) and re.fullmatch(r"[rwax]\+?", mode)
                 if (node.func.attr in ("read_text", "write_text") and not own) or asked:
                     assert any(word.arg == "encoding" for word in node.keywords), (path, ast.unparse(node))
