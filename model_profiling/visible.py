@@ -7,7 +7,7 @@ JavaScript escape them (`\\u202e`): in a JSON document or a script the data stay
 import re
 from typing import Any
 
-_SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
 _DOUBTFUL = re.compile(r"[^ -~\n\t]")
 
 
@@ -20,7 +20,7 @@ def visible(text: str, only_ascii: bool = False) -> str:
 
 def _shown(found: re.Match[str]) -> str:
     # Wide and hard spaces are none of Python's printable characters.
-    return found[0] if found[0].isprintable() or found[0] in _SPACES else _escaped(found)
+    return found[0] if found[0].isprintable() or found[0] in SPACES else _escaped(found)
 
 
 def _escaped(found: re.Match[str]) -> str:

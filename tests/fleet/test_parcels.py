@@ -23,6 +23,7 @@ from model_profiling.fleet.sweep import ray_connection, ray_objects
 from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
 from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.ray_stranger import REFUSED
 from model_profiling.fleet.sweep.sweep_file import cells, parse
 from model_profiling.fleet.sweep.task import Result, Task, perform, read_result
 from model_profiling.run_directory import Manifest, RunDirectory
@@ -414,7 +415,7 @@ def test_a_token_that_others_can_read_is_said(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    monkeypatch.setattr(ray_connection, "_as_stranger", lambda _: ray_connection._REFUSED)
+    monkeypatch.setattr(ray_connection, "_as_stranger", lambda _: REFUSED)
     notes = ray_connection.token_notes(Ray)
     assert len(notes) == said and all(f"chmod 600 {token}" in note and "secret" not in note for note in notes)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))

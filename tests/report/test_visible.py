@@ -22,7 +22,7 @@ from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.result import CellRecord, CellResult, SweepResult
 from model_profiling.report import html, markdown_report
 from model_profiling.run_directory import Manifest
-from model_profiling.visible import visible
+from model_profiling.visible import SPACES, visible
 from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import RUN, use_all
 
@@ -35,7 +35,7 @@ HOSTILE = (
 
 def raw(text: str) -> set[str]:
     """The characters of a text that must not be in a file or on a terminal."""
-    return {character for character in text if not character.isprintable() and character not in "\n\t"}
+    return {character for character in text if not character.isprintable() and character not in f"\n\t{SPACES}"}
 
 
 @settings(max_examples=200, deadline=None)

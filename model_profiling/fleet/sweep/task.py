@@ -63,13 +63,13 @@ def read_result(data: bytes | memoryview) -> Result:
         node=shown(result.node)[:_NAME],
         failure=shown(result.failure),
         hint=shown(result.hint),
-        log=visible(result.log[-_LOG:]),
+        log=visible(result.log[-_LOG:])[-_LOG:],
     )
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = _SENTENCE) -> str:
     """A sentence for or of another machine, in one line and as it may be printed."""
-    return visible(" ".join(text[:_SENTENCE].split()))
+    return visible(" ".join(text[:most].split()))[:most]
 
 
 def perform(task: bytes, program: bytes) -> bytes:
