@@ -22,9 +22,9 @@ import msgspec
 
 from model_profiling import files
 from model_profiling.errors import SetupError
+from model_profiling.on_progress import say_note
 from model_profiling.places import CACHE_VARIABLE, cache_directory
 from model_profiling.remembered import Remembered
-from model_profiling.saying import warn
 
 KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
 _RECORD = ".record.json"
@@ -82,7 +82,7 @@ def entry(
                 damaged = os.path.lexists(home)
                 _put(home, made_from, make)
                 if damaged:
-                    warn(f"note: the cached {what} was damaged: {made} again\n")
+                    say_note(f"the cached {what} was damaged: {made} again")
     except OSError as error:
         if not _is_whole(home, made_from):
             raise SetupError(

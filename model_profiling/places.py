@@ -39,10 +39,10 @@ def roofs_directory() -> Path:
 def from_home(path: str) -> Path:
     """A path that may begin with ~."""
     try:
-        return Path(path).expanduser()
-    except RuntimeError:
+        return Path(path).expanduser().absolute()
+    except (OSError, RuntimeError):
         raise SetupError(
-            f"{path} cannot be found: there is no such home directory",
+            f"{path} cannot be found: there is no such home directory, or the working directory is gone",
             "Set HOME, or SME2_KIT_CACHE to a directory for what the kit can make again.",
         ) from None
 

@@ -317,7 +317,8 @@ class _Machine(msgspec.Struct):
     """What is read of a manifest's `environment`."""
 
     cpu: str | None = None
-    device: str | None = None
+    # What a phone or board says of itself, part by part.
+    device: str | dict[str, str | None] | None = None
     arch: str | None = None
     cores: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] | None = None
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=_MOST_BYTES)] | None = None

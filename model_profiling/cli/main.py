@@ -13,6 +13,7 @@ from model_profiling import __version__
 from model_profiling.cli.process import enter, interruption_code, was_interrupted
 from model_profiling.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.installation import install_command
+from model_profiling.on_progress import listen_to_notes
 from model_profiling.places import remedy
 from model_profiling.saying import columns, documents, fitted, say_json, warn
 
@@ -115,6 +116,7 @@ def main(argv: list[str] | None = None) -> int:
         if "--debug" in argv:
             raise
         return _fail(*_explained(error), _asks_json(argv))
+    listen_to_notes(lambda sentence: warn(f"note: {sentence}\n"))
     return run_guarded(command.run, args)
 
 

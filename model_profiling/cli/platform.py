@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.cli.notes import note
 from model_profiling.cli.typed import typed
 from model_profiling.platforms.choosing import NAMES, Choice, checked
 from model_profiling.saying import warn
@@ -70,7 +69,7 @@ def chosen_platform(args: argparse.Namespace, *programs: Path) -> Iterator["Plat
     from model_profiling.platforms.locks import announce
 
     choice = choice_of(args)
-    announce(typed(args), note)
+    announce(typed(args))
     for program in programs:
         checked_program(program)
     platform = chosen(choice, _prefixes(args), lambda trouble: warn(f"warning: {trouble}\n"))

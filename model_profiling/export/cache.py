@@ -25,8 +25,8 @@ from model_profiling.errors import InputError
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
+from model_profiling.on_progress import say_note
 from model_profiling.remembered import Remembered
-from model_profiling.saying import warn
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
@@ -75,7 +75,7 @@ def cached(request: ExportRequest) -> ExportResult | None:
     if not all(_is(_source(name), digest) for name, digest in stamp.sources.items()):
         return None
     if not all(_is(paths.directory / name, digest) for name, digest in record.files.items()):
-        warn(f"note: {paths.pte} or a file beside it was damaged: it has to be exported again\n")
+        say_note(f"{paths.pte} or a file beside it was damaged: it has to be exported again")
         return None
     return _verified(request, record)
 

@@ -47,9 +47,9 @@ from model_profiling.export.verification import NOT_ASKED, execute_program, unco
 from model_profiling.export.verify import not_comparable
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
+from model_profiling.on_progress import say_note
 from model_profiling.pte import program as pte
 from model_profiling.pte.dataflow import DataFlow, data_flow
-from model_profiling.saying import warn
 
 T = TypeVar("T")
 
@@ -480,7 +480,7 @@ def _earlier(path: Path, kind: type[T], what: str) -> T | None:
     except InputError:
         if _is_json(path):
             raise  # another kit's or another program's
-    warn(f"note: the {what} {path} was damaged: other exports there have to be made again\n")
+    say_note(f"the {what} {path} was damaged: other exports there have to be made again")
     return None
 
 

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from model_profiling import files
 from model_profiling.errors import KitError, SetupError
-from model_profiling.on_progress import OnNote
+from model_profiling.on_progress import say_note
 from model_profiling.places import cache_directory, from_home
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ _FOR_ALL_USERS = (Path("/run/lock"), Path("/tmp"))
 _MOST_SAID = 200
 _LOOK_S, _SAY_AGAIN_S = 0.5, 60.0
 _mine = threading.local()
+_announced = ""
 
 
 class TakenError(SetupError):
@@ -84,7 +85,7 @@ class Claims:
 
     def __init__(self, words: str = "") -> None:
         """`words` say what this process does; without them, its command."""
-        self._words = words or _process.command or shlex.join(sys.orig_argv)
+        self._words = words or _announced or shlex.join(sys.orig_argv)
         self._gate: int | None = None
 
     def try_claim(self, measures: str | None) -> Claim | Busy:
@@ -172,9 +173,10 @@ def this_machine() -> Iterator[None]:
         claim.close()
 
 
-def announce(command: str, on_note: OnNote) -> None:
-    """Say which command this process carries out, for those who will wait for it, and who is told that it waits."""
-    _process.command, _process.on_note = command, on_note
+def announce(command: str) -> None:
+    """Say which command this process carries out, for those who will wait for it."""
+    global _announced
+    _announced = command
 
 
 def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
@@ -189,12 +191,12 @@ def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
             machine, waited = error.machine, time.monotonic() - began
             if said_at is None or waited - said_at > _SAY_AGAIN_S:
                 said_at = waited
-                _process.on_note(f"waiting for {waited:.0f} s: {error.message}")
+                say_note(f"waiting for {waited:.0f} s: {error.message}")
             # Two who see each other and step back do not come again at the same time.
             time.sleep(look_s * random.uniform(0.5, 1.0))
             continue
         if said_at is not None:
-            _process.on_note(f"waited {time.monotonic() - began:.0f} s for {machine}")
+            say_note(f"waited {time.monotonic() - began:.0f} s for {machine}")
         return taken
 
 
@@ -320,21 +322,3 @@ def _holder(name: str) -> str:
     if not re.fullmatch(r"[0-9]{1,10}", number) or not words.isprintable() or not process_exists(int(number)):
         return ""
     return f"process {number} ({words})"
-
-
-def _log(sentence: str) -> None:
-    """Say it where a program that uses the kit wants it, else on standard error."""
-    import logging
-
-    logging.getLogger("sme2_kit").warning(sentence)
-
-
-@dataclass
-class _Process:
-    """What this process does, in words, and who is told that it waits."""
-
-    command: str = ""
-    on_note: OnNote = _log
-
-
-_process = _Process()

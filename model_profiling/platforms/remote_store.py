@@ -9,9 +9,9 @@ from pathlib import Path
 
 from model_profiling import files
 from model_profiling.errors import KitError, RunError
+from model_profiling.on_progress import say_note
 from model_profiling.platforms.bundle import Bundle
 from model_profiling.platforms.device import Device
-from model_profiling.saying import warn
 
 # What a run that was cut off left behind a day ago is nobody's any more.
 _SWEEP = """[ -d "$1/files" ] || rm -f "$1/files"
@@ -106,7 +106,7 @@ class Store:
         there = self._device.sha256(list(wanted))
         missing = [path for path, digest in wanted.items() if there.get(path) != digest]
         if damaged := [path.rpartition("/")[2] for path in missing if path in there]:
-            warn(f"note: damaged on {self._device.title}, and pushed again: {', '.join(damaged)}\n")
+            say_note(f"damaged on {self._device.title}, and pushed again: {', '.join(damaged)}")
         return missing
 
     def _must(self, what: str, script: str, *parameters: str) -> None:

@@ -1,6 +1,7 @@
 """Sweeps: what is finished is kept, whatever kills them; a measurement has its target alone; a failure stops nobody."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -525,14 +526,18 @@ def test_time_left_is_that_of_the_longest_lane() -> None:
 # Between machines
 
 
-def test_an_export_that_was_sent_is_a_finished_export(exported: dict[str, Any], tmp_path: Path) -> None:
-    needs(TORCH, "torch")  # another Python's export is none of this one's
+def test_an_export_that_was_sent_is_a_finished_export(tmp_path: Path) -> None:
+    needs(TORCH, "torch")
+    from model_profiling.export.exporter import export as export_program
+
     asked = parse({"models": ["toy_cnn"]}, "here")
     jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path))
     (export,) = [job for job in jobs.all if job.kind == "export"]
     assert not jobs.is_finished(export, 1, {})
-    unpacked(packed(exported["fp16"].paths.directory), jobs.folder.incoming)
-    adopt_export(jobs.request(export.variant), jobs.folder.incoming)
+    request = jobs.request(export.variant)
+    made = export_program(dataclasses.replace(request, outdir=tmp_path / "there"))
+    unpacked(packed(made.paths.directory), jobs.folder.incoming)
+    adopt_export(request, jobs.folder.incoming)
     assert jobs.is_finished(export, 1, {})
 
 

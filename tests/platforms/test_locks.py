@@ -25,7 +25,7 @@ from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.sweep.children import start_tied
 from model_profiling.fleet.sweep.sweep_file import Target, parse
 from model_profiling.fleet.sweep.task import Task, _claimed
-from model_profiling.on_progress import no_notes
+from model_profiling.on_progress import listen_to_notes, no_notes
 from model_profiling.platforms import locks, ssh_lock
 from model_profiling.platforms.adb import choose_device
 from model_profiling.platforms.choosing import Choice, checked, checked_machine, named
@@ -413,6 +413,7 @@ def test_threads_take_turns_and_whoever_has_the_machine_has_it_again(alone: Path
 
 
 def test_waiting_is_said_once_with_who_and_for_how_long(caplog: pytest.LogCaptureFixture) -> None:
+    listen_to_notes()
     answers = iter([True, True, True, False])
 
     def take() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.files import sha256
+from model_profiling.on_progress import listen_to_notes
 from model_profiling.platforms.bundle import Bundle
 from model_profiling.platforms.device import ANSWER_S, Device, Output
 from model_profiling.platforms.remote_store import Store
@@ -61,9 +62,7 @@ def bundle(tmp_path: Path) -> Bundle:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_file_that_is_damaged_on_the_device_is_pushed_again(
-    fault: str, bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_damaged_on_the_device_is_pushed_again(fault: str, bundle: Bundle, tmp_path: Path) -> None:
     device, root = Here(), tmp_path / "device"
     for name in ("bundle", "file"):
         first = Store(device, str(root))
@@ -72,7 +71,8 @@ def test_a_file_that_is_damaged_on_the_device_is_pushed_again(
         path = home / "libone.so" if name == "bundle" else file
         inode = path.stat().st_ino
         FAULTS[fault](path)
-        capsys.readouterr()
+        notes: list[str] = []
+        listen_to_notes(notes.append)
         again = Store(device, str(root))
         assert (Path(again.bundle(bundle)), Path(again.file(bundle.sources["runner"]))) == (home, file)
         assert {each.name: sha256(each) for each in home.iterdir()} == bundle.hashes
@@ -81,7 +81,7 @@ def test_a_file_that_is_damaged_on_the_device_is_pushed_again(
         # Where only a right is missing, nothing has to be pushed; the administrator may read everything.
         same = fault == "not executable" or (fault == "unreadable" and os.geteuid() == 0)
         assert device.pushed == ([] if same else [path.name]) and (path.stat().st_ino == inode or not same)
-        said = "damaged on the device, and pushed again" in capsys.readouterr().err
+        said = any("damaged on the device, and pushed again" in note for note in notes)
         assert said == (fault in CHANGED)
 
 

@@ -380,6 +380,7 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
         # A process of its own, and functions that only the command line calls.
         "model_profiling/report/drawing_process.py",
         "model_profiling/fleet/sweep/tied.py",
+        "model_profiling/fleet/sweep/ray_stranger.py",
         "model_profiling/saying.py",
     }
     ours = ("model_profiling/cli/", "model_profiling/scripts/", "model_profiling/tools/")
@@ -397,6 +398,8 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
             if isinstance(node, ast.ImportFrom) and node.module == "model_profiling.saying" and "/report/" not in name:
                 spoken = {alias.name for alias in node.names} & {"say", "warn", "say_json"}
                 wrong += [f"{name} imports {word}" for word in spoken]
+    # For a moment, while Ray asks where its workers should look for modules.
+    wrong.remove("model_profiling/fleet/sweep/ray_connection.py: os.chdir")
     # `python -m model_profiling.pipeline.config` prints the schema, and so does that of sweeps.
     assert sorted(wrong) == [
         f"model_profiling/{name}.py imports say" for name in ("fleet/sweep/sweep_file", "pipeline/config")
