@@ -51,6 +51,8 @@ class Change:
     def write(self, name: str, data: bytes) -> None:
         """Have `data` at `name`; the last of several counts."""
         path = files.inside(self._root, self._root / name)
+        if path.is_dir():
+            raise cannot_write(path, errno.EISDIR)
         if path.parent.exists() and not os.access(path.parent, os.W_OK):
             raise cannot_write(path, errno.EACCES)
         number = self._written.setdefault(name, len(self._written))

@@ -55,8 +55,8 @@ def at_best(run: Run) -> Breakdown:
     return msgspec.structs.replace(breakdown, instances=instances, execute_ms=sum(entry.ms for entry in instances))
 
 
+# Quotients of fastest executions: other tests may run beside it.
 @pytest.mark.wide
-@pytest.mark.measures
 def test_operators_of_every_kind_are_near_their_own_roof_and_told_to_save_little(rates: Rates, single: Run) -> None:
     breakdown = at_best(single)
     found = roofline(breakdown, rates, "", "")

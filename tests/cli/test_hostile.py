@@ -176,7 +176,7 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     process.wait(timeout=60)
     if end == "TERM":
         assert process.stderr is not None and "interrupted" in process.stderr.read()
-        assert process.returncode == 130
+        assert process.returncode == 143
     _until(lambda: not runners())
 
 

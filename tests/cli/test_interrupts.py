@@ -1,6 +1,7 @@
 """Ctrl-C and SIGTERM, at any moment: two lines, the exit code that shells have for it, and nobody is left behind."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -139,7 +140,7 @@ def test_a_compiler_ends_with_all_that_it_started(number: signal.Signals, tmp_pa
         f"#!/bin/sh\n[ \"$1\" = --version ] && echo slow 1.0 && exit\nsh -c 'sleep 300; : {tmp_path}/part-of-it'\n"
     )
     compiler.chmod(0o755)
-    cache = {"CXX": str(compiler), "SME2_KIT_CACHE": str(tmp_path / "cache")}
+    cache = {"CXX": shlex.quote(str(compiler)), "SME2_KIT_CACHE": str(tmp_path / "cache")}
     process = start(tmp_path, "-m", "model_profiling", "build", **cache)
     until(lambda: processes_naming(f"{tmp_path}/part-of-it") or process.poll() is not None)
     interrupted(process, number)

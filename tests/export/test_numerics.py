@@ -101,17 +101,6 @@ def test_the_remedy_for_values_that_do_not_fit_into_fp16_gives_what_it_says(seed
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("seed", [2])
-def test_the_remedy_for_wide_ranges_in_int8_gives_what_it_says(seed: int, tmp_path: Path) -> None:
-    net, x = network("perceptron", seed)
-    spoil(net, 0, 300.0, undone=True)
-    spoil(net, 2, 900.0, undone=True)
-    found = looked_at(net, x, "int8", tmp_path / "found")
-    assert found.alarms and found.trials and any(trial.helps for trial in found.trials)
-    gives_what_it_says(found, net, x, tmp_path)
-
-
-@pytest.mark.wide
 def test_a_layer_alone_is_the_same_whatever_other_layers_do(tmp_path: Path) -> None:
     net, x = network("perceptron", seed=4)
     spoil(net, 0, 600.0, undone=True)

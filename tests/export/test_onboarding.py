@@ -24,6 +24,7 @@ from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
 from model_profiling.models.options import input_spec
 from model_profiling.models.scaffold import scaffold
+from model_profiling.on_progress import listen_to_notes
 from model_profiling.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit, shared_home
 from tests.helpers import warm
@@ -135,28 +136,27 @@ def exported_files(home: Path) -> list[Path]:
     return [path for path in sorted(home.rglob("*")) if path.is_file() and path.name != ".lock"]
 
 
-def test_an_export_with_a_damaged_file_is_not_reused(
-    stranger: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_with_a_damaged_file_is_not_reused(stranger: Path, tmp_path: Path) -> None:
     request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")
     made = export(request)
     shutil.copytree(request.outdir, tmp_path / "pristine")
     for path in exported_files(request.outdir):
         for fault, damage in (CHANGED | REPLACED).items():
             damage(path)
-            capsys.readouterr()
+            notes: list[str] = []
+            listen_to_notes(notes.append)
             found = cached(request)
             # JSON is judged by what it says.
             reusable = path.suffix == ".json" and fault in ("longer", "a flipped bit")
             assert found is None or (reusable and found.record == made.record), (path, fault)
-            assert ("has to be exported again" in capsys.readouterr().err) == (path.suffix != ".json"), (path, fault)
+            assert any("has to be exported again" in note for note in notes) == (path.suffix != ".json"), (path, fault)
             shutil.rmtree(request.outdir)
             shutil.copytree(tmp_path / "pristine", request.outdir)
     assert on_disk(request) == made.record
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("fault", ["half", "emptied", *REPLACED])
+@pytest.mark.parametrize("fault", ["half", next(iter(REPLACED))])
 def test_a_damaged_export_is_exported_again(fault: str, stranger: Path, tmp_path: Path) -> None:
     request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", save_graph=True)
     paths = export(request).paths

@@ -235,7 +235,7 @@ def drawn(seed: int) -> tuple[Any, Any, list[str]]:
     ("seed", "dtype"),
     [
         pytest.param(seed, dtype, marks=[] if seed < 3 else [pytest.mark.wide])
-        for seed in range(15)
+        for seed in range(8)
         for dtype in ("fp32", "fp16", "int8")
     ],
 )

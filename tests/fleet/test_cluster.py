@@ -273,7 +273,7 @@ REASONS = {
     8: "'bomb' is not what it says",
     9: "a node sent no result",
     10: "the cluster sent no complete run",
-    11: "bad  [2J news",
+    11: "bad \\u001b[2J news",
     12: "it was not opened",
 }
 

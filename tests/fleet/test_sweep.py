@@ -351,11 +351,14 @@ def test_boards_have_a_lane_each_and_one_that_somebody_measures_on_is_waited_for
 
 
 @pytest.fixture(scope="module")
-def portfolio(exported: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def portfolio(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep of two exports that are there already, a program that cannot run, and a hostile label; then once more."""
+    needs(TORCH, "torch")
+    from model_profiling.export.exporter import ExportRequest, export
+
     home = tmp_path_factory.mktemp("portfolio")
     for dtype in ("fp16", "fp32"):
-        shutil.copytree(exported[dtype].paths.directory, home / "out_all" / "artifacts" / f"toy_cnn-{dtype}")
+        export(ExportRequest("toy_cnn", home / "out_all" / "artifacts" / f"toy_cnn-{dtype}", dtype, candidates=True))
     broken = home / "broken.pte"
     broken.write_bytes(b"\0\0\0\0ET12" + bytes(64))
     file = write(

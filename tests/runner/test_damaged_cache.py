@@ -17,6 +17,7 @@ from model_profiling import cache
 from model_profiling.cli.main import main
 from model_profiling.errors import SetupError
 from model_profiling.files import sha256
+from model_profiling.on_progress import listen_to_notes
 from model_profiling.pipeline.phases import made_tokens
 from model_profiling.platforms.bundle import small_bundle
 from model_profiling.runner import build as building
@@ -100,35 +101,33 @@ def contents(home: Path) -> dict[str, bytes]:
     return {path.relative_to(home).as_posix(): path.read_bytes() for path in found}
 
 
-def damaged_one_by_one(
-    home: Path, faults: Callable[[int], list[str]], capsys: pytest.CaptureFixture[str]
-) -> Iterator[str]:
+def damaged_one_by_one(home: Path, faults: Callable[[int], list[str]]) -> Iterator[str]:
     expected = {kind: ask() for kind, ask in USES.items()}
     pristine = contents(home)
     assert {name.split("/")[0] for name in pristine} == set(USES), "every kind of entry is used here"
     assert set(cache.KINDS) >= set(USES)
     for number, name in enumerate(pristine):
         for fault in faults(number):
-            capsys.readouterr()
+            notes: list[str] = []
+            listen_to_notes(notes.append)
             FAULTS[fault](home / name)
             kind = name.split("/")[0]
             changed = bool(cache.damaged_entries())
             assert USES[kind]() == expected[kind], (name, fault)
             assert contents(home) == pristine and cache.damaged_entries() == [], (name, fault)
-            lines = capsys.readouterr().err.splitlines()
-            assert [("damaged" in line, " again" in line) for line in lines] == [(True, True)] * changed, (name, fault)
+            assert [("damaged" in line, " again" in line) for line in notes] == [(True, True)] * changed, (name, fault)
             yield fault
 
 
-def test_a_damaged_file_of_the_cache_is_made_again(use: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_file_of_the_cache_is_made_again(use: Path) -> None:
     names = list(FAULTS)
-    seen = set(damaged_one_by_one(use, lambda number: [names[number % len(names)]], capsys))
+    seen = set(damaged_one_by_one(use, lambda number: [names[number % len(names)]]))
     assert len(seen) > 6
 
 
 @pytest.mark.wide
-def test_every_damage_of_every_file_of_the_cache_is_repaired(use: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = list(damaged_one_by_one(use, lambda number: list(FAULTS), capsys))
+def test_every_damage_of_every_file_of_the_cache_is_repaired(use: Path) -> None:
+    seen = list(damaged_one_by_one(use, lambda number: list(FAULTS)))
     assert len(seen) > 100
 
 
