@@ -70,15 +70,19 @@ demo: $(VENV)/.setup
 # `make test test-wide` is one session: what tests share is made once.
 BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 
+# AGAIN=no leaves out what holds with more data what other tests hold.
+AGAIN ?= yes
+LEFT := $(if $(filter no,$(AGAIN)), and not again)
+
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-$(if $(BOTH),wide,dev)
-	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)" $(PARALLEL) --warm=all
+	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)$(LEFT)" $(PARALLEL) --warm=all
 	$(BIN)/python -m pytest -m "measures$(if $(BOTH),, and not wide)" --warm=none $(call MARKED,measures)
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
 ifndef BOTH
-	$(BIN)/python -m pytest -m "wide and not measures" $(PARALLEL) --warm=all $(call MARKED,wide)
+	$(BIN)/python -m pytest -m "wide and not measures$(LEFT)" $(PARALLEL) --warm=all $(call MARKED,wide)
 	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
 endif
 

@@ -57,6 +57,7 @@ def at_best(run: Run) -> Breakdown:
 
 # Quotients of fastest executions: other tests may run beside it.
 @pytest.mark.wide
+@pytest.mark.again
 def test_operators_of_every_kind_are_near_their_own_roof_and_told_to_save_little(rates: Rates, single: Run) -> None:
     breakdown = at_best(single)
     found = roofline(breakdown, rates, "", "")

@@ -117,6 +117,7 @@ def test_a_report_and_a_history_are_as_closed_as_the_user_wants(umask: int, tmp_
 
 
 @pytest.mark.wide
+@pytest.mark.again
 @pytest.mark.parametrize("umask", [0o077], ids=lambda umask: f"{umask:03o}")
 def test_a_run_and_its_program_and_its_runner_are_as_closed_as_the_user_wants(
     umask: int, toy: Callable[[str], Path], tmp_path: Path
@@ -146,6 +147,7 @@ def test_a_run_and_its_program_and_its_runner_are_as_closed_as_the_user_wants(
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_an_export_is_as_closed_as_the_user_wants(tmp_path: Path) -> None:
     needs(TORCH, "torch")
     under(0o077, ["export", "--model", "toy_cnn", "--outdir", "out", "--dtype", "fp32"], tmp_path)

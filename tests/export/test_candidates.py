@@ -55,6 +55,7 @@ def test_what_a_rewrite_would_give_is_what_it_gives(name: str, dtype: str, tmp_p
 
 
 @pytest.mark.wide
+@pytest.mark.again
 @settings(max_examples=6, deadline=None, derandomize=True)
 @given(st.lists(st.integers(0, 10**6), min_size=3, max_size=8), st.sampled_from([(1, 4, 6, 8), (2, 3, 8, 8)]))
 def test_random_networks_lose_as_many_transposes_as_was_recorded(

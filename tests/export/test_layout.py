@@ -57,7 +57,7 @@ def test_views_and_permutes_only_rename_memory(shape: list[int], data: Any) -> N
     assert (moved[places(held.reordered(wanted))] == tensor).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(NUMBERS, SHAPES)
 @pytest.mark.wide
 def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, ...]) -> None:

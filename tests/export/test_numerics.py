@@ -91,6 +91,7 @@ def gives_what_it_says(found: Numerics, net: Any, x: Any, out: Path) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.again
 @pytest.mark.parametrize("seed", [9])
 def test_the_remedy_for_values_that_do_not_fit_into_fp16_gives_what_it_says(seed: int, tmp_path: Path) -> None:
     net, x, spoiled = overflowing(seed)
@@ -101,6 +102,7 @@ def test_the_remedy_for_values_that_do_not_fit_into_fp16_gives_what_it_says(seed
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_a_layer_alone_is_the_same_whatever_other_layers_do(tmp_path: Path) -> None:
     net, x = network("perceptron", seed=4)
     spoil(net, 0, 600.0, undone=True)
@@ -157,6 +159,7 @@ def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(tmp_path: Path)
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
     from model_profiling.export.in_memory import export_module, loader
     from model_profiling.export.numerics.measuring import measure_numerics
@@ -181,6 +184,7 @@ def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from model_profiling.export.numerics import measuring, taps
 

@@ -156,6 +156,7 @@ def test_an_export_with_a_damaged_file_is_not_reused(stranger: Path, tmp_path: P
 
 
 @pytest.mark.wide
+@pytest.mark.again
 @pytest.mark.parametrize("fault", ["half", next(iter(REPLACED))])
 def test_a_damaged_export_is_exported_again(fault: str, stranger: Path, tmp_path: Path) -> None:
     request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", save_graph=True)

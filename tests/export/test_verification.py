@@ -234,8 +234,8 @@ def drawn(seed: int) -> tuple[Any, Any, list[str]]:
 @pytest.mark.parametrize(
     ("seed", "dtype"),
     [
-        pytest.param(seed, dtype, marks=[] if seed < 3 else [pytest.mark.wide])
-        for seed in range(8)
+        pytest.param(seed, dtype, marks=[] if seed < 3 else [pytest.mark.wide, pytest.mark.again])
+        for seed in range(15)
         for dtype in ("fp32", "fp16", "int8")
     ],
 )

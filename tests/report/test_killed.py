@@ -18,10 +18,11 @@ from model_profiling.run_directory import RunDirectory
 from model_profiling.runs import Unfinished, resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
+from tests.helpers.killing import COMMANDS
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 # Its work is one file and the record; the others are killed at up to hundreds of instants.
-_SHORT, _LONG = ("tool",), ("report", "run")
+_SHORT, _LONG = ("tool",), ("run",)
 
 
 @pytest.fixture
@@ -29,7 +30,14 @@ def run(tmp_path: Path) -> Path:
     return Path(shutil.copytree(KNOWN_GOOD, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("command", [*_SHORT, *(pytest.param(c, marks=pytest.mark.wide) for c in _LONG)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *_SHORT,
+        *(pytest.param(c, marks=pytest.mark.wide) for c in _LONG),
+        *(pytest.param(c, marks=[pytest.mark.wide, pytest.mark.again]) for c in COMMANDS if c not in (*_SHORT, *_LONG)),
+    ],
+)
 def test_a_command_killed_between_any_two_calls_leaves_the_old_state_or_the_new_one(
     command: str, tmp_path: Path
 ) -> None:
@@ -41,6 +49,7 @@ def test_a_command_killed_between_any_two_calls_leaves_the_old_state_or_the_new_
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_a_report_killed_at_any_time_is_followed_by_a_valid_directory_and_the_same_report(run: Path) -> None:
     words = [sys.executable, "-m", "model_profiling", "report", "--html", str(run)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -48,7 +57,7 @@ def test_a_report_killed_at_any_time_is_followed_by_a_valid_directory_and_the_sa
     assert subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
     took = time.monotonic() - began
     wanted = (run / "report.html").read_bytes()
-    for seed in range(2):
+    for seed in range(4):
         child = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(took * random.Random(seed).random())
         child.send_signal(signal.SIGKILL)

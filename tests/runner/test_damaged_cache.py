@@ -126,6 +126,7 @@ def test_a_damaged_file_of_the_cache_is_made_again(use: Path) -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_every_damage_of_every_file_of_the_cache_is_repaired(use: Path) -> None:
     seen = list(damaged_one_by_one(use, lambda number: list(FAULTS)))
     assert len(seen) > 100
