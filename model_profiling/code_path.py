@@ -15,10 +15,13 @@ _RUN = (
     "import runpy; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
 
+# Since 3.13 Python itself imports modules before what `-c` says; 3.10 knows no such flag and imports none.
+_SAFE = ("-P",) if sys.version_info >= (3, 11) else ()
+
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """The command `python -m module arguments…` with what this process can import, but for the working directory."""
-    return [sys.executable, "-c", _RUN.format(path=safe_path()), module, *arguments]
+    return [sys.executable, *_SAFE, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 
 def in_utf8() -> None:

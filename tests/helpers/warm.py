@@ -307,7 +307,7 @@ def _run(call: dict[str, Any], descriptors: list[int]) -> None:
 
 def _program(arguments: list[str]) -> None:
     """What `python arguments…` does."""
-    while arguments[0] in ("-u", "-I", "-E", "-s", "-B"):
+    while arguments[0] in ("-u", "-I", "-E", "-s", "-B", "-P"):
         arguments = arguments[1:]
     first, rest = arguments[0], arguments[1:]
     if first == "-m":
