@@ -89,7 +89,7 @@ def _selected(*goals: str) -> list[str]:
 
 
 def test_ci_runs_every_kind_of_test() -> None:
-    """What `make test` leaves out by its mark is run by another target, once; CI runs all but what is marked `again`."""
+    """What `make test` leaves out by its mark is run by another target, once; CI leaves out only what repeats."""
     ci = (ROOT / ".ci" / "run").read_text()
     assert "make lint\n" in ci and "make test test-wide AGAIN=no\n" in ci and "make test-models " in ci
     assert _selected("test-models") == ["models"]
