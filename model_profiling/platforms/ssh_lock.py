@@ -29,8 +29,9 @@ home=$(cd "${file%/*}" 2> /dev/null && pwd -P) && file=$home/${file##*/}"""
 # One look at all processes: a question for each would take a slow machine seconds.
 _SUSPECTS = f"$(grep -ls {_NAME} /proc/[0-9]*/cmdline)"
 # It is made only where there is nothing, not even a link to nowhere, and opened for reading only, which is enough for
-# flock(2). Where something else is in its place, or there is no `flock`, the list of processes has to do. It ends with
-# a `:` because a shell may become its last command, and then no longer says whose it is.
+# flock(2). Where something else is in its place, or there is no `flock`, the list of processes has to do. Only the
+# shell has it open, because `cat` outlives a shell that is killed. It ends with a `:` because a shell may become its
+# last command, and then no longer says whose it is.
 _HOLD = f"""umask 022
 {_FILE}
 [ -e "$file" ] || [ -L "$file" ] || ( set -C; : > "$file" ) 2> /dev/null
@@ -46,7 +47,7 @@ else
   done
 fi
 echo {_HELD}
-cat > /dev/null
+cat > /dev/null 9<&-
 :"""
 _HOLDERS = f"""{_FILE}
 for p in {_SUSPECTS}; do

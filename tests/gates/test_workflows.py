@@ -84,7 +84,12 @@ def test_the_step_that_trusts_the_checkout_works(tmp_path: Path) -> None:
 
 def _selected(*goals: str) -> list[str]:
     """The marks that `make goals…` asks pytest for."""
-    said = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # By themselves: make hands what it was called with to all that it starts.
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "AGAIN")
+    }
+    command = ["make", "-n", *goals]
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     return re.findall(r'pytest -m "([^"]+)"', said)
 
 
@@ -97,5 +102,8 @@ def test_ci_runs_every_kind_of_test() -> None:
         for wide, measures in itertools.product((False, True), repeat=2):
             marks = {"wide": wide, "measures": measures, "models": False}
             assert sum(eval(session, {}, marks) for session in sessions) == 1, (marks, sessions)
+    for again, wide in itertools.product((False, True), repeat=2):
+        marks = {"wide": wide, "measures": False, "models": False, "again": again}
+        assert any(eval(session, {}, marks) for session in _selected("test", "test-wide", "AGAIN=no")) is not again
     large = {"wide": False, "measures": False, "models": True}
     assert not any(eval(session, {}, large) for session in _selected("test"))
