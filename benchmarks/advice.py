@@ -20,11 +20,11 @@ import msgspec
 import sme2_kit
 from benchmarks.advice_networks import NETWORKS
 from benchmarks.validate_forecast import replace_part
-from model_profiling import files
-from model_profiling.analysis.finding import LEAST_GAIN, Finding, export_options
-from model_profiling.errors import KitError
+from model_profiling.analysis.advice.finding import LEAST_GAIN, Finding, export_options
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.base.printing import tell
 from model_profiling.platforms.environment import describe_host
-from model_profiling.saying import tell
 
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "advice.md", ROOT / "docs" / "advice.json"

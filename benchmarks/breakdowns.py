@@ -17,12 +17,13 @@ import numpy as np
 
 from benchmarks import networks
 from benchmarks.verdicts import busy
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.comparison import PairComparison
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.api import comparing
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.report import numbers
-from sme2_kit import Run, comparing, run
+from sme2_kit import Run, run
 
 BUDGET_S = 6.0
 # XNNPACK's clock has steps of a microsecond: operators shorter than this are not timed to a percent.

@@ -30,9 +30,9 @@ OURS = (
 import json, resource, sys, time
 from pathlib import Path
 import numpy as np
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.profile import profiles
-from model_profiling.etdump import read
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.profile import profiles
+from model_profiling.formats.etdump import read
 began = time.perf_counter()
 dump = read(Path(sys.argv[1]))
 read_seconds = time.perf_counter() - began

@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.comparison import compare_profiles
-from model_profiling.analysis.dumps import analyse_dumps
-from model_profiling.analysis.latency import compare, summarise
-from model_profiling.analysis.selection import choose
-from model_profiling.analysis.staleness import ages
-from model_profiling.analysis.validation import problems
+from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.run.dumps import analyse_dumps
+from model_profiling.analysis.run.selection import choose
+from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.latency import compare, summarise
 from model_profiling.report import combined, markdown_report
 from model_profiling.report.content import report as report_content
 from model_profiling.report.report_files import write_report
-from model_profiling.run_directory import RunDirectory, Turn
-from model_profiling.runs import listed, resolve
+from model_profiling.store.run_directory import RunDirectory, Turn
+from model_profiling.store.runs import listed, resolve
 from sme2_kit import Run
 from tests.helpers.bulk_dump import delegate, write_dump
 from tests.helpers.history_forge import Forge

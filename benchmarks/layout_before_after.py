@@ -17,13 +17,14 @@ import msgspec
 
 import sme2_kit
 from benchmarks.validate_forecast import replace_part
-from model_profiling import files, pte
-from model_profiling.analysis.layout_reasons import transposes
-from model_profiling.errors import KitError
+from model_profiling.analysis.movement.layout_reasons import transposes
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.base.printing import tell
+from model_profiling.formats import pte
+from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.options import settings_of
 from model_profiling.platforms.environment import describe_host
-from model_profiling.pte.dataflow import data_flow
-from model_profiling.saying import tell
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "layout.md"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import sme2_kit
 from benchmarks.validate_forecast import replace_part
-from model_profiling.errors import KitError
+from model_profiling.base.errors import KitError
+from model_profiling.base.printing import tell
 from model_profiling.platforms.environment import describe_host
 from model_profiling.report import numbers
-from model_profiling.saying import tell
 from model_profiling.tune.formats import FORMATS
 
 ROOT = Path(__file__).parents[1]

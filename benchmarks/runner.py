@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from model_profiling.analysis.metrics import compute_metrics
+from model_profiling.analysis.compare.metrics import compute_metrics
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.local import LocalPlatform

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from model_profiling.analysis.latency import Comparison, compare
+from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure

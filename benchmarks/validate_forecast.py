@@ -13,16 +13,16 @@ import statistics
 from pathlib import Path
 
 import sme2_kit
-from model_profiling.analysis.gains import Switch, predicted_ms
-from model_profiling.analysis.roofs import Roofs, known_roofs
-from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.whatif import Prediction
-from model_profiling.errors import KitError
+from model_profiling.analysis.roofs.roofs import Roofs, known_roofs
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.sme2.gains import Switch, predicted_ms
+from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.base.errors import KitError
+from model_profiling.base.printing import tell
 from model_profiling.models import registered_models
 from model_profiling.models.lookup import model_name
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.saying import tell
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "forecast.md"

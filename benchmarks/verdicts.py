@@ -23,12 +23,12 @@ import msgspec
 import numpy as np
 
 from benchmarks import networks
-from model_profiling.analysis.latency import Comparison, compare, preempted_share
+from model_profiling.analysis.timing.latency import Comparison, compare, preempted_share
 from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.run_directory import Turn
+from model_profiling.store.run_directory import Turn
 
 # Launches of each side in one comparison here, so that hundreds fit a benchmark; `sme2-kit compare` makes up to 100.
 LAUNCHES = {"conv small": 30, "mixer": 30, "conv medium": 16, "conv large": 8}

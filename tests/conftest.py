@@ -144,7 +144,7 @@ def pytest_runtest_makereport(
 
 
 def _asks_for_torch(error: BaseException | None) -> bool:
-    from model_profiling.errors import SetupError
+    from model_profiling.base.errors import SetupError
 
     if isinstance(error, ModuleNotFoundError):
         return (error.name or "").split(".")[0] == "torch"
@@ -200,10 +200,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Conf
 
     Exported once for all workers and sessions, unless the kit's own cache says that something changed.
     """
-    from model_profiling.artifacts import ExportMeta
+    from model_profiling.base.files import read_json
     from model_profiling.export.cache import cached
     from model_profiling.export.request import ExportRequest, ExportResult
-    from model_profiling.files import read_json
+    from model_profiling.store.artifacts import ExportMeta
 
     store = kept(pytestconfig, tmp_path_factory.getbasetemp(), "exports")
     with (store / ".tests-lock").open("w") as lock:

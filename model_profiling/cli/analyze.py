@@ -34,9 +34,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.errors import InputError
-    from model_profiling.saying import say_json
+    from model_profiling.analysis.timing.categories import load_table
+    from model_profiling.base.errors import InputError
+    from model_profiling.base.printing import say_json
 
     paths = [resolved(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
     if not paths:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         if len(paths) > 1:
             raise InputError("more than one run directory", "Analyse one at a time, or use `sme2-kit compare A B`.")
         return _run_directory(paths[0], args)
-    from model_profiling.analysis.dumps import analyse_dumps
+    from model_profiling.analysis.run.dumps import analyse_dumps
 
     summary = analyse_dumps(paths, load_table(args.categories)).summary
     if args.json:
@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_directory(path: Path, args: argparse.Namespace) -> int:
+    from model_profiling.api import Run
+    from model_profiling.base.printing import say_json
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report import terminal
-    from model_profiling.saying import say_json
-    from sme2_kit import Run
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
@@ -82,12 +82,12 @@ def _run_directory(path: Path, args: argparse.Namespace) -> int:
 
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     """Predict each experiment's time under the given speedups."""
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.dumps import analyse_dumps
-    from model_profiling.analysis.whatif import parse_speedups, predict
+    from model_profiling.analysis.run.dumps import analyse_dumps
+    from model_profiling.analysis.sme2.whatif import parse_speedups, predict
+    from model_profiling.analysis.timing.categories import load_table
+    from model_profiling.api import Run
+    from model_profiling.base.printing import say_json
     from model_profiling.report import terminal
-    from model_profiling.saying import say_json
-    from sme2_kit import Run
 
     label: Callable[[str], str] = str
     if paths[0].is_dir():

@@ -3,7 +3,7 @@
 import argparse
 import time
 
-from model_profiling.saying import say_json, tell
+from model_profiling.base.printing import say_json, tell
 
 HELP = "build the native runner (done automatically when needed)"
 

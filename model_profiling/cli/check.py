@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import say_json, tell
+from model_profiling.base.units import counted
 from model_profiling.cli.export import (
     add_model,
     add_rewrites,
@@ -15,12 +17,10 @@ from model_profiling.cli.export import (
     stage_progress,
 )
 from model_profiling.cli.next_step import next_command
-from model_profiling.counting import counted
 from model_profiling.export.choices import DTYPES
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
+    from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
     from model_profiling.export.delegation_preview import DelegationPreview
 
 HELP = "show which operators of a model will be delegated, and which transposes and copies it needs, and why"
@@ -38,7 +38,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sme2_kit.exporting import announcing
+    from model_profiling.api.exporting import announcing
 
     target, name = chosen_model(args)
     loud = args.verbose or getattr(args, "debug", False)

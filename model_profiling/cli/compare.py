@@ -5,16 +5,16 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.cli.resolved import resolved
-from model_profiling.saying import say_json, tell, warn
 
 if TYPE_CHECKING:
+    from model_profiling.api import Comparisons
     from model_profiling.gates.verdict import Judgement
-    from sme2_kit import Comparisons
 
 HELP = "compare two experiments, runs or dumps; can fail when the second is slower"
 
@@ -60,12 +60,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     start_numpy()
+    from model_profiling.api import comparing
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import Limits, conclusion, judge
     from model_profiling.pipeline.schedule import STARTUP_LAUNCHES
     from model_profiling.report import terminal
     from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
-    from sme2_kit import comparing
 
     before, after = str(resolved(args.before)), str(resolved(args.after))
     limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above)
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _leave_for_ci(args: argparse.Namespace, found: "Comparisons", judgements: "list[Judgement]") -> None:
     """Write what a CI system reads: JUnit for its test view, Markdown for its summary."""
-    from model_profiling import files
+    from model_profiling.base import files
     from model_profiling.gates.job_summary import job_summary
     from model_profiling.gates.junit import junit_xml
 

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from model_profiling.saying import say
+from model_profiling.base.printing import say
 
 HELP = "print a completion script for your shell"
 SHELLS = ("bash", "zsh", "fish")

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say_json, tell
+from model_profiling.base.printing import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.platforms.doctor import Check

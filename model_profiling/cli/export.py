@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.installation import shown
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.printing import columns, say_json, tell, warn
+from model_profiling.base.units import counted
+from model_profiling.base.visible import visible
 from model_profiling.cli.next_step import next_command
-from model_profiling.counting import counted
 from model_profiling.export.choices import (
     BACKENDS,
     DELEGATIONS,
@@ -20,15 +24,11 @@ from model_profiling.export.choices import (
     REWRITES,
     rewrite_name,
 )
-from model_profiling.installation import shown
-from model_profiling.on_progress import OnProgress
-from model_profiling.saying import columns, say_json, tell, warn
-from model_profiling.visible import visible
 
 if TYPE_CHECKING:
-    from model_profiling.artifacts import Delegation
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
+    from model_profiling.store.artifacts import Delegation
 
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
@@ -72,7 +72,7 @@ def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
 
 def model_text(args: argparse.Namespace) -> str:
     """The model as the user named it."""
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     if (args.target is None) == (args.model is None):
         raise InputError(
@@ -84,7 +84,7 @@ def model_text(args: argparse.Namespace) -> str:
 
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
     """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
-    from sme2_kit.exporting import named
+    from model_profiling.api.exporting import named
 
     text = model_text(args)
     return text, named(text, load_options(args))
@@ -99,8 +99,8 @@ def model_words(args: argparse.Namespace) -> list[str]:
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
     """The rest of what the user said about the model."""
+    from model_profiling.api import exporting
     from model_profiling.models.options import settings_of
-    from sme2_kit import exporting
 
     return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
@@ -234,7 +234,7 @@ def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportReq
 
 
 def run(args: argparse.Namespace) -> int:
-    from sme2_kit.exporting import from_target
+    from model_profiling.api.exporting import from_target
 
     request = requested(args)
     with stage_progress(plain=request.loud) as report:

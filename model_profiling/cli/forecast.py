@@ -25,10 +25,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.errors import InputError
-    from model_profiling.report.forecast import show_forecasts
-    from model_profiling.saying import say_json
-    from sme2_kit import forecast, open_run
+    from model_profiling.api import forecast, open_run
+    from model_profiling.base.errors import InputError
+    from model_profiling.base.printing import say_json
+    from model_profiling.report.forecast_text import show_forecasts
 
     measured = open_run(args.measured)
     if args.target and args.speedup:

@@ -22,10 +22,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.api import Run
+    from model_profiling.base.printing import say, say_json
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.runs import resolve
-    from model_profiling.saying import say, say_json
-    from sme2_kit import Run
+    from model_profiling.store.runs import resolve
 
     found = Run.open(resolve(args.run), emulated=resolve(args.forecast) if args.forecast else None)
     if args.json:

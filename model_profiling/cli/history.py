@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import say_json, tell
+from model_profiling.base.units import counted
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
-from model_profiling.counting import counted
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.fleet.history.history import History
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_foreign_flags(args: argparse.Namespace) -> None:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     for name in sorted(_OWN - {*_ACTIONS[args.action]}):
         if getattr(args, name) not in (None, False):
@@ -99,9 +99,9 @@ def _refuse_foreign_flags(args: argparse.Namespace) -> None:
 
 
 def _history(args: argparse.Namespace) -> "History":
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
     from model_profiling.fleet.history.history import Filters, History, since
-    from model_profiling.labels import split_labels
+    from model_profiling.store.labels import split_labels
 
     name, labels = split_labels(args.label)
     if name is not None:
@@ -147,7 +147,7 @@ def _series(args: argparse.Namespace, history: "History") -> "list[Series]":
 
 
 def _trend(args: argparse.Namespace) -> None:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
     from model_profiling.fleet.history.trends import Trend
     from model_profiling.report.terminal_table import table
 
@@ -203,7 +203,7 @@ def _regressions(args: argparse.Namespace) -> None:
 
 def _confirmed(args: argparse.Namespace, history: "History", series: "list[Series]") -> "list[Series]":
     """The same series after their candidates were compared, as far as this device can."""
-    from model_profiling.errors import KitError
+    from model_profiling.base.errors import KitError
     from model_profiling.fleet.history.confirming import Measurer
     from model_profiling.fleet.history.kept import KeptPrograms
 
@@ -224,7 +224,7 @@ def _confirmed(args: argparse.Namespace, history: "History", series: "list[Serie
 
 
 def _bisect(args: argparse.Namespace) -> None:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
     from model_profiling.fleet.history import confirming
     from model_profiling.fleet.history.kept import KeptPrograms
 
@@ -256,7 +256,7 @@ def _bisect(args: argparse.Namespace) -> None:
 
 def _place(series: "Series", reference: str, first: bool) -> int:
     """The point that a label, or the beginning of a commit or hash, means."""
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     fitting = [
         place
@@ -306,7 +306,7 @@ def _coverage(args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
     from model_profiling.fleet.history import exporting
 
     if (args.parquet is None) == (args.csv is None):
@@ -321,10 +321,10 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _prune(args: argparse.Namespace) -> None:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
+    from model_profiling.base.units import shown_mib
     from model_profiling.fleet.history import pruning
     from model_profiling.fleet.history.history import since
-    from model_profiling.sizes import shown_mib
 
     if args.older_than is None and args.keep_last is None:
         raise InputError("`history prune` needs --older-than or --keep-last", "For example: --older-than 90d")

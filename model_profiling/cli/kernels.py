@@ -30,10 +30,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.api.measuring import kernels_asked, measure
+    from model_profiling.base.printing import say_json
     from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
-    from model_profiling.saying import say_json
-    from sme2_kit.measuring import kernels_asked, measure
 
     with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
         asked = kernels_asked(args.model, platform, args.level, args.output_root, typed(args))

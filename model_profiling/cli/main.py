@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.base.errors import InterruptionError, KitError, OutputError, UnreadError
+from model_profiling.base.installation import install_command
+from model_profiling.base.on_progress import listen_to_notes
+from model_profiling.base.places import remedy
+from model_profiling.base.printing import columns, documents, fitted, say_json, warn
 from model_profiling.cli.process import enter, interruption_code, was_interrupted
-from model_profiling.errors import InterruptionError, KitError, OutputError, UnreadError
-from model_profiling.installation import install_command
-from model_profiling.on_progress import listen_to_notes
-from model_profiling.places import remedy
-from model_profiling.saying import columns, documents, fitted, say_json, warn
 
 # `enter` is where the installed program of earlier versions begins.
 __all__ = ["COMMANDS", "Command", "Parser", "enter", "main", "make_parser", "run_guarded"]

@@ -13,8 +13,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.errors import InputError, SetupError
-    from model_profiling.installation import install_command
+    from model_profiling.base.errors import InputError, SetupError
+    from model_profiling.base.installation import install_command
 
     if not args.workspace.is_dir():
         raise InputError(f"workspace {args.workspace} is not a directory", "Give one that exists.")

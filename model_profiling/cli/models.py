@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from model_profiling.installation import install_command
-from model_profiling.saying import say_json, tell
+from model_profiling.base.installation import install_command
+from model_profiling.base.printing import say_json, tell
 
 HELP = "list the models that can be exported by name"
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from model_profiling.saying import say, tell
+from model_profiling.base.printing import say, tell
 
 HELP = "scaffold a model of your own: model, card, test and config, in a folder here"
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-from model_profiling.saying import columns
+from model_profiling.base.printing import columns
 
 _LABEL = "  next:      "
 

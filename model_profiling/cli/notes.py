@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from model_profiling.derived import Outdated, notes
-from model_profiling.saying import warn
+from model_profiling.base.printing import warn
+from model_profiling.store.derived import Outdated, notes
 
 
 def note(sentence: str) -> None:

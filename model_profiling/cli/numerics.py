@@ -4,15 +4,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.installation import shown
+from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import export as export_command
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.progress import progress
-from model_profiling.installation import shown
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.numerics import Numerics
+    from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.export.request import ExportRequest
 
 HELP = "show which layer of a model loses the accuracy, layer by layer against eager fp32"
@@ -34,9 +34,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.api.exporting import from_target
+    from model_profiling.api.layer_errors import numerics_of
     from model_profiling.report.numerics_files import write_picture
-    from sme2_kit.exporting import from_target
-    from sme2_kit.layer_errors import numerics_of
 
     of_program = str(args.target or args.model or "").endswith(".pte")
     request = _of_program(args) if of_program else export_command.requested(args)
@@ -58,11 +58,11 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
     """What a .pte was exported from, if the kit did that and the model is still the same."""
     from dataclasses import replace
 
-    from model_profiling.artifacts import ExportPaths
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
     from model_profiling.export.cache import cached
     from model_profiling.export.command import recorded
     from model_profiling.pipeline.pipeline import export_record
+    from model_profiling.store.artifacts import ExportPaths
 
     paths = ExportPaths(Path(export_command.model_text(args)).resolve())
     given = [flag for flag, used in export_command.variant_flags(args) if used and flag != "--dtype"]

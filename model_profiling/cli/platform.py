@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import warn
 from model_profiling.cli.typed import typed
 from model_profiling.platforms.choosing import NAMES, Choice, checked
-from model_profiling.saying import warn
 
 if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
@@ -50,7 +50,7 @@ def choice_of(args: argparse.Namespace) -> Choice:
 
 def refuse(args: argparse.Namespace, whose: str) -> None:
     """Say that there is nothing to choose a platform for."""
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     if choice_of(args) != Choice():
         raise InputError(

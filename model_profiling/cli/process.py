@@ -6,7 +6,7 @@ Nothing else is imported until the working directory is out of the way, and from
 import os
 import sys
 
-from model_profiling.code_path import in_utf8, leave_working_directory_out
+from model_profiling.base.code_path import in_utf8, leave_working_directory_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _end(code: int) -> "NoReturn":
     # One of them may be in the middle of something; else there is nothing left to interrupt.
     waits = threads is not None and threads.active_count() > 1
     _listen(signal.SIG_DFL if waits else signal.SIG_IGN)
-    from model_profiling.errors import OutputError
-    from model_profiling.saying import flush, warn
+    from model_profiling.base.errors import OutputError
+    from model_profiling.base.printing import flush, warn
 
     try:
         flush()

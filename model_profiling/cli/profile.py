@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli import labels as label_flags
@@ -12,13 +13,12 @@ from model_profiling.cli.next_step import next_command
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
+    from model_profiling.api import Run
+    from model_profiling.api.measuring import Asked
+    from model_profiling.base.on_progress import OnProgress
     from model_profiling.export.request import ExportResult
-    from model_profiling.on_progress import OnProgress
-    from sme2_kit import Run
-    from sme2_kit.measuring import Asked
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
 _DTYPE = "fp16"
@@ -46,7 +46,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sme2_kit.measuring import measure
+    from model_profiling.api.measuring import measure
 
     target = _checked(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> str:
     """The model; refuses what cannot work before anything is exported or measured."""
-    from model_profiling import files
-    from model_profiling.errors import InputError
-    from model_profiling.labels import split_labels
-    from model_profiling.runs import checked_label
+    from model_profiling.base import files
+    from model_profiling.base.errors import InputError
+    from model_profiling.store.labels import split_labels
+    from model_profiling.store.runs import checked_label
 
     target = export_command.model_text(args)
     count_flags.counts(args)
@@ -96,16 +96,16 @@ def _checked(args: argparse.Namespace) -> str:
 
 
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
-    from sme2_kit.exporting import from_target
+    from model_profiling.api.exporting import from_target
 
     request = export_command.requested(args, args.outdir / "artifacts" if args.outdir else None)
     return from_target(report, args.force, export_command.say_cached)(request, "export")
 
 
 def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
-    from model_profiling.labels import split_labels
+    from model_profiling.api.measuring import Asked
     from model_profiling.pipeline.defaults import root_below
-    from sme2_kit.measuring import Asked
+    from model_profiling.store.labels import split_labels
 
     label, labels = split_labels(args.label)
     return Asked(
@@ -125,7 +125,7 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
 def _show(
     args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
 ) -> None:
-    from model_profiling.installation import shown
+    from model_profiling.base.installation import shown
     from model_profiling.report import terminal
 
     following = _next(args, target, run, exported)

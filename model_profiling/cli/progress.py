@@ -5,9 +5,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from model_profiling.on_progress import OnProgress
-from model_profiling.saying import columns, warn
-from model_profiling.visible import visible
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.printing import columns, warn
+from model_profiling.base.visible import visible
 
 _SECONDS_BETWEEN_LINES = 5.0
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.base.printing import flush, say
 from model_profiling.cli import labels as label_flags
-from model_profiling.saying import flush, say
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
 # Exit codes above it are those of commands that a signal ended.
@@ -21,12 +21,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.api import Run
+    from model_profiling.base.errors import RunError
+    from model_profiling.base.installation import default_output
     from model_profiling.cli.main import main
-    from model_profiling.errors import RunError
-    from model_profiling.installation import default_output
     from model_profiling.platforms.local import local_name
     from model_profiling.report import terminal
-    from sme2_kit import Run
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()

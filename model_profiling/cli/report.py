@@ -5,12 +5,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say
+from model_profiling.base.printing import say
 
 if TYPE_CHECKING:
-    from model_profiling.derived import Outdated
+    from model_profiling.api import Run
     from model_profiling.report.drawing import Artist
-    from sme2_kit import Run
+    from model_profiling.store.derived import Outdated
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "modules", "latency", "operators", "threads", "roofline")
@@ -60,13 +60,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.artifacts import MANIFEST
+    from model_profiling.api import Run
+    from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.derived import Outdated
-    from model_profiling.errors import InputError
     from model_profiling.report.drawing import Artist
-    from model_profiling.runs import resolve
-    from sme2_kit import Run
+    from model_profiling.store.artifacts import MANIFEST
+    from model_profiling.store.derived import Outdated
+    from model_profiling.store.runs import resolve
 
     paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
     if not paths:
@@ -107,14 +107,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
-    from model_profiling.artifacts import MODEL_EXPLORER
+    from model_profiling.api import Run
+    from model_profiling.base.errors import InputError
+    from model_profiling.base.units import counted
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.counting import counted
-    from model_profiling.errors import InputError
     from model_profiling.report.explorer_command import explorer_command, open_explorer
     from model_profiling.report.report_files import write_model_explorer
-    from model_profiling.runs import resolve
-    from sme2_kit import Run
+    from model_profiling.store.artifacts import MODEL_EXPLORER
+    from model_profiling.store.runs import resolve
 
     if args.png or args.html or args.output or args.title or args.experiment:
         raise InputError(
@@ -133,8 +133,8 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
 
 
 def _write(run: "Run", artist: "Artist", args: argparse.Namespace) -> "tuple[list[Path], list[Outdated]]":
-    from model_profiling.artifacts import REPORT
     from model_profiling.report.report_files import write_picture, write_report
+    from model_profiling.store.artifacts import REPORT
 
     of = f"_{args.experiment[0]}" if args.experiment else ""
     if args.png:

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from model_profiling import files
+from model_profiling.base import files
 
 
 def resolved(text: str | Path) -> Path:
     """The path that `DIR`, `DIR@LABEL` or a file means."""
     if files.is_file(Path(text)):
         return Path(text)
-    from model_profiling.runs import resolve
+    from model_profiling.store.runs import resolve
 
     return resolve(text)

@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.roofs import Roofs
+    from model_profiling.analysis.roofs.roofs import Roofs
 
 HELP = "measure what this CPU reaches at its best, which reports then hold every operator against; `show` it again"
 _DTYPES = ("fp32", "fp16", "int8")
@@ -34,8 +34,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.roofs import roofs_path
-    from model_profiling.errors import InputError
+    from model_profiling.analysis.roofs.roofs import roofs_path
+    from model_profiling.base.errors import InputError
 
     if args.picture is not None and args.picture.suffix not in (".png", ".svg"):
         raise InputError(f"--picture {args.picture} is neither .png nor .svg", "Name the file FILE.png or FILE.svg.")
@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace) -> "Roofs":
+    from model_profiling.api.roof_measuring import COUNTS, Probing, measure_roofs
     from model_profiling.pipeline.counts import checked_counts
     from model_profiling.pipeline.schedule import Counts
-    from sme2_kit.roofing import COUNTS, Probing, measure_roofs
 
     threads = tuple(dict.fromkeys(args.threads or (1,)))
     for number in threads:
@@ -71,8 +71,8 @@ def _measured(args: argparse.Namespace) -> "Roofs":
 
 def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
     """The roofs in a file, of a CPU by its name, or of this machine's."""
-    from model_profiling.analysis.roofs import read_roofs, roofs_path
-    from model_profiling.errors import InputError
+    from model_profiling.analysis.roofs.roofs import read_roofs, roofs_path
+    from model_profiling.base.errors import InputError
     from model_profiling.platforms.environment import describe_host
 
     given = [name for name in _MEASURING if getattr(args, name)]
@@ -89,7 +89,7 @@ def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
 
 
 def _draw(roofs: "Roofs", output: Path) -> None:
-    from model_profiling import files
+    from model_profiling.base import files
     from model_profiling.report.charts.roofs import roofs as chart
     from model_profiling.report.drawing import PAPER_SCALE, Artist, squeezed
     from model_profiling.report.theme import LIGHT

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import say, warn
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import labels as label_flags
 from model_profiling.cli import phases as phase_flags
@@ -11,11 +12,10 @@ from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 from model_profiling.cli.typed import typed
-from model_profiling.saying import say, warn
 
 if TYPE_CHECKING:
-    from sme2_kit import Run
-    from sme2_kit.measuring import Asked
+    from model_profiling.api import Run
+    from model_profiling.api.measuring import Asked
 
 HELP = "profile a .pte with acceleration on and off, interleaved"
 
@@ -60,8 +60,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sme2_kit import Run
-    from sme2_kit.measuring import measure
+    from model_profiling.api import Run
+    from model_profiling.api.measuring import measure
 
     asked = _asked(args)
     if args.analyze_partial:
@@ -85,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, print it, and write its report if that was asked for."""
-    from model_profiling.installation import shown
+    from model_profiling.base.installation import shown
+    from model_profiling.base.printing import say_json
     from model_profiling.report import terminal
-    from model_profiling.saying import say_json
 
     outdated = run.save()
     if args.json and not args.quiet:
@@ -102,9 +102,9 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
 
 def _analyze_partial(args: argparse.Namespace) -> int:
     """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
-    from model_profiling.labels import split_labels
+    from model_profiling.api import Run
     from model_profiling.pipeline.partial import put_in_place
-    from sme2_kit import Run
+    from model_profiling.store.labels import split_labels
 
     root, label = _root(args)
     directory = put_in_place(root, split_labels(args.label)[0] or label, typed(args))
@@ -126,9 +126,9 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
 
 
 def _asked(args: argparse.Namespace) -> "Asked":
-    from model_profiling.errors import InputError
-    from model_profiling.labels import split_labels
-    from sme2_kit.measuring import Asked
+    from model_profiling.api.measuring import Asked
+    from model_profiling.base.errors import InputError
+    from model_profiling.store.labels import split_labels
 
     label, labels = split_labels(args.label)
     if (args.model is None) == (args.config is None):

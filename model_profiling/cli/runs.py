@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say_json, tell
+from model_profiling.base.printing import say_json, tell
 
 if TYPE_CHECKING:
-    from model_profiling.runs import Listed
+    from model_profiling.store.runs import Listed
 
 HELP = "list the runs of a directory: the latest, earlier ones by label, and interrupted ones"
 _HEADER = ("label", "", "made (UTC)", "model", "dtype", "threads", "experiments", "status", "median latency")
@@ -24,8 +24,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling import runs
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
+    from model_profiling.store import runs
 
     if args.directory is not None and not args.directory.is_dir():
         raise InputError(f"run directory {args.directory} does not exist", "Give the directory a pipeline wrote to.")
@@ -95,10 +95,10 @@ def _medians(entry: "Listed") -> dict[str, float] | None:
     """Each experiment's median from metrics.json; None if there is none, or it is not of the run as it is now."""
     from typing import Any
 
-    from model_profiling import files
-    from model_profiling.derived import current_fingerprint, read_index
-    from model_profiling.errors import KitError
-    from model_profiling.run_directory import RunDirectory
+    from model_profiling.base import files
+    from model_profiling.base.errors import KitError
+    from model_profiling.store.derived import current_fingerprint, read_index
+    from model_profiling.store.run_directory import RunDirectory
 
     if entry.path is None:
         return None

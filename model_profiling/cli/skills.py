@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.saying import say, tell
+from model_profiling.base.printing import say, tell
 
 HELP = "list, show or install the playbooks for assistants and CI"
 

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.installation import shown
+from model_profiling.base.printing import say_json, tell
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
-from model_profiling.installation import shown
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.fleet.sweep.jobs import Job
@@ -35,8 +35,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.errors import RunError
-    from sme2_kit import sweeping
+    from model_profiling.api import sweeping
+    from model_profiling.base.errors import RunError
 
     sweep = sweeping.opened(args.file, args.output, args.only)
     if args.dry_run:

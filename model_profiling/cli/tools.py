@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.saying import say
+from model_profiling.base.printing import say
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.profile import Profile
+    from model_profiling.analysis.timing.profile import Profile
 
 
 def main(name: str, argv: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(name: str, argv: list[str] | None = None) -> int:
 
 
 def _given(argument: object, flag: object, what: str) -> object:
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     if (argument is None) == (flag is None):
         raise InputError(f"give {what}, once", "See --help.")
@@ -35,13 +35,13 @@ def _given(argument: object, flag: object, what: str) -> object:
 
 
 def _profile(args: argparse.Namespace) -> "Profile":
-    from model_profiling import etdump
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.profile import profiles
+    from model_profiling.analysis.timing.categories import load_table
+    from model_profiling.analysis.timing.profile import profiles
+    from model_profiling.formats import etdump
 
     path, table = _source(args), load_table(args.categories)
     if path.suffix == ".csv":
-        from model_profiling.analysis.timeline import read_timeline
+        from model_profiling.analysis.run.timeline import read_timeline
 
         return read_timeline(path, table)
     return profiles(etdump.read(path), table)[0]
@@ -49,7 +49,7 @@ def _profile(args: argparse.Namespace) -> "Profile":
 
 def _source(args: argparse.Namespace) -> Path:
     """The ETDump or the timeline CSV, however it was given."""
-    from model_profiling.errors import InputError
+    from model_profiling.base.errors import InputError
 
     given = [path for path in (args.etdump, args.etdump_flag, args.timeline_csv) if path is not None]
     if len(given) != 1:
@@ -58,7 +58,7 @@ def _source(args: argparse.Namespace) -> Path:
 
 
 def _write(path: Path | None, text: str) -> int:
-    from model_profiling.derived import write_listed
+    from model_profiling.store.derived import write_listed
 
     if path is None:
         say(text)
@@ -73,7 +73,7 @@ def _typed() -> str:
 
 
 def _write_json(path: Path | None, value: object) -> int:
-    from model_profiling import files
+    from model_profiling.base import files
 
     return _write(path, files.json_bytes(value).decode())
 
@@ -107,14 +107,14 @@ def _etdump_to_csv(args: argparse.Namespace) -> int:
 
 def _etdump_to_ops_json(args: argparse.Namespace) -> int:
     """Write where the time of an ETDump goes, by operator, as JSON."""
-    from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.timing.breakdown import break_down
 
     return _write_json(args.output, break_down(_profile(args)))
 
 
 def _categorize_operators(args: argparse.Namespace) -> int:
     """Write the operators of an ETDump with their categories, as JSON."""
-    from model_profiling.analysis.breakdown import break_down
+    from model_profiling.analysis.timing.breakdown import break_down
 
     breakdown = break_down(_profile(args))
     operators = {
@@ -126,10 +126,10 @@ def _categorize_operators(args: argparse.Namespace) -> int:
 
 def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
     """Write the data movement of an ETDump: chains, pairs that cancel, and what each costs, as JSON."""
-    from model_profiling import pte
-    from model_profiling.analysis.breakdown import break_down
-    from model_profiling.analysis.graph import read_graph
-    from model_profiling.analysis.movement import data_movement
+    from model_profiling.analysis.graph.graph import read_graph
+    from model_profiling.analysis.movement.movement import data_movement
+    from model_profiling.analysis.timing.breakdown import break_down
+    from model_profiling.formats import pte
 
     profile = _profile(args)
     if args.model is not None:
@@ -141,8 +141,8 @@ def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
 
 def _model_behind(dump: Path) -> Path | None:
     """The .pte that a dump in a run directory came from, if it is still there unchanged."""
-    from model_profiling.errors import InputError
-    from model_profiling.run_directory import RunDirectory
+    from model_profiling.base.errors import InputError
+    from model_profiling.store.run_directory import RunDirectory
 
     try:
         return RunDirectory(dump.resolve().parents[1]).manifest().model.file()
@@ -166,9 +166,9 @@ def _runs(parser: argparse.ArgumentParser) -> None:
 
 def _robust_latency_analysis(args: argparse.Namespace) -> int:
     """Write robust latency statistics of each experiment, or of one or two timeline CSVs, as JSON."""
-    from model_profiling.analysis.latency import summarise
-    from model_profiling.analysis.selection import choose
-    from model_profiling.runs import resolve
+    from model_profiling.analysis.run.selection import choose
+    from model_profiling.analysis.timing.latency import summarise
+    from model_profiling.store.runs import resolve
 
     if args.timeline_csv is None and str(args.path).endswith(".csv"):
         args.timeline_csv, args.path = Path(args.path), None
@@ -185,9 +185,9 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
 
 def _latency_of_timelines(args: argparse.Namespace) -> int:
     """Latency from timelines: executions with the tracer attached, so that is what their source says."""
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.latency import compare, summarise
-    from model_profiling.analysis.timeline import read_turns
+    from model_profiling.analysis.run.timeline import read_turns
+    from model_profiling.analysis.timing.categories import load_table
+    from model_profiling.analysis.timing.latency import compare, summarise
     from model_profiling.report.words import comparison_sentence
 
     if args.path is not None or args.run_dir is not None:
@@ -224,10 +224,10 @@ def _two_timelines(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     """Tell which operators of a timeline CSV take the time, and how a second one differs."""
-    from model_profiling.analysis.categories import load_table
-    from model_profiling.analysis.timeline import read_timeline
-    from model_profiling.derived import write_listed
+    from model_profiling.analysis.run.timeline import read_timeline
+    from model_profiling.analysis.timing.categories import load_table
     from model_profiling.report.timelines import report_timelines
+    from model_profiling.store.derived import write_listed
 
     table = load_table(args.categories)
     sides = [(args.name1, read_timeline(args.timeline_csv, table))]
@@ -252,7 +252,7 @@ def _one_log(parser: argparse.ArgumentParser) -> None:
 
 def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
     """Write the kernels a trace-enabled runner's log names, as JSON or CSV."""
-    from model_profiling.analysis.xnntrace import read_log
+    from model_profiling.analysis.sme2.xnntrace import read_log
     from model_profiling.report.tables import kernels_csv
 
     log = Path(str(_given(args.log, args.xnntrace, "a log")))
@@ -272,13 +272,13 @@ def _logs_or_run(parser: argparse.ArgumentParser) -> None:
 
 def _generate_kernel_view(args: argparse.Namespace) -> int:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
-    from model_profiling.analysis.output_checks import verify_kernels
-    from model_profiling.analysis.xnntrace import read_kernels
+    from model_profiling.analysis.run.output_checks import verify_kernels
+    from model_profiling.analysis.sme2.xnntrace import read_kernels
+    from model_profiling.api import Run
+    from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.errors import InputError
     from model_profiling.report.kernel_view import kernel_view, log_view
-    from model_profiling.runs import resolve
-    from sme2_kit import Run
+    from model_profiling.store.runs import resolve
 
     named = {"SME2 on": args.sme2_on, "SME2 off": args.sme2_off}
     sides = {path.stem: path for path in args.sources} | {name: path for name, path in named.items() if path}

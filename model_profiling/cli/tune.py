@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.installation import shown
+from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.export import add_model, chosen_model, load_options
 from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
-from model_profiling.installation import shown
-from model_profiling.saying import say_json, tell
 
 if TYPE_CHECKING:
     from model_profiling.tune.tuning import Tried, TuneResult
@@ -45,14 +45,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import sme2_kit
+    from model_profiling import api
 
     target, name = chosen_model(args)
     options = load_options(args)
     count_flags.counts(args)  # says which flag is wrong
     home = args.outdir or Path(f"out_{name}") / "tune"
     with platform_flags.chosen_platform(args) as platform, progress() as report:
-        result = sme2_kit.tune(
+        result = api.tune(
             target,
             dtype=args.dtype,
             threads=args.threads or 1,
@@ -107,7 +107,7 @@ def as_text(result: "TuneResult") -> str:
 
 def _formats_as_text(result: "TuneResult") -> str:
     """A language model's weight formats: speed of each phase, accuracy, memory, and what SME2 has kernels for."""
-    from model_profiling.analysis.sme2_weights import KNOWN_FROM
+    from model_profiling.analysis.sme2.sme2_weights import KNOWN_FROM
     from model_profiling.report import numbers
     from model_profiling.report.terminal_table import table
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.counting import counted
-from model_profiling.saying import say_json, tell
+from model_profiling.base.printing import say_json, tell
+from model_profiling.base.units import counted
 
 HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
 
@@ -18,10 +18,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.staleness import Ages, ages, copy_problem
-    from model_profiling.analysis.validation import problems
-    from model_profiling.run_directory import RunDirectory
-    from model_profiling.runs import resolve
+    from model_profiling.analysis.run.staleness import Ages, ages, copy_problem
+    from model_profiling.analysis.run.validation import problems
+    from model_profiling.store.run_directory import RunDirectory
+    from model_profiling.store.runs import resolve
 
     directory = RunDirectory(resolve(args.results))
     found, derived = problems(directory), Ages()

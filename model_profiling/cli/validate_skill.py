@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.saying import say_json, tell
+from model_profiling.base.printing import say_json, tell
 
 HELP = "check that the results of a playbook are there and valid"
 _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
@@ -21,7 +21,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.installation import default_output
+    from model_profiling.base.installation import default_output
     from model_profiling.platforms.local import local_name
     from model_profiling.skills.catalogue import find_skill
     from model_profiling.skills.checks import Place, check_skill

@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
-from model_profiling.cache import make_way
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.cache import make_way
+from model_profiling.base.errors import InputError
+from model_profiling.base.file_memo import Remembered
+from model_profiling.base.on_progress import say_note
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
-from model_profiling.on_progress import say_note
-from model_profiling.remembered import Remembered
+from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from model_profiling import files
-from model_profiling.artifacts import CalibrationRecord
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.npy import read_npy
 from model_profiling.export.samples import Call
-from model_profiling.npy import read_npy
+from model_profiling.store.artifacts import CalibrationRecord
 
 _NOISY_RUNS = 4
 _NOISE = 0.05

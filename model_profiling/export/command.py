@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from model_profiling.artifacts import ExportRecord, RequestRecord
 from model_profiling.export.request import ExportRequest, unplain
 from model_profiling.models.options import InputSpec, LoadOptions, input_spec, spelled
+from model_profiling.store.artifacts import ExportRecord, RequestRecord
 
 
 def typed(request: ExportRequest) -> list[str]:

@@ -13,7 +13,8 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from model_profiling.artifacts import Delegation, LeftOut, base_name
+from model_profiling.formats.graph_terms import base_name
+from model_profiling.store.artifacts import Delegation, LeftOut
 
 # What XNNPACK computes in, outside of quantized operators.
 _FLOATS = {"float32", "float16"}

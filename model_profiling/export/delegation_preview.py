@@ -10,11 +10,9 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import pte
-from model_profiling.analysis.layout_reasons import LayoutReasons, explained
-from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import Delegation, ExportPaths, LeftOut
-from model_profiling.errors import KitError, SetupError
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
+from model_profiling.base.errors import KitError, SetupError
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.exporter import (
     ExportRequest,
@@ -31,11 +29,13 @@ from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.rewrites import LAYOUT
 from model_profiling.export.verification import BUILDING
-from model_profiling.graph_terms import unique
+from model_profiling.formats import pte
+from model_profiling.formats.graph_terms import unique
+from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.loading import load_model
 from model_profiling.platforms.operators import missing_operators
-from model_profiling.pte.dataflow import data_flow
 from model_profiling.runner.build import build_runner
+from model_profiling.store.artifacts import Delegation, ExportPaths, LeftOut
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from model_profiling import files
-from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import ExportPaths, ExportRecord
-from model_profiling.counting import counted
-from model_profiling.errors import RunError
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.base import files
+from model_profiling.base.errors import RunError
+from model_profiling.base.units import counted
 from model_profiling.export.command import typed
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.exporter import (
@@ -33,6 +32,7 @@ from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.verification import Failure, Outcome, execute_program
 from model_profiling.models.loading import LoadedModel
+from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
 # How long to look for the reason, and how often to export for it.
 _LONGEST_S = 90.0

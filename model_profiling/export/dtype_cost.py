@@ -4,10 +4,10 @@ from typing import Any
 
 import torch
 
-from model_profiling.analysis.agreement import agreement_of
-from model_profiling.artifacts import DtypeCost
+from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.export import samples
 from model_profiling.models.state import kept_state
+from model_profiling.store.artifacts import DtypeCost
 
 # Below this a dtype does something to the outputs that a user should hear of.
 _LEAST_SQNR_DB = {"fp16": 30.0, "int8": 15.0, "int8-dynamic": 15.0, "int4": 10.0, "int4-channel": 10.0}

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
-from model_profiling import files
-from model_profiling.analysis.candidates import difference
-from model_profiling.analysis.correctness import suspicious
-from model_profiling.analysis.layout_removal import needless_lines, turned_for_nothing
-from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import CalibrationRecord, DtypeCost, ExportMeta, ExportPaths, ExportRecord, StepChange
-from model_profiling.errors import InputError, KitError
+from model_profiling.analysis.accuracy.correctness import suspicious
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.movement.candidates import difference
+from model_profiling.analysis.movement.layout_removal import needless_lines, turned_for_nothing
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.on_progress import say_note
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.calibration import calibration_calls, calibration_record, varied_calls
@@ -45,11 +45,18 @@ from model_profiling.export.samples import Call
 from model_profiling.export.sequences import Sequence, find_sequence
 from model_profiling.export.verification import NOT_ASKED, execute_program, uncompared, unverified
 from model_profiling.export.verify import not_comparable
+from model_profiling.formats.pte import program as pte
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.state import kept_state
-from model_profiling.on_progress import say_note
-from model_profiling.pte import program as pte
-from model_profiling.pte.dataflow import DataFlow, data_flow
+from model_profiling.store.artifacts import (
+    CalibrationRecord,
+    DtypeCost,
+    ExportMeta,
+    ExportPaths,
+    ExportRecord,
+    StepChange,
+)
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from model_profiling import files
-from model_profiling.errors import RunError
+from model_profiling.base import files
+from model_profiling.base.errors import RunError
 from model_profiling.export.delegation import short_path, source_line
 from model_profiling.export.remedies import find_remedy
 

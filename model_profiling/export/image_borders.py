@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from model_profiling.export.images import BROADCASTING, images_of, opens
 from model_profiling.export.rewrites.graph import stored
-from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 edge = ops.edge.aten
 TAG = "delegation_tag"

@@ -8,7 +8,7 @@ import torch
 from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass
 from executorch.exir.dialects._ops import ops
 
-from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 edge = ops.edge.aten
 BROADCASTING = {

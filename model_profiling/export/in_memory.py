@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export.exporter import Announce, export_loaded
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models.loading import LoadedModel

@@ -14,18 +14,18 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from model_profiling.artifacts import CHANNELS_LAST
 from model_profiling.export.rewrites.graph import copied
-from model_profiling.pte import program as pte
-from model_profiling.pte.borders import (
+from model_profiling.formats.pte import program as pte
+from model_profiling.formats.pte.borders import (
     changed_inputs,
     changed_outputs,
     changes_layout,
     turned_inputs,
     turned_outputs,
 )
-from model_profiling.pte.dataflow import DataFlow, data_flow
-from model_profiling.pte.program import Method, TensorSpec
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
+from model_profiling.formats.pte.program import Method, TensorSpec
+from model_profiling.store.artifacts import CHANNELS_LAST
 
 _QUANTIZE = "quantize_per_tensor"
 _DEQUANTIZE = "dequantize_per_tensor"

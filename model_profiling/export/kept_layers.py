@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export.rewrites.graph import base, constant, is_mutable, may_alias, rename_outputs, take_place
 
 Names = tuple[str, ...]

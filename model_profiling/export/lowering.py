@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from model_profiling.artifacts import Delegation
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
 from model_profiling.export.rewrites.runnable import runnable
+from model_profiling.store.artifacts import Delegation
 
 
 @dataclass(frozen=True)

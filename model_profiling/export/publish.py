@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from model_profiling.errors import SetupError
+from model_profiling.base.errors import SetupError
 
 STAGING = ".export-"
 

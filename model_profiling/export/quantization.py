@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import arguments
 from model_profiling.export.samples import Call

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from model_profiling.artifacts import ExportPaths, ExportRecord, RequestRecord
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
+from model_profiling.base.places import working_directory
 from model_profiling.export import choices
 from model_profiling.models.options import InputSpec, LoadOptions, setting
-from model_profiling.places import working_directory
+from model_profiling.store.artifacts import ExportPaths, ExportRecord, RequestRecord
 
 
 @dataclass(frozen=True)

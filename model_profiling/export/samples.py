@@ -7,10 +7,10 @@ import numpy as np
 import torch
 import torch.utils._pytree as pytree
 
-from model_profiling.analysis.agreement import Array
-from model_profiling.artifacts import TensorFile
-from model_profiling.errors import RunError
-from model_profiling.pte.program import TensorSpec
+from model_profiling.analysis.accuracy.agreement import Array
+from model_profiling.base.errors import RunError
+from model_profiling.formats.pte.program import TensorSpec
+from model_profiling.store.artifacts import TensorFile
 
 # What a model is called with: positional and keyword inputs.
 Call = tuple[tuple[Any, ...], dict[str, Any]]

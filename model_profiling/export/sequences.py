@@ -13,13 +13,13 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from model_profiling.artifacts import ExportPaths, SequenceRecord
-from model_profiling.errors import KitError
+from model_profiling.base.errors import KitError
 from model_profiling.export import samples
+from model_profiling.formats.pte import sequence
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import changed_by, kept_state
 from model_profiling.pipeline.phases import Lengths, chosen_phases
-from model_profiling.pte import sequence
+from model_profiling.store.artifacts import ExportPaths, SequenceRecord
 
 LONGEST = 640
 # After a prefill of 128 tokens, and after 32 more.
@@ -36,7 +36,7 @@ class Sequence:
     logits: dict[int, torch.Tensor]
 
     def write(self, paths: ExportPaths) -> None:
-        from model_profiling import files
+        from model_profiling.base import files
 
         files.write_bytes(paths.inputs / TOKENS, samples.npy_bytes(self.tokens))
         for index, values in self.logits.items():

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from model_profiling import files
-from model_profiling.analysis.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
-from model_profiling.analysis.correctness import suspicious
-from model_profiling.artifacts import ExportPaths, ExportRecord, Verification
-from model_profiling.errors import KitError, SetupError
+from model_profiling.analysis.accuracy.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.accuracy.correctness import suspicious
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, SetupError
 from model_profiling.platforms.base import Request
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.operators import missing_operators
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.protocol import Exit
+from model_profiling.store.artifacts import ExportPaths, ExportRecord, Verification
 
 NOT_ASKED = "--no-verify"
 BUILDING = "build the runner, once for this machine"

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from model_profiling.analysis.agreement import Agreement, agreement_of
-from model_profiling.artifacts import ExportPaths, ExportRecord, TensorFile
-from model_profiling.errors import GateError
+from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
+from model_profiling.base.errors import GateError
+from model_profiling.base.npy import read_npy
 from model_profiling.export import samples
 from model_profiling.export.request import ExportResult
 from model_profiling.export.samples import as_recorded
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import kept_state
-from model_profiling.npy import read_npy
+from model_profiling.store.artifacts import ExportPaths, ExportRecord, TensorFile
 
 # What rounding changes of a number in fp32, with some room.
 _LAST_DIGITS = 1e-6

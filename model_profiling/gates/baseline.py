@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling.analysis.selection import run_and_experiment
-from model_profiling.analysis.validation import problems
-from model_profiling.errors import InputError
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.analysis.run.selection import run_and_experiment
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base.errors import InputError
+from model_profiling.store.run_directory import Manifest, RunDirectory
 
 _ANYWAY = "Use the right baseline, or pass --any-baseline to compare anyway."
 # What a run has to share with its baseline.

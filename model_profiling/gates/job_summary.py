@@ -3,7 +3,7 @@
 import html
 from collections.abc import Sequence
 
-from model_profiling.analysis.comparison import PairComparison
+from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.gates.verdict import Gate, Judgement, conclusion
 from model_profiling.report import metric_columns
 from model_profiling.report.markdown import row, text

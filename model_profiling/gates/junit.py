@@ -3,11 +3,11 @@
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from model_profiling.analysis.comparison import PairComparison
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.base.visible import visible
 from model_profiling.gates.job_summary import said
 from model_profiling.gates.verdict import Gate, Judgement
 from model_profiling.report import metric_columns
-from model_profiling.visible import visible
 
 
 def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:

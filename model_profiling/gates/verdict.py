@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.comparison import PairComparison
-from model_profiling.analysis.latency import Comparison
-from model_profiling.errors import InputError
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.base.errors import InputError
 
 Gate = Literal["latency", "start-up", "peak memory"]
 

@@ -4,28 +4,28 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.agreement import Agreement
-from model_profiling.analysis.breakdown import CategoryTime, OperatorTime
-from model_profiling.analysis.comparison import Change, Shift
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.finding import Kind
-from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.layout_reasons import Moves
-from model_profiling.analysis.memory import MemoryComparison
-from model_profiling.analysis.metrics import ExperimentMetrics
-from model_profiling.analysis.operator_scaling import CurveOperators
-from model_profiling.analysis.program_memory import ProgramMemory
-from model_profiling.analysis.roof_table import KindRow, RoofRow
-from model_profiling.analysis.scaling import Scaling
-from model_profiling.analysis.startup import StartupComparison
-from model_profiling.analysis.whatif import Prediction
-from model_profiling.artifacts import Delegation
+from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.compare.comparison import Change, Shift
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.operator_scaling import CurveOperators
+from model_profiling.analysis.movement.layout_reasons import Moves
+from model_profiling.analysis.process.memory import MemoryComparison
+from model_profiling.analysis.process.program_memory import ProgramMemory
+from model_profiling.analysis.process.scaling import Scaling
+from model_profiling.analysis.process.startup import StartupComparison
+from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
+from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, TopOperator
 from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
-from model_profiling.run_directory import Timing
 from model_profiling.skills.checks import Finding
+from model_profiling.store.artifacts import Delegation
+from model_profiling.store.run_directory import Timing
 from model_profiling.tune.tuning import Tried
 
 

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import named_paths
-from model_profiling.runs import resolve
+from model_profiling.store.runs import resolve
 
 
 class Workspace:

@@ -18,8 +18,8 @@ import anyio.abc
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
-from model_profiling.code_path import python_command
-from model_profiling.errors import KitError, RunError
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import KitError, RunError
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]

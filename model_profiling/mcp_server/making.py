@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.numerics import Numerics
-from model_profiling.artifacts import ANALYSIS_SUMMARY
-from model_profiling.errors import InputError
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.base.errors import InputError
 from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.child import Steps
@@ -25,6 +24,7 @@ from model_profiling.mcp_server.commands import (
 )
 from model_profiling.platforms.choosing import Choice, folder_of, named
 from model_profiling.report.kernel_view import Kernels
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY
 from model_profiling.tune.tuning import TuneResult
 
 _SHOWN = 10
@@ -331,7 +331,7 @@ class Making:
 
     def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
         """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
-        from sme2_kit.exporting import load_options, named
+        from model_profiling.api.exporting import load_options, named
 
         target = self._workspace.model(model)
         # The server may have been started elsewhere.

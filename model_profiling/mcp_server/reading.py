@@ -5,17 +5,17 @@ from typing import Annotated, Literal
 from mcp.server.mcpserver import Context
 from pydantic import Field
 
-from model_profiling.analysis.comparison import PairComparison
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.roof_table import kind_rows, roof_rows
-from model_profiling.analysis.roofs import Roofs
-from model_profiling.analysis.whatif import Prediction
-from model_profiling.artifacts import ANALYSIS_SUMMARY
-from model_profiling.mcp_server import answers, past, results
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
+from model_profiling.analysis.roofs.roofs import Roofs
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.mcp_server import answers, history, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.commands import Commands, flags, machine_words, repeated, steps_of, switches
 from model_profiling.platforms.doctor import Check
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY
 
 _SHOWN = 10
 Speedup = Annotated[float, Field(gt=0, le=1e6)]
@@ -82,7 +82,7 @@ class Reading:
         words = flags(model=model, platform=platform, dtype=dtype, since=since, below=below)
         words += repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         ended = await self._commands.kit(steps_of(context), "history", question, "--json", *words)
-        return past.history(self._workspace, question, ended, most)
+        return history.history(self._workspace, question, ended, most)
 
     async def analyze(
         self,

@@ -10,9 +10,9 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
-from model_profiling import files
-from model_profiling.errors import KitError
-from model_profiling.visible import visible
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.base.visible import visible
 
 Method = Callable[..., Awaitable[msgspec.Struct]]
 

@@ -4,17 +4,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.comparison import PairComparison
-from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
-from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
-from model_profiling.analysis.numerics import Layer, Numerics, Trial, side
-from model_profiling.artifacts import Delegation, ExportRecord, LeftOut
+from model_profiling.analysis.accuracy.numerics import Layer, Numerics, Trial, side
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
+from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
+from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report.kernel_view import Kernels
+from model_profiling.store.artifacts import Delegation, ExportRecord, LeftOut
 from model_profiling.tune.tuning import TuneResult
 
 _MOST_PLACES = 5

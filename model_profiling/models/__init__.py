@@ -12,7 +12,7 @@ import pkgutil
 import re
 from dataclasses import dataclass
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 
 
 @dataclass(frozen=True)

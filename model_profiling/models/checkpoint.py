@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from model_profiling import files
-from model_profiling.errors import InputError, SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, SetupError
 
 # Where training code likes to put the state dict inside what it saves.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")

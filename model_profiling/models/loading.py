@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import torch
 
-from model_profiling.errors import InputError, KitError, RunError, SetupError
-from model_profiling.installation import install_command
+from model_profiling.base.errors import InputError, KitError, RunError, SetupError
+from model_profiling.base.installation import install_command
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 _RANGES = {"int64": (-(2**63), 2**63), "int32": (-(2**31), 2**31), "int16": (-(2**15), 2**15)}

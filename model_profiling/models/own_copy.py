@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 
 
 def own_copy(module: torch.nn.Module) -> torch.nn.Module:

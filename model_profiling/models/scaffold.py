@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import InputError
-from model_profiling.installation import PACKAGE, shown, stands_in_clone
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.installation import PACKAGE, shown, stands_in_clone
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.lookup import FileTarget
 from model_profiling.models.zoo import zoo_models

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 
 CONTEXT = 2048

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.lookup import CONTRACT, FileTarget
 from model_profiling.models.options import InputSpec, LoadOptions
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model_profiling.errors import KitError
+from model_profiling.base.errors import KitError
+from model_profiling.formats.pte.sequence import SequenceProgram
 from model_profiling.pipeline.config import Experiment
 from model_profiling.pipeline.foreign import execution_times
 from model_profiling.pipeline.progress import Ended, Entry, Opened, Planned, Progress, Settled, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TURN, Cost, Kind, Lane, Round, first_round, later_rounds
-from model_profiling.pte.sequence import SequenceProgram
-from model_profiling.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Done, Features, Ready
+from model_profiling.store.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import contextlib
 import re
 from pathlib import Path
 
-from model_profiling import etdump, files
-from model_profiling.errors import KitError, RunError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.formats import etdump
 from model_profiling.pipeline.account import Outcome
 
 _OF_A_LAUNCH = re.compile(r".*\.etdump\.launch\d+")

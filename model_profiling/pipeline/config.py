@@ -10,15 +10,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import EARLIER, FAILED, PROGRAMS
-from model_profiling.errors import InputError
-from model_profiling.labels import checked_labels
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.places import from_home
+from model_profiling.base.printing import say
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS, expanded, first_counts
-from model_profiling.places import from_home
-from model_profiling.run_directory import Mode, Phase, without_threads
-from model_profiling.runs import checked_label
-from model_profiling.saying import say
+from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
+from model_profiling.store.labels import checked_labels
+from model_profiling.store.run_directory import Mode, Phase, without_threads
+from model_profiling.store.runs import checked_label
 
 # What may become a folder name and part of a file name on any device.
 NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){0,63}$(?!\n)"

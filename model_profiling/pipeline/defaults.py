@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.artifacts import MANIFEST, ExportPaths
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import Config, parse_config
 from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, wants_phases
@@ -14,8 +14,8 @@ from model_profiling.pipeline.pipeline import asked_dtype, export_record
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
-from model_profiling.pte.dtypes import program_dtype
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.artifacts import MANIFEST, ExportPaths
+from model_profiling.store.run_directory import RunDirectory
 
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
 _EMULATION_TIMEOUT_S = 7200.0

@@ -8,9 +8,8 @@ import functools
 import time
 from collections.abc import Callable
 
-from model_profiling.artifacts import KERNEL_TRACE
-from model_profiling.errors import KitError
-from model_profiling.on_progress import OnProgress
+from model_profiling.base.errors import KitError
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import LaunchedSession
@@ -19,8 +18,9 @@ from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Set
 from model_profiling.pipeline.resuming import Rest
 from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
 from model_profiling.platforms.base import Platform, Request, Session
-from model_profiling.run_directory import Process, Turn
 from model_profiling.runner.protocol import Done
+from model_profiling.store.artifacts import KERNEL_TRACE
+from model_profiling.store.run_directory import Process, Turn
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
 _SETTLE_BELOW_NS = 50_000_000

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from model_profiling import etdump
-from model_profiling.errors import RunError
+from model_profiling.base.errors import RunError
+from model_profiling.formats import etdump
 from model_profiling.platforms.base import Platform, Request
 from model_profiling.runner.protocol import Done, Features, Ready
 

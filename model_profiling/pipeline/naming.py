@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.artifacts import EARLIER, FAILED
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import Experiment
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory
-from model_profiling.runs import interrupted, label_of, taken_labels, time_label, unique_label
+from model_profiling.store.artifacts import EARLIER, FAILED
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory
+from model_profiling.store.runs import interrupted, label_of, taken_labels, time_label, unique_label
 
 # The end of the label of a run that was put in place before it was complete.
 PARTIAL_RUN = "-partial"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files, publication
-from model_profiling.artifacts import EARLIER, MANIFEST
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Config, Experiment
@@ -16,9 +15,11 @@ from model_profiling.pipeline.place import Place
 from model_profiling.pipeline.progress import combined
 from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
 from model_profiling.pipeline.schedule import groups, lanes_of
-from model_profiling.publication import READY, Publication
-from model_profiling.run_directory import Manifest, RunDirectory
-from model_profiling.runs import Unfinished, interrupted, label_of
+from model_profiling.store import publication
+from model_profiling.store.artifacts import EARLIER, MANIFEST
+from model_profiling.store.publication import READY, Publication
+from model_profiling.store.run_directory import Manifest, RunDirectory
+from model_profiling.store.runs import Unfinished, interrupted, label_of
 
 FLAG = "--analyze-partial"
 

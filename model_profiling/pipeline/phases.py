@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import cache, files, pte
-from model_profiling.artifacts import ExportPaths, ExportRecord
-from model_profiling.errors import InputError
-from model_profiling.npy import read_npy
+from model_profiling.base import cache, files
+from model_profiling.base.errors import InputError
+from model_profiling.base.npy import read_npy
+from model_profiling.formats import pte
+from model_profiling.formats.pte.sequence import SequenceProgram, sequence_program
 from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
 from model_profiling.platforms.base import Reading
-from model_profiling.pte.sequence import SequenceProgram, sequence_program
-from model_profiling.run_directory import MOST_TOKENS, Phase, threads_name, without_threads
+from model_profiling.store.artifacts import ExportPaths, ExportRecord
+from model_profiling.store.run_directory import MOST_TOKENS, Phase, threads_name, without_threads
 
 PREFILL, DECODE = 128, 32
 # Which kernels run does not depend on how many tokens there are, if there are several; an emulator needs few of them.

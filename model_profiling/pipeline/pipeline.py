@@ -10,13 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files, places, publication
-from model_profiling.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
-from model_profiling.derived import write_manifest
-from model_profiling.errors import InputError, InterruptionError, KitError
-from model_profiling.kept_programs import keep, switched_off
-from model_profiling.labels import device_name, revision
-from model_profiling.on_progress import OnNote, OnProgress, no_notes
+from model_profiling import __version__
+from model_profiling.base import files, places
+from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.file_memo import program_sha256
+from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
+from model_profiling.formats.pte.dtypes import ProgramDtype, program_dtype
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
@@ -29,12 +28,15 @@ from model_profiling.pipeline.progress import Progress, Sitting, Weathered, comb
 from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
-from model_profiling.pte.dtypes import ProgramDtype, program_dtype
-from model_profiling.publication import Publication
-from model_profiling.remembered import program_sha256
-from model_profiling.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
 from model_profiling.runner.kernel_trace import generate_shim
-from model_profiling.runs import Unfinished, interrupted
+from model_profiling.store import publication
+from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
+from model_profiling.store.derived import write_manifest
+from model_profiling.store.kept_programs import keep, switched_off
+from model_profiling.store.labels import device_name, revision
+from model_profiling.store.publication import Publication
+from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
+from model_profiling.store.runs import Unfinished, interrupted
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import PARTIAL
-from model_profiling.errors import KitError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
 from model_profiling.pipeline.collecting import clear_directory
 from model_profiling.pipeline.progress import Progress
-from model_profiling.publication import READY
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord
-from model_profiling.runs import UNFINISHED, Unfinished, interrupted
+from model_profiling.store.artifacts import PARTIAL
+from model_profiling.store.publication import READY
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord
+from model_profiling.store.runs import UNFINISHED, Unfinished, interrupted
 
 
 class GroupRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.run_directory import Conditions, Process, Turn
+from model_profiling.base import files
 from model_profiling.runner.protocol import Done, Features, Ready
+from model_profiling.store.run_directory import Conditions, Process, Turn
 
 
 class Sitting(msgspec.Struct, frozen=True, tag="sitting"):

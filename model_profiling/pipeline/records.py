@@ -8,7 +8,7 @@ from model_profiling.pipeline.account import Account, Outcome
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.progress import Progress, Sitting
-from model_profiling.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
+from model_profiling.store.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
 
 # What of an environment changes all the time.
 _RESTLESS = ("load_1m_5m_15m", "battery", "temperature_celsius", "thermal_status")

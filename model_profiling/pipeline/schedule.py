@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import MODES, Config, Experiment, PageCache, compare_pairs
 from model_profiling.pipeline.thread_counts import alike
 

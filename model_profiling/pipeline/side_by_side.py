@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from model_profiling.artifacts import ExportPaths
-from model_profiling.errors import InputError
-from model_profiling.on_progress import OnProgress
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import Experiment
@@ -14,7 +13,8 @@ from model_profiling.pipeline.phases import Lengths, chosen_phases, exported_tok
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
-from model_profiling.run_directory import Phase
+from model_profiling.store.artifacts import ExportPaths
+from model_profiling.store.run_directory import Phase
 
 _TIMEOUT_S = 600.0
 

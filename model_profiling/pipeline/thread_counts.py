@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from model_profiling.errors import InputError
-from model_profiling.run_directory import threads_name
+from model_profiling.base.errors import InputError
+from model_profiling.store.run_directory import threads_name
 
 if TYPE_CHECKING:
     from model_profiling.pipeline.config import Config, Experiment

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from model_profiling.run_directory import Conditions, RunnerRecord, Timing
 from model_profiling.runner.protocol import Done, Features, Ready
+from model_profiling.store.run_directory import Conditions, RunnerRecord, Timing
 
 
 @dataclass(frozen=True)

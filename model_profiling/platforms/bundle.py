@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import cache, files
-from model_profiling.errors import SetupError
-from model_profiling.programs import run_program
+from model_profiling.base import cache, files
+from model_profiling.base.errors import SetupError
+from model_profiling.base.programs import run_program
 from model_profiling.runner.build import RUNNER_NAME, Build
 
 # Per architecture: the loader's name, and the ELF machine number that proves a file is meant for it.

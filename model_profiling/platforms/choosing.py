@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from model_profiling.errors import InputError
-from model_profiling.on_progress import OnNote, no_notes
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnNote, no_notes
 
 if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
@@ -97,14 +97,14 @@ def chosen(choice: Choice, prefixes: Sequence[Sequence[str]] = (), on_note: OnNo
     choice = checked(choice)
     emulated = any(PurePosixPath(word).name.startswith("qemu-") for prefix in prefixes for word in prefix)
     if choice.platform == "android":
-        from model_profiling.platforms.android import AndroidOptions, android_platform
+        from model_profiling.platforms.remote.android import AndroidOptions, android_platform
 
         options = AndroidOptions(
             choice.device, choice.remote_device, choice.power_mode or "keep", choice.cool_down, choice.remove_pushed
         )
         return android_platform(options, emulated, on_note)
     if choice.platform == "ssh":
-        from model_profiling.platforms.board import SshOptions, ssh_platform
+        from model_profiling.platforms.remote.board import SshOptions, ssh_platform
 
         at = SshOptions(choice.host or "", choice.ssh_config, choice.remote_dir, choice.cool_down, choice.remove_pushed)
         return ssh_platform(at, emulated, on_note)

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.platforms.sme_units import REGISTER, units
 from model_profiling.runner import features as feature_tables
 

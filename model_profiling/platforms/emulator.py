@@ -6,12 +6,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.errors import SetupError
-from model_profiling.installation import PACKAGE, shown
+from model_profiling.base.errors import SetupError
+from model_profiling.base.installation import PACKAGE, shown
+from model_profiling.base.programs import run_program
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.process import ProcessPlatform, list_features
-from model_profiling.programs import run_program
 from model_profiling.runner.build import build_runner, host_target
 
 TARGET = "linux-aarch64"

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from model_profiling.base.programs import run_program
 from model_profiling.platforms.cpus import cpu_names
 from model_profiling.platforms.sme_units import apple_units, linux_units
-from model_profiling.programs import run_program
-from model_profiling.run_directory import NOT_RANDOMISED
+from model_profiling.store.run_directory import NOT_RANDOMISED
 
 # From <sys/personality.h>; what `setarch -R` sets.
 _ADDR_NO_RANDOMIZE = 0x0040000

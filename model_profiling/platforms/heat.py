@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from model_profiling.errors import RunError
-from model_profiling.run_directory import HeatSample, ThermalStatus
+from model_profiling.base.errors import RunError
+from model_profiling.store.run_directory import HeatSample, ThermalStatus
 
 SEVERITIES: tuple[ThermalStatus, ...] = get_args(ThermalStatus)
 _BETWEEN_SAMPLES_S = 1.0

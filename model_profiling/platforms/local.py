@@ -3,7 +3,7 @@
 import platform
 import sys
 
-from model_profiling.errors import SetupError
+from model_profiling.base.errors import SetupError
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.process import ProcessPlatform

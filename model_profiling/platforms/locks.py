@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from model_profiling import files
-from model_profiling.errors import KitError, SetupError
-from model_profiling.on_progress import say_note
-from model_profiling.places import cache_directory, from_home
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.on_progress import say_note
+from model_profiling.base.places import cache_directory, from_home
 
 T = TypeVar("T")
 VARIABLE = "SME2_KIT_LOCKS"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import pte
-from model_profiling.errors import SetupError
+from model_profiling.base.errors import SetupError
+from model_profiling.formats import pte
 from model_profiling.runner.build import Build
 from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
 from model_profiling.runner.protocol import Operators, decode_message

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import InputError, RunError, SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
 from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operators import libraries_for
-from model_profiling.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
+from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 
 # How often a runner that is not the kit's is looked at while it runs.
 _LOOK_S = 0.05

@@ -2,17 +2,17 @@
 
 import msgspec
 
-from model_profiling.analysis.breakdown import CategoryTime
-from model_profiling.analysis.comparison import Shift
-from model_profiling.analysis.finding import Finding
-from model_profiling.analysis.latency import Latency
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.summary import has_times
-from model_profiling.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
-from model_profiling.derived import DerivedWriter, Outdated
+from model_profiling.analysis.advice.finding import Finding
+from model_profiling.analysis.compare.comparison import Shift
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.run.summary import has_times
+from model_profiling.analysis.timing.breakdown import CategoryTime
+from model_profiling.analysis.timing.latency import Latency
 from model_profiling.report import kernel_view, markdown, tables
-from model_profiling.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
+from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
+from model_profiling.store.derived import DerivedWriter, Outdated
+from model_profiling.store.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
 
 
 class RobustStats(msgspec.Struct, frozen=True, tag="robust_stats", tag_field="kind"):

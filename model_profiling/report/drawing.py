@@ -12,9 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from model_profiling.png import png_chunk
+from model_profiling.base.png import png_chunk
+from model_profiling.base.visible import visible_values
 from model_profiling.report.drawing_process import Hand
-from model_profiling.visible import visible_values
 
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Callable
 from typing import IO, Any
 
-from model_profiling.code_path import python_command
-from model_profiling.errors import RunError, SetupError
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import RunError, SetupError
 
 _REPORT_IT = (
     "Check free memory and `ulimit -n`; else please report it with the run directory. "

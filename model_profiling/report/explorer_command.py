@@ -5,11 +5,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import EXPLORER_GRAPH, MODEL_EXPLORER, OVERLAY
-from model_profiling.code_path import python_command
-from model_profiling.errors import InputError, SetupError
-from model_profiling.installation import install_command
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import InputError, SetupError
+from model_profiling.base.installation import install_command
+from model_profiling.store.artifacts import EXPLORER_GRAPH, MODEL_EXPLORER, OVERLAY
 
 _PACKAGE, _EXECUTABLE = "model_explorer", "model-explorer"
 # Arm's extension, which draws .pte files; it needs a Python before 3.13.

@@ -7,9 +7,9 @@ is dagre's (`page/vendor/`, MIT), run in the browser for what is unfolded.
 from collections.abc import Iterable
 from typing import Any
 
-from model_profiling.analysis.operator_graph import GraphNode, KernelUse, OperatorGraph
-from model_profiling.analysis.profile import RUNTIME
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.operator_graph import GraphNode, KernelUse, OperatorGraph
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.report import numbers
 from model_profiling.report.content.places import file_line
 
@@ -46,7 +46,7 @@ def fits_report(run: RunView) -> bool:
 
 
 def _graphed(run: RunView) -> list[str]:
-    from model_profiling.analysis.run_graphs import graphed
+    from model_profiling.analysis.run.run_graphs import graphed
 
     return graphed(run)
 

@@ -16,16 +16,16 @@ import jinja2
 from markupsafe import Markup, escape
 
 from model_profiling import __version__
-from model_profiling.analysis.categories import CATEGORIES
-from model_profiling.analysis.profile import RUNTIME
-from model_profiling.analysis.run_view import RunView, Timeline
-from model_profiling.errors import InputError
+from model_profiling.analysis.run.run_view import RunView, Timeline
+from model_profiling.analysis.timing.categories import CATEGORIES
+from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.base.errors import InputError
+from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
-from model_profiling.visible import visible, visible_values
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")

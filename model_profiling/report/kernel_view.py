@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.kernels import KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.kernels import KernelCalls, KernelEvidence
 from model_profiling.report.markdown import row, text
 from model_profiling.report.words import unique_labels
 from model_profiling.runner.protocol import Features
@@ -15,11 +15,11 @@ from model_profiling.runner.protocol import Features
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from model_profiling.analysis.coverage import CoveredOperator
-    from model_profiling.analysis.dumps import AnalysisSummary
-    from model_profiling.analysis.run_view import RunView
-    from model_profiling.analysis.weight_formats import FormatKernels
-    from model_profiling.analysis.xnntrace import TracedKernel
+    from model_profiling.analysis.run.dumps import AnalysisSummary
+    from model_profiling.analysis.run.run_view import RunView
+    from model_profiling.analysis.sme2.coverage import CoveredOperator
+    from model_profiling.analysis.sme2.weight_formats import FormatKernels
+    from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")

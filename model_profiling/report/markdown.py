@@ -7,7 +7,7 @@ from model_profiling.report import metric_columns, numbers
 from model_profiling.report.words import agreement_sentence, comparison_sentence, worth
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.run_view import RunView
+    from model_profiling.analysis.run.run_view import RunView
 
 
 def pipeline_summary(run: "RunView") -> str:

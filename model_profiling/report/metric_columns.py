@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.latency import Latency
-from model_profiling.analysis.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.timing.latency import Latency
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Number
 

@@ -12,12 +12,12 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling import etrecord
-from model_profiling.analysis.operator_graph import GraphNode, OperatorGraph
-from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import EXPLORER_GRAPH, OVERLAY
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.run.operator_graph import GraphNode, OperatorGraph
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.formats import etrecord
 from model_profiling.report.graph_page import facts
+from model_profiling.store.artifacts import EXPLORER_GRAPH, OVERLAY
 
 Metric = Literal["time", "share", "speedup", "sme2", "sqnr"]
 _RUNTIME = "ExecuTorch runtime"

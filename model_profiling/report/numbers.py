@@ -2,8 +2,7 @@
 
 import math
 
-from model_profiling.durations import rounded_ms, shown_ms
-from model_profiling.sizes import shown_mib
+from model_profiling.base.units import rounded_ms, shown_mib, shown_ms
 
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis.numerics import Numerics
-from model_profiling.artifacts import ExportPaths
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.base import files
 from model_profiling.report.charts import WIDE
 from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.drawing import draw
 from model_profiling.report.theme import LIGHT
+from model_profiling.store.artifacts import ExportPaths
 
 
 def write_picture(found: Numerics, paths: ExportPaths) -> Path:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from model_profiling.analysis.profile import Profile
-from model_profiling.analysis.spans import Span, spans
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.analysis.timing.spans import Span, spans
 
 # Executions per experiment: enough to see how they differ, few enough to load at once.
 MOST_EXECUTIONS = 10

@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
-from model_profiling.derived import DerivedWriter, Outdated
-from model_profiling.errors import InputError
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto
 from model_profiling.report.artifact_files import write_artifacts
 from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, squeezed
 from model_profiling.report.theme import LIGHT, THEMES
+from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
+from model_profiling.store.derived import DerivedWriter, Outdated
 
 
 def write_report(

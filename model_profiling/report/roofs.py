@@ -1,7 +1,7 @@
 """The roofs of a CPU for people: a table of rates, one of bandwidths, and one of all other kinds of operator."""
 
-from model_profiling.analysis.roof_table import Best, kind_rows, roof_rows, series_name
-from model_profiling.analysis.roofs import Roofs
+from model_profiling.analysis.roofs.roof_table import Best, kind_rows, roof_rows, series_name
+from model_profiling.analysis.roofs.roofs import Roofs
 from model_profiling.report import numbers
 from model_profiling.report.terminal_table import table
 

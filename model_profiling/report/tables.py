@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime, OperatorTime
-from model_profiling.analysis.comparison import Change, ProfileComparison
-from model_profiling.analysis.group_work import GroupWork, group_work, roofs_by_row
-from model_profiling.analysis.grouping import instance_groups
-from model_profiling.analysis.operator_scaling import CurveOperators
-from model_profiling.analysis.profile import Instance, Profile
-from model_profiling.analysis.roofline import Roofline
-from model_profiling.analysis.scaling import Scaling
-from model_profiling.analysis.xnntrace import TracedKernel
-from model_profiling.visible import visible
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.compare.grouping import instance_groups
+from model_profiling.analysis.compare.operator_scaling import CurveOperators
+from model_profiling.analysis.process.scaling import Scaling
+from model_profiling.analysis.roofs.group_work import GroupWork, group_work, roofs_by_row
+from model_profiling.analysis.roofs.roofline import Roofline
+from model_profiling.analysis.sme2.xnntrace import TracedKernel
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, OperatorTime
+from model_profiling.analysis.timing.profile import Instance, Profile
+from model_profiling.base.visible import visible
 
 KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
 TIMELINE_COLUMNS = (

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from model_profiling.analysis.comparison import Change, ProfileComparison
-from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.group_work import of_roof
-from model_profiling.analysis.grouping import instance_groups
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.whatif import Prediction
-from model_profiling.counting import counted
-from model_profiling.installation import shown
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.compare.grouping import instance_groups
+from model_profiling.analysis.roofs.group_work import of_roof
+from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.base.installation import shown
+from model_profiling.base.printing import paint, room, tell
+from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed
 from model_profiling.report.terminal_table import table
@@ -29,11 +30,10 @@ from model_profiling.report.words import (
     unique_labels,
     worth,
 )
-from model_profiling.saying import paint, room, tell
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.grouping import OperatorGroup
-    from model_profiling.analysis.run_view import RunView
+    from model_profiling.analysis.compare.grouping import OperatorGroup
+    from model_profiling.analysis.run.run_view import RunView
 
 MOST_OPERATORS = 5
 _MOST_ADVICE = 3

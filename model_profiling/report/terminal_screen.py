@@ -2,8 +2,8 @@
 
 import msgspec
 
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure, Number
 from model_profiling.report.content import first_screen as content

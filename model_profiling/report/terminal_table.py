@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from model_profiling.saying import columns, fitted_line
+from model_profiling.base.printing import columns, fitted_line
 
 Row = tuple[str, ...]
 _INDENT = "  "

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.analysis.breakdown import break_down
-from model_profiling.analysis.comparison import compare_profiles
-from model_profiling.analysis.dumps import AnalysisSummary, analysed_profile
-from model_profiling.analysis.profile import Profile
+from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.run.dumps import AnalysisSummary, analysed_profile
+from model_profiling.analysis.timing.breakdown import break_down
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.base import files
 from model_profiling.report import tables, terminal
 
 

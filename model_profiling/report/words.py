@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.intervals import ASSUMED_SPREAD
+from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD
 from model_profiling.report import numbers
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.agreement import Agreement
-    from model_profiling.analysis.finding import Finding
-    from model_profiling.analysis.forecast import Forecast
-    from model_profiling.analysis.latency import Comparison
-    from model_profiling.analysis.memory import Memory, MemoryComparison
-    from model_profiling.analysis.startup import StartupComparison
+    from model_profiling.analysis.accuracy.agreement import Agreement
+    from model_profiling.analysis.advice.finding import Finding
+    from model_profiling.analysis.process.memory import Memory, MemoryComparison
+    from model_profiling.analysis.process.startup import StartupComparison
+    from model_profiling.analysis.run.forecast import Forecast
+    from model_profiling.analysis.timing.latency import Comparison
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:

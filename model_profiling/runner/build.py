@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import cache, files
-from model_profiling.code_path import python_command
-from model_profiling.errors import InputError, SetupError
-from model_profiling.places import CACHE_VARIABLE, cache_directory
-from model_profiling.programs import run_program
+from model_profiling.base import cache, files
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import InputError, SetupError
+from model_profiling.base.places import CACHE_VARIABLE, cache_directory
+from model_profiling.base.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit

@@ -9,10 +9,10 @@ library uses none of it.
 from collections.abc import Iterable
 from pathlib import Path
 
-from model_profiling import cache
-from model_profiling.errors import SetupError
-from model_profiling.graph_terms import CUSTOM_OPERATORS
-from model_profiling.programs import run_program
+from model_profiling.base import cache
+from model_profiling.base.errors import SetupError
+from model_profiling.base.programs import run_program
+from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.runner.build import Build, made_by
 from model_profiling.runner.elf import Library, read_library
 

@@ -4,8 +4,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import SetupError
 
 # No library that the kit reads is larger.
 _LARGEST = 2 << 30

@@ -12,9 +12,9 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 import os
 from pathlib import Path
 
-from model_profiling import cache
-from model_profiling.errors import SetupError
-from model_profiling.programs import run_program
+from model_profiling.base import cache
+from model_profiling.base.errors import SetupError
+from model_profiling.base.programs import run_program
 from model_profiling.runner.build import Build, made_by
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE

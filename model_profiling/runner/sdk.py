@@ -8,11 +8,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import cache
-from model_profiling.code_path import python_command
-from model_profiling.errors import SetupError
-from model_profiling.installation import install_command
-from model_profiling.programs import run_program
+from model_profiling.base import cache
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import SetupError
+from model_profiling.base.installation import install_command
+from model_profiling.base.programs import run_program
 
 # What of a wheel is kept.
 _KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")

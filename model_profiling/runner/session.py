@@ -12,8 +12,8 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import InputError, KitError, RunError, SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError, RunError, SetupError
 from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, Turn, decode_message
 
 MessageT = TypeVar("MessageT", Features, Ready, Ran, Turn, Done)

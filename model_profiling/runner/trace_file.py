@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import InputError, RunError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, RunError
 
 # XNNPACK's own entry into a delegate, which ExecuTorch calls through the GOT as well.
 INVOKE = "xnn_invoke_runtime"

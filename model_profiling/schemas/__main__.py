@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files
+from model_profiling.base import files
 from model_profiling.schemas.contracts import CONTRACTS, json_schema
 
 for contract in CONTRACTS:

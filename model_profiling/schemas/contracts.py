@@ -9,23 +9,24 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import artifacts, files
-from model_profiling.analysis.comparison import PairComparison
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.finding import Kind as Rule
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.numerics import Numerics
-from model_profiling.analysis.operator_graph import OperatorGraph
-from model_profiling.analysis.roofs import Roofs
-from model_profiling.analysis.target import Target
-from model_profiling.artifacts import ExportMeta
-from model_profiling.derived import DerivedIndex
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.advice.finding import Kind as Rule
+from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.roofs.roofs import Roofs
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.operator_graph import OperatorGraph
+from model_profiling.analysis.sme2.target import Target
+from model_profiling.base import files
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.fleet.sweep.result import RESULT as SWEEP
 from model_profiling.fleet.sweep.result import SweepResult
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
 from model_profiling.report.kernel_view import Kernels
-from model_profiling.run_directory import Manifest, Samples
+from model_profiling.store import artifacts
+from model_profiling.store.artifacts import ExportMeta
+from model_profiling.store.derived import DerivedIndex
+from model_profiling.store.run_directory import Manifest, Samples
 from model_profiling.tune.tuning import RESULT, TuneResult
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

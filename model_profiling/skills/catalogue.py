@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.errors import InputError, SetupError
-from model_profiling.installation import clone
+from model_profiling.base.errors import InputError, SetupError
+from model_profiling.base.installation import clone
 from model_profiling.skills.without_clone import without_clone
 
 # In a wheel the texts lie in the package; in a clone, at the repository's root.

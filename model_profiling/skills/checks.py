@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import artifacts, files
-from model_profiling.analysis.dumps import SCHEMA
-from model_profiling.errors import KitError
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.run.dumps import SCHEMA
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.store import artifacts
+from model_profiling.store.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def _export(place: Place) -> list[Finding]:
 
 
 def _run(place: Place) -> list[Finding]:
-    from model_profiling.analysis.staleness import ages
-    from model_profiling.analysis.validation import problems
+    from model_profiling.analysis.run.staleness import ages
+    from model_profiling.analysis.run.validation import problems
 
     directory = RunDirectory(place.run)
     derived = ages(directory)

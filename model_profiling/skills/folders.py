@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.installation import clone
+from model_profiling.base import files
+from model_profiling.base.installation import clone
 from model_profiling.skills.catalogue import Skill, skills
 
 # Where assistants look, relative to a project; the second only where that assistant is in use already.

@@ -2,7 +2,7 @@
 
 import re
 
-from model_profiling.installation import PACKAGE, install_command
+from model_profiling.base.installation import PACKAGE, install_command
 
 _INSTALL = install_command("export")
 # In this order. A test installs the wheel and holds every skill to naming nothing that only a clone has.

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from model_profiling import files
-from model_profiling.analysis.agreement import (
+from model_profiling.analysis.accuracy.agreement import (
     Agreement,
     Array,
     agreement_of,
@@ -16,21 +15,22 @@ from model_profiling.analysis.agreement import (
     last_logits,
     read_outputs,
 )
-from model_profiling.analysis.divergence import kl_divergence
-from model_profiling.analysis.latency import Comparison, compare, summarise
-from model_profiling.analysis.memory import memory
-from model_profiling.analysis.phases import PhaseMetrics, phase_metrics
-from model_profiling.analysis.sme2_weights import sme2_share
-from model_profiling.errors import InputError
+from model_profiling.analysis.accuracy.divergence import kl_divergence
+from model_profiling.analysis.llm.phases import PhaseMetrics, phase_metrics
+from model_profiling.analysis.process.memory import memory
+from model_profiling.analysis.sme2.sme2_weights import sme2_share
+from model_profiling.analysis.timing.latency import Comparison, compare, summarise
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.request import ExportResult
-from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Outcome, Program
 from model_profiling.pipeline.phases import Lengths, checked_tokens, token_count
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform, Reading, Request
-from model_profiling.run_directory import Phase, Process, Samples, Turn, experiment_file
 from model_profiling.runner.protocol import Tensor
+from model_profiling.store.run_directory import Phase, Process, Samples, Turn, experiment_file
 
 # Of a text, so many tokens tell; and no model with finite numbers is more surprised than this by a token, in nats.
 MOST_SCORED = 1024

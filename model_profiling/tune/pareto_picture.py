@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from model_profiling import files
+from model_profiling.base import files
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.drawing import draw
 from model_profiling.report.theme import BEFORE, LIGHT, Theme

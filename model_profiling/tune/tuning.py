@@ -10,24 +10,24 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from model_profiling import files
-from model_profiling.analysis.agreement import Agreement, agreement_of, expected_outputs, read_outputs
-from model_profiling.analysis.dumps import ExperimentAnalysis
-from model_profiling.analysis.latency import Comparison, compare
-from model_profiling.analysis.numerics import Numerics
-from model_profiling.analysis.run_view import RunView
-from model_profiling.errors import InputError, KitError
+from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.run.dumps import ExperimentAnalysis
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.latency import Comparison, compare
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.file_memo import program_sha256
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
-from model_profiling.remembered import program_sha256
 from model_profiling.report import artifact_files
-from model_profiling.run_directory import Turn, experiment_file
+from model_profiling.store.run_directory import Turn, experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
 from model_profiling.tune.variants import Variant, first_round, second_round
 from model_profiling.tune.worst_layers import best_of_both, variants_of

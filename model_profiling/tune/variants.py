@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from model_profiling.analysis.advice import Finding
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.finding import Kind
+from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.rules import Finding
+from model_profiling.analysis.timing.breakdown import Breakdown
 
 LINEAR_DTYPES = ("int8-dynamic", "int4")
 # Findings of layout changes that another layout of the input may make needless, and of those at the program's border.

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from model_profiling.analysis.numerics import Numerics
-from model_profiling.counting import counted
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.base.units import counted
 from model_profiling.tune.formats import pareto
 from model_profiling.tune.variants import Variant
 

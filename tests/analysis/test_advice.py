@@ -16,24 +16,24 @@ from hypothesis import given, settings
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling import etdump, pte
-from model_profiling.analysis.advice import LEAST_SHARE, Evidence, Finding, advise
-from model_profiling.analysis.agreement import agreement_of, expected_outputs, read_outputs
-from model_profiling.analysis.breakdown import Breakdown, break_down
-from model_profiling.analysis.candidates import ALIKE, SMALL_BYTES, Prices, kind_of, size_of
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.finding import LEAST_GAIN, NUMBERED, Kind, by_flag, export_options
-from model_profiling.analysis.graph import ModelGraph, read_graph
-from model_profiling.analysis.layout_reasons import transposes
-from model_profiling.analysis.layouts import in_its_order, is_in_order, reshaped, transposed
-from model_profiling.analysis.movement import LAYOUT_KINDS, data_movement
-from model_profiling.analysis.profile import profiles
-from model_profiling.analysis.sources import read_sources
-from model_profiling.artifacts import ExportRecord, StepChange
-from model_profiling.durations import shown_ms
+from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.advice.finding import LEAST_GAIN, NUMBERED, Kind, by_flag, export_options
+from model_profiling.analysis.advice.rules import LEAST_SHARE, Evidence, Finding, advise
+from model_profiling.analysis.graph.graph import ModelGraph, read_graph
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.movement.candidates import ALIKE, SMALL_BYTES, Prices, kind_of, size_of
+from model_profiling.analysis.movement.layout_reasons import transposes
+from model_profiling.analysis.movement.layouts import in_its_order, is_in_order, reshaped, transposed
+from model_profiling.analysis.movement.movement import LAYOUT_KINDS, data_movement
+from model_profiling.analysis.timing.breakdown import Breakdown, break_down
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.profile import profiles
+from model_profiling.base.units import shown_ms
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
+from model_profiling.formats import etdump, pte
+from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.pipeline.pipeline import sample_inputs
-from model_profiling.pte.dataflow import data_flow
+from model_profiling.store.artifacts import ExportRecord, StepChange
 from tests.conftest import ROOT
 
 NETS = {

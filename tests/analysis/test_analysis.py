@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling import etdump
-from model_profiling.analysis.advice import LEAST_SHARE
-from model_profiling.analysis.breakdown import Breakdown, break_down
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.comparison import compare_profiles
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.graph import read_graph
-from model_profiling.analysis.intervals import student_t
-from model_profiling.analysis.movement import data_movement
-from model_profiling.analysis.profile import Profile, profiles
-from model_profiling.analysis.timeline import read_timeline
-from model_profiling.analysis.whatif import predict
-from model_profiling.errors import InputError
-from model_profiling.files import read_json
+from model_profiling.analysis.advice.rules import LEAST_SHARE
+from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.graph.graph import read_graph
+from model_profiling.analysis.movement.movement import data_movement
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.timeline import read_timeline
+from model_profiling.analysis.sme2.whatif import predict
+from model_profiling.analysis.timing.breakdown import Breakdown, break_down
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.intervals import student_t
+from model_profiling.analysis.timing.profile import Profile, profiles
+from model_profiling.base.errors import InputError
+from model_profiling.base.files import read_json
+from model_profiling.formats import etdump
 from model_profiling.report import numbers
 from model_profiling.report.tables import csv_text, timeline_csv
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import kit
 
 Toy = Callable[[str], Path]

@@ -10,13 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.categories import CATEGORIES, CategoryTable, OperatorClass, load_table, strip_instance
-from model_profiling.analysis.category_table import ALGORITHMS, PORTABLE_RULES, XNNPACK_RULES
-from model_profiling.analysis.summary import analyse_run
-from model_profiling.errors import InputError, SetupError
-from model_profiling.etdump import read
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.run.summary import analyse_run
+from model_profiling.analysis.timing.categories import (
+    CATEGORIES,
+    CategoryTable,
+    OperatorClass,
+    load_table,
+    strip_instance,
+)
+from model_profiling.analysis.timing.category_table import ALGORITHMS, PORTABLE_RULES, XNNPACK_RULES
+from model_profiling.base.errors import InputError, SetupError
+from model_profiling.formats.etdump import read
 from model_profiling.runner.sdk import installed_sdk
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import needs
 from tests.helpers.run_forge import forge_run
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.breakdown import break_down
-from model_profiling.analysis.categories import OperatorClass
-from model_profiling.analysis.comparison import Change, ProfileComparison, compare_profiles
-from model_profiling.analysis.profile import Instance, Profile
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison, compare_profiles
+from model_profiling.analysis.timing.breakdown import break_down
+from model_profiling.analysis.timing.categories import OperatorClass
+from model_profiling.analysis.timing.profile import Instance, Profile
 from model_profiling.report import numbers
 
 _KINDS = (

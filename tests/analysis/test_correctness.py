@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model_profiling.analysis.agreement import Agreement, agreement_of
-from model_profiling.artifacts import DtypeCost
+from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
 from model_profiling.report.words import agreement_sentence
+from model_profiling.store.artifacts import DtypeCost
 
 REFERENCE = np.linspace(-1, 1, 1000).astype(np.float32)
 

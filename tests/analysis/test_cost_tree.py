@@ -4,9 +4,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime, SourceLine, Spread
-from model_profiling.analysis.cost_tree import CostNode, cost_tree
-from model_profiling.analysis.profile import Where
+from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, Spread
+from model_profiling.analysis.timing.profile import Where
 
 NAMES = st.sampled_from(["", "a", "a.b", "a.b.c", "blocks.0", "blocks.1.mlp", "<b>", "x" * 60, ".".join("d" * 400)])
 FILES = st.sampled_from(["", "net.py", "/somewhere/net.py", "<script>"])

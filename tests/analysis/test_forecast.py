@@ -17,10 +17,10 @@ from torch import nn
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.forecast import Forecast, forecasts
-from model_profiling.analysis.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
-from model_profiling.durations import shown_ms
-from model_profiling.errors import InputError
+from model_profiling.analysis.run.forecast import Forecast, forecasts
+from model_profiling.analysis.sme2.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
+from model_profiling.base.errors import InputError
+from model_profiling.base.units import shown_ms
 from model_profiling.export.in_memory import export_module
 from model_profiling.report import content, markdown_report, numbers
 from model_profiling.report.words import forecast_sentence

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.gains import Switch, predicted_ms
-from model_profiling.analysis.profile import Part, Where
-from model_profiling.analysis.roofs import Measurement, Probed, nearest
-from model_profiling.analysis.work import Product, Work
+from model_profiling.analysis.roofs.roofs import Measurement, Probed, nearest
+from model_profiling.analysis.sme2.gains import Switch, predicted_ms
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.profile import Part, Where
+from model_profiling.analysis.timing.work import Product, Work
 from tests.analysis.test_target import operator
 from tests.analysis.test_target import work_of as own_work
 

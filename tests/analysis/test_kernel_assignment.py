@@ -15,18 +15,18 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling import etdump
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.kernels import KernelEvidence, assign_kernels
-from model_profiling.files import read_json
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.kernels import KernelEvidence, assign_kernels
+from model_profiling.base.files import read_json
+from model_profiling.formats import etdump
 from model_profiling.mcp_server import results as mcp_results
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.report.kernel_view import Kernels
-from model_profiling.run_directory import RunDirectory
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace, read_trace
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit, needs_emulator
 from tests.helpers.kernel_networks import program

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from model_profiling.analysis.intervals import ASSUMED_SPREAD, least_launches, rank_sum_cut, signed_rank_cut
-from model_profiling.analysis.latency import Comparison, compare, summarise
+from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD, least_launches, rank_sum_cut, signed_rank_cut
+from model_profiling.analysis.timing.latency import Comparison, compare, summarise
 from model_profiling.pipeline.schedule import LEAST_LAUNCHES
-from model_profiling.run_directory import Turn
+from model_profiling.store.run_directory import Turn
 
 Placement = Callable[[np.random.Generator, int], np.ndarray]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime, SourceLine, Spread
-from model_profiling.analysis.layer_kinds import kind_of, layer_kinds, of_module
-from model_profiling.analysis.profile import Where
+from model_profiling.analysis.llm.layer_kinds import kind_of, layer_kinds, of_module
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, Spread
+from model_profiling.analysis.timing.profile import Where
 
 PATHS = {
     # ExecuTorch's own transformer

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.mixed_sizes import split_sizes
-from model_profiling.analysis.profile import Instance, Profile, Where
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.mixed_sizes import split_sizes
+from model_profiling.analysis.timing.profile import Instance, Profile, Where
 
 _NAMES = ("update_cache.out", "Fully Connected (NC, F32) GEMM", "native_call_mul.out")
 

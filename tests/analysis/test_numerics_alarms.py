@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from model_profiling.analysis.numerics import Gap, first_loss, gain_db, helps
+from model_profiling.analysis.accuracy.numerics import Gap, first_loss, gain_db, helps
 from model_profiling.report import charts
 from model_profiling.report.content.numerics import rows, sentences, what_to_do
 from model_profiling.report.theme import LIGHT

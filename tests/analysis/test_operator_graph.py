@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling import files
-from model_profiling.analysis.breakdown import InstanceTime, SourceLine, Spread
-from model_profiling.analysis.graph import ModelGraph
-from model_profiling.analysis.operator_graph import Known, OperatorGraph, graph_of
-from model_profiling.pte.dataflow import DataFlow, Step, Tensor
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.graph.graph import ModelGraph
+from model_profiling.analysis.run.operator_graph import Known, OperatorGraph, graph_of
+from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine, Spread
+from model_profiling.base import files
+from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit
 from tests.helpers.contract_check import check_printed

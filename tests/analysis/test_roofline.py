@@ -10,19 +10,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.advice import Evidence, advise
-from model_profiling.analysis.alignment import aligned
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison, Shift
-from model_profiling.analysis.finding import Finding, Kind
-from model_profiling.analysis.group_work import GroupWork, compute_of_roof, group_work, of_roof
-from model_profiling.analysis.movement import data_movement
-from model_profiling.analysis.profile import Where
-from model_profiling.analysis.roof_table import roof_rows
-from model_profiling.analysis.roofline import Roofline, roofline
-from model_profiling.analysis.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs, read_roofs
-from model_profiling.analysis.work import Work, in_element
-from model_profiling.pte.xnnpack_graph import TRANSPOSE, Node, Value
+from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.rules import Evidence, advise
+from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison, Shift
+from model_profiling.analysis.graph.alignment import aligned
+from model_profiling.analysis.movement.movement import data_movement
+from model_profiling.analysis.roofs.group_work import GroupWork, compute_of_roof, group_work, of_roof
+from model_profiling.analysis.roofs.roof_table import roof_rows
+from model_profiling.analysis.roofs.roofline import Roofline, roofline
+from model_profiling.analysis.roofs.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs, read_roofs
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.profile import Where
+from model_profiling.analysis.timing.work import Work, in_element
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, Node, Value
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, probed, product_work
 
 SIZES = st.integers(1, 4000)

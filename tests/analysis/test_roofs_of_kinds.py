@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import sme2_kit
-from model_profiling.analysis.advice import Evidence, advise
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.finding import Kind
-from model_profiling.analysis.movement import data_movement
-from model_profiling.analysis.roofline import roofline
-from model_profiling.analysis.roofs import Rates
+from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.rules import Evidence, advise
+from model_profiling.analysis.movement.movement import data_movement
+from model_profiling.analysis.roofs.roofline import roofline
+from model_profiling.analysis.roofs.roofs import Rates
+from model_profiling.analysis.timing.breakdown import Breakdown
 from sme2_kit import Run
 
 SINGLE = Path(__file__).parents[1] / "helpers" / "single_operators.py"

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from model_profiling.analysis.finding import Finding, Kind
-from model_profiling.analysis.scaling import FEWEST, Scaling, ThreadCurve, scaling
-from model_profiling.run_directory import ExperimentRecord, Manifest, RunDirectory, Turn
+from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.process.scaling import FEWEST, Scaling, ThreadCurve, scaling
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, Turn
 from sme2_kit import Run
 from tests.helpers.contract_check import check_files
 from tests.helpers.run_forge import forge_run

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.advice import FIRST, LAST, Evidence
-from model_profiling.analysis.latency import summarise
-from model_profiling.analysis.memory import Memory, compare_memory, growth, memory
-from model_profiling.analysis.metrics import ExperimentMetrics
-from model_profiling.analysis.program_memory import Arena, DelegateData, ProgramMemory
-from model_profiling.analysis.startup import PART_NS, PARTS, Startup, compare_startups, startup
-from model_profiling.errors import InputError
-from model_profiling.run_directory import Process, RunDirectory, Samples, Turn
+from model_profiling.analysis.advice.rules import FIRST, LAST, Evidence
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.process.memory import Memory, compare_memory, growth, memory
+from model_profiling.analysis.process.program_memory import Arena, DelegateData, ProgramMemory
+from model_profiling.analysis.process.startup import PART_NS, PARTS, Startup, compare_startups, startup
+from model_profiling.analysis.timing.latency import summarise
+from model_profiling.base.errors import InputError
+from model_profiling.store.run_directory import Process, RunDirectory, Samples, Turn
 from tests.conftest import ROOT
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.breakdown import InstanceTime, Spread
-from model_profiling.analysis.gains import Gain
-from model_profiling.analysis.roofs import Measurement, Probed, Roofs
-from model_profiling.analysis.target import Figure, MeasuredTarget, Target, read_target, targets
-from model_profiling.analysis.work import Product, Work
-from model_profiling.errors import InputError
+from model_profiling.analysis.roofs.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.sme2.gains import Gain
+from model_profiling.analysis.sme2.target import Figure, MeasuredTarget, Target, read_target, targets
+from model_profiling.analysis.timing.breakdown import InstanceTime, Spread
+from model_profiling.analysis.timing.work import Product, Work
+from model_profiling.base.errors import InputError
 
 BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
 SIZES = st.integers(2, 4096)

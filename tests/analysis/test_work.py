@@ -6,11 +6,12 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.graph import ModelGraph
-from model_profiling.analysis.work import Product, Work, in_element, works
-from model_profiling.graph_terms import CONSTANT
-from model_profiling.pte.dataflow import DataFlow, Step, Tensor
-from model_profiling.pte.xnnpack_graph import Node, Value
+from model_profiling.analysis.graph.graph import ModelGraph
+from model_profiling.analysis.graph.operator_work import works
+from model_profiling.analysis.timing.work import Product, Work, in_element
+from model_profiling.formats.graph_terms import CONSTANT
+from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+from model_profiling.formats.pte.xnnpack_graph import Node, Value
 
 SIZES = st.integers(1, 40)
 BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}

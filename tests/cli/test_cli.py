@@ -32,8 +32,8 @@ NOT_FOR_A_DUMP = (
     "asyncio", "csv", "dataclasses", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing",
     "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
     "threading", "zipfile", "torch", "executorch", "pandas", "scipy", "vl_convert",
-    "model_profiling.etrecord", "model_profiling.export", "model_profiling.pipeline", "model_profiling.platforms",
-    "model_profiling.pte", "model_profiling.report.charts", "model_profiling.report.html",
+    "model_profiling.formats.etrecord", "model_profiling.export", "model_profiling.pipeline",
+    "model_profiling.platforms", "model_profiling.formats.pte", "model_profiling.report.charts", "model_profiling.report.html",
     "model_profiling.runner.build", "model_profiling.runner.session",
 )  # fmt: skip
 
@@ -70,8 +70,9 @@ def test_reading_a_run_needs_neither_torch_nor_executorch(tmp_path: Path) -> Non
     code = """
 import sys
 sys.modules["torch"] = sys.modules["executorch"] = None
-import model_profiling.analysis.metrics, model_profiling.analysis.validation, model_profiling.report.artifact_files
-import model_profiling.etdump, model_profiling.pipeline.pipeline, model_profiling.platforms.local
+import model_profiling.analysis.compare.metrics, model_profiling.analysis.run.validation
+import model_profiling.report.artifact_files
+import model_profiling.formats.etdump, model_profiling.pipeline.pipeline, model_profiling.platforms.local
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.errors import GateError, InputError, KitError, RunError, SetupError
-from model_profiling.etdump.flatbuffer import EtdumpError
-from model_profiling.etrecord.archive import EtrecordError
-from model_profiling.platforms.device import DeviceLostError
-from model_profiling.pte.program import PteError
+from model_profiling.base.errors import GateError, InputError, KitError, RunError, SetupError
+from model_profiling.formats.etdump.flatbuffer import EtdumpError
+from model_profiling.formats.etrecord.archive import EtrecordError
+from model_profiling.formats.pte.program import PteError
+from model_profiling.platforms.remote.device import DeviceLostError
 
 
 class OddError(RunError):

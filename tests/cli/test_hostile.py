@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from model_profiling import files, saying
+from model_profiling.base import files, printing
+from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError, KitError, SetupError
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.pipeline.config import parse_config
 from model_profiling.report.tables import csv_text
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, kit, processes_naming
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -44,7 +44,7 @@ def everything(root: Path) -> dict[str, bytes]:
     "text", ["\x1b[31mred", "\0[2J", "\x9b2J", "a\rb", "\u202eabc", "\x7f", "\ue0001\ue001", "\ud800"]
 )
 def test_nothing_but_our_own_colours_reaches_a_terminal(text: str) -> None:
-    printed = saying.clean(f"name: {text}\n{saying.paint(32, 'green')}")
+    printed = printing.clean(f"name: {text}\n{printing.paint(32, 'green')}")
     assert printed.endswith("\n\033[32mgreen\033[0m")
     head = printed.partition("\n")[0]
     assert head.isprintable(), head
@@ -122,10 +122,10 @@ def test_an_experiment_is_not_named_like_something_else(tmp_path: Path, name: st
 
 
 def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
-    from model_profiling.analysis.breakdown import break_down
-    from model_profiling.analysis.comparison import PairComparison, compare_profiles
-    from model_profiling.analysis.latency import compare
-    from model_profiling.analysis.selection import choose
+    from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
+    from model_profiling.analysis.run.selection import choose
+    from model_profiling.analysis.timing.breakdown import break_down
+    from model_profiling.analysis.timing.latency import compare
 
     hostile = '<img src=x onerror="alert(1)">'
     side = next(iter(choose(str(run)).values()))
@@ -224,7 +224,7 @@ def test_times_that_cannot_be_are_one_error(
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"nothing"])
 def test_a_damaged_expected_output_is_one_error(tmp_path: Path, content: bytes) -> None:
-    from model_profiling.analysis.agreement import _expected
+    from model_profiling.analysis.accuracy.agreement import _expected
 
     (tmp_path / "x.npy").write_bytes(content)
     with pytest.raises(InputError, match="is not a readable"):

@@ -128,7 +128,7 @@ def test_pictures_that_are_being_drawn_leave_nobody_behind(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", CODES)
 def test_a_compiler_ends_with_all_that_it_started(number: signal.Signals, tmp_path: Path) -> None:
-    from model_profiling.errors import KitError
+    from model_profiling.base.errors import KitError
     from model_profiling.runner.sdk import installed_sdk
 
     try:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from model_profiling.base.errors import InputError, KitError, RunError
 from model_profiling.cli.main import COMMANDS, main, make_parser
-from model_profiling.errors import InputError, KitError, RunError
 from model_profiling.platforms.local import local_name
 
 # What makes each command fail by itself, before it does anything.
@@ -122,7 +122,7 @@ def test_whatever_goes_wrong_inside_a_command_is_one_object(
 def test_a_failure_after_the_result_leaves_the_result_readable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from model_profiling.saying import say_json
+    from model_profiling.base.printing import say_json
 
     def run(args: argparse.Namespace) -> int:
         say_json({"result": 1})

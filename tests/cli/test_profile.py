@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_profiling.analysis.whatif import predict
-from model_profiling.artifacts import ExportPaths
+from model_profiling.analysis.sme2.whatif import predict
+from model_profiling.base.errors import InputError, SetupError
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError, SetupError
 from model_profiling.export.publish import refuse_unwritable
 from model_profiling.models.options import InputSpec, input_spec, name_suffix, setting, settings_of, spelled
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.defaults import default_output_root
-from model_profiling.runs import resolve
+from model_profiling.store.artifacts import ExportPaths
+from model_profiling.store.runs import resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 
@@ -130,8 +130,8 @@ def test_the_same_command_again_measures_nothing_and_gives_json(profiled: tuple[
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 delegate calls"), (1, "1 delegate call"), (2, "2 delegate calls")])
 def test_one_of_a_thing_is_one(number: int, said: str) -> None:
-    from model_profiling.artifacts import Delegation, LeftOut
     from model_profiling.cli.export import delegation_lines
+    from model_profiling.store.artifacts import Delegation, LeftOut
 
     left = LeftOut("aten.x", number, "no", [f"net.py:{place}" for place in range(number + 2)])
     delegated, portable, *_, out = delegation_lines(Delegation(number, number, number, [left]))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import files
-from model_profiling.analysis.roofs import slug
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.roofs.roofs import slug
+from model_profiling.base import files
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, needs
 from tests.helpers.roof_forge import forged_roofs

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import changes, files
+from model_profiling.base import files
 from model_profiling.platforms import locks
+from model_profiling.store import changes
 from tests.conftest import QUICK, ROOT, TORCH, needs
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import files
-from model_profiling.analysis.roofs import read_roofs, roofs_path, write_roofs
+from model_profiling.analysis.roofs.roofs import read_roofs, roofs_path, write_roofs
+from model_profiling.api import roof_measuring
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import no_progress
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
-from model_profiling.on_progress import no_progress
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.local import LocalPlatform
-from sme2_kit import roofing
 from tests.conftest import needs_emulator, needs_hardware
 from tests.helpers.contract_check import check_printed
 from tests.helpers.file_faults import CHANGED, FAULTS, REPLACED
@@ -27,7 +27,7 @@ def test_roofs_are_measured_with_a_real_program_and_kept(
     toy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Any program can be the probe; toy_cnn is exported already, and has products, convolutions and transposes."""
-    monkeypatch.setattr(roofing, "_probe", lambda dtype, home, on_progress: toy(dtype))
+    monkeypatch.setattr(roof_measuring, "_probe", lambda dtype, home, on_progress: toy(dtype))
     output, picture = tmp_path / "roofs.json", tmp_path / "roofs.svg"
     words = ["--dtype", "fp32", "--dtype", "fp32", "--runs", "2", "--launches", "1"]
     assert main(["roofs", *words, "--output", str(output), "--picture", str(picture), "--json"]) == 0
@@ -124,8 +124,8 @@ def test_damaged_roofs_are_set_aside_when_new_ones_are_measured(
     path = roofs_path(found.cpu)
     write_roofs(path, found)
     FAULTS[fault](path)
-    monkeypatch.setattr(roofing, "_measured", lambda *_: found)
-    roofing.measure_roofs(roofing.Probing(), LocalPlatform(), no_progress, notes.append)
+    monkeypatch.setattr(roof_measuring, "_measured", lambda *_: found)
+    roof_measuring.measure_roofs(roof_measuring.Probing(), LocalPlatform(), no_progress, notes.append)
     assert read_roofs(path).measurements == found.measurements
     # A line more changes nothing of what they say.
     assert len(notes) == (fault not in ("longer", "removed"))

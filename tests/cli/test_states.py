@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model_profiling.base.printing import clean, say_json
+from model_profiling.base.visible import SPACES
 from model_profiling.cli.main import COMMANDS
-from model_profiling.saying import clean, say_json
-from model_profiling.visible import SPACES
 from tests.helpers.states import LONGEST_S, STATES, Ended, Forks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hardware: /dev/full and capabilities are Linux's")

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from model_profiling import __version__
-from model_profiling.artifacts import ExportMeta
-from model_profiling.derived import DerivedIndex
-from model_profiling.errors import InputError
-from model_profiling.files import read_json
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.base.errors import InputError
+from model_profiling.base.files import read_json
 from model_profiling.skills.checks import _Summary
+from model_profiling.store.artifacts import ExportMeta
+from model_profiling.store.derived import DerivedIndex
+from model_profiling.store.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling import pte
-from model_profiling.analysis.candidates import difference
-from model_profiling.analysis.layout_reasons import transposes
+from model_profiling.analysis.movement.candidates import difference
+from model_profiling.analysis.movement.layout_reasons import transposes
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportResult
-from model_profiling.pte.dataflow import DataFlow, data_flow
+from model_profiling.formats import pte
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from tests.conftest import ROOT
 from tests.helpers.random_layouts import random_network
 

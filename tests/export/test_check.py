@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.layout_reasons import LayoutReasons, Moves
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
 from model_profiling.cli.check import layout_lines
 from model_profiling.export.delegation_preview import DelegationPreview, preview
 from model_profiling.export.exporter import ExportRequest

@@ -18,12 +18,12 @@ pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
 from model_profiling import models as registry
-from model_profiling.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.base.files import locked, read_json
 from model_profiling.cli import export as export_command
-from model_profiling.errors import InputError, RunError, SetupError
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
-from model_profiling.files import locked, read_json
 from model_profiling.models.model_base import EagerModelBase
+from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 from tests.conftest import shared_home
 from tests.helpers import warm
 

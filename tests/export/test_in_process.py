@@ -25,7 +25,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export import cache, host
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
@@ -304,7 +304,7 @@ def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Pat
 
 
 def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    from model_profiling.errors import RunError
+    from model_profiling.base.errors import RunError
     from model_profiling.report import drawing_process
 
     # A process of its own, also where tests share one.

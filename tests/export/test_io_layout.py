@@ -13,19 +13,20 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model_profiling import files, pte
-from model_profiling.analysis.agreement import agreement_of, expected_outputs, read_outputs
-from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import ExportMeta, TensorFile
+from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base import files
 from model_profiling.cli.export import as_text
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportResult
 from model_profiling.export.verify import verify
+from model_profiling.formats import pte
+from model_profiling.formats.pte.borders import changed_inputs, changes_layout, turned_outputs
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.pipeline.pipeline import sample_inputs
-from model_profiling.pte.borders import changed_inputs, changes_layout, turned_outputs
-from model_profiling.pte.dataflow import DataFlow, data_flow
 from model_profiling.report.blocks import Table
 from model_profiling.report.content import method
+from model_profiling.store.artifacts import ExportMeta, TensorFile
 from tests.conftest import ROOT
 
 CHANNELS_LAST = [0, 2, 3, 1]

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.rewrite_matches import REWRITTEN
+from model_profiling.analysis.movement.rewrite_matches import REWRITTEN
 from model_profiling.export import choices
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.in_memory import export_module

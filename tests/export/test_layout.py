@@ -21,8 +21,8 @@ from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites.layout import layout, needless_changes
 from model_profiling.export.rewrites.layout.order import Layout, transposition
 from model_profiling.export.verify import verify
-from model_profiling.pte.dataflow import DataFlow, data_flow
-from model_profiling.pte.program import read
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
+from model_profiling.formats.pte.program import read
 from tests.helpers.random_layouts import random_network
 
 SHAPES = st.sampled_from([(1, 8, 6, 4), (2, 4, 4, 6), (1, 3, 8, 8), (1, 12, 10), (2, 6, 8)])

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export.exporter import ExportRequest, prepare, quantize
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
@@ -20,10 +20,10 @@ from model_profiling.export.lowering import capture
 from model_profiling.export.quantization import quantized_graph
 from model_profiling.export.sequences import find_sequence
 from model_profiling.export.verify import run_program, verify
+from model_profiling.formats.pte.sequence import Reader, SequenceProgram
 from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
 from model_profiling.models.state import changed_by, kept_state
 from model_profiling.pipeline.phases import Lengths, chosen_phases
-from model_profiling.pte.sequence import Reader, SequenceProgram
 from tests.conftest import kept
 from tests.helpers import tiny_llm
 from tests.helpers.tiny_llm import TinyLlm, called_with, eager_logits, exported_llm
@@ -253,8 +253,8 @@ def test_a_pair_of_transposes_goes() -> None:
 
 
 def test_int4_channel_is_four_bits_for_any_model_with_linear_layers(tmp_path: Path) -> None:
-    from model_profiling import pte
-    from model_profiling.pte.xnnpack_graph import graphs
+    from model_profiling.formats import pte
+    from model_profiling.formats.pte.xnnpack_graph import graphs
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.ReLU(), torch.nn.Linear(48, 32))

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 import model_profiling.models as registry
+from model_profiling.base.errors import InputError, KitError, RunError, SetupError
+from model_profiling.base.installation import install_command
 from model_profiling.cli import models as models_command
-from model_profiling.errors import InputError, KitError, RunError, SetupError
-from model_profiling.installation import install_command
 from model_profiling.models import register_model, registered_models
 from model_profiling.models.loading import find_model, load_model
 from model_profiling.models.model_base import EagerModelBase

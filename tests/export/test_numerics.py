@@ -12,8 +12,8 @@ pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
 import sme2_kit
-from model_profiling.analysis.numerics import Numerics, gain_db, side
-from model_profiling.files import read_json
+from model_profiling.analysis.accuracy.numerics import Numerics, gain_db, side
+from model_profiling.base.files import read_json
 from tests.conftest import kit, needs_emulator
 from tests.helpers.contract_check import check_printed
 from tests.helpers.lossy_networks import network, overflowing, spoil

@@ -16,16 +16,16 @@ torch = pytest.importorskip("torch")
 
 import numpy as np
 
-from model_profiling.artifacts import ExportRecord
-from model_profiling.errors import InputError, RunError
+from model_profiling.base.errors import InputError, RunError
+from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.export.cache import cached
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.lookup import file_target, model_name
 from model_profiling.models.options import input_spec
 from model_profiling.models.scaffold import scaffold
-from model_profiling.on_progress import listen_to_notes
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.artifacts import ExportRecord
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, kit, shared_home
 from tests.helpers import warm
 from tests.helpers.file_faults import CHANGED, FAULTS, REPLACED

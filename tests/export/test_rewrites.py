@@ -11,14 +11,14 @@ pytest.importorskip("executorch.exir")
 
 import torch
 
-from model_profiling import pte
 from model_profiling.cli.export import prepare_parser
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.lowering import lower
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import REWRITES, matches
+from model_profiling.formats import pte
+from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.toy_cnn.model import ToyCNN
-from model_profiling.pte.dataflow import data_flow
 from tests.conftest import kit
 
 Forward = Callable[[Any, Any], Any]

@@ -15,16 +15,16 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional
 
-from model_profiling.artifacts import ExportMeta
-from model_profiling.errors import KitError, RunError
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.files import read_json
 from model_profiling.export import exporter
 from model_profiling.export.cache import cached
 from model_profiling.export.delegation_preview import preview
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.verify import run_program, verify
-from model_profiling.files import read_json
 from model_profiling.runner.build import build_runner
+from model_profiling.store.artifacts import ExportMeta
 from tests.conftest import kit
 
 HERE = Path(__file__)

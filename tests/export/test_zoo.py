@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode
 
+from model_profiling.base.errors import InputError
 from model_profiling.cli import models as models_command
-from model_profiling.errors import InputError
 from model_profiling.export.choices import DTYPES
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.quantization import weights_to_int4

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling.analysis.categories import UNKNOWN
+from model_profiling.analysis.timing.categories import UNKNOWN
 from model_profiling.models import registered_models
 from tests.conftest import kit
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import strategies as st
 
 import sme2_kit
-from model_profiling.cache import read_sealed, write_sealed
+from model_profiling.base.cache import read_sealed, write_sealed
+from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
 from model_profiling.fleet.history.finding import real_roots
 from model_profiling.fleet.history.history import History, since
 from model_profiling.fleet.history.index import place_of

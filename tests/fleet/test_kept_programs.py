@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from model_profiling.artifacts import ExportMeta, ExportPaths
+from model_profiling.base.errors import InputError
+from model_profiling.base.files import read_json, sha256
+from model_profiling.base.places import cache_directory
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
-from model_profiling.files import read_json, sha256
 from model_profiling.fleet.history import confirming
 from model_profiling.fleet.history.confirming import Measurer
 from model_profiling.fleet.history.history import History
 from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
-from model_profiling.kept_programs import home_of, keep, kept
-from model_profiling.labels import checked_labels, device_name, revision, split_labels
 from model_profiling.pipeline.config import parse_config
-from model_profiling.places import cache_directory
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.runs import resolve
+from model_profiling.store.artifacts import ExportMeta, ExportPaths
+from model_profiling.store.kept_programs import home_of, keep, kept
+from model_profiling.store.labels import checked_labels, device_name, revision, split_labels
+from model_profiling.store.runs import resolve
 from tests.conftest import QUICK, ROOT, kit, needs
 from tests.helpers.file_faults import FAULTS
 from tests.helpers.history_forge import Forge
@@ -215,7 +215,7 @@ def test_an_export_of_the_kit_is_kept_with_its_inputs_and_takes_no_space(
 
 def compared(percent: dict[str, float]) -> Callable[[Series, str, str], ProgramComparison]:
     """A comparison that knows how long each program takes, instead of measuring it."""
-    from model_profiling.analysis.latency import Comparison
+    from model_profiling.analysis.timing.latency import Comparison
 
     def answer(series: Series, before: str, after: str) -> ProgramComparison:
         ratio = percent[before] / percent[after]

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling import files
-from model_profiling.errors import KitError, RunError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, RunError
 from model_profiling.fleet.sweep import ray_connection, ray_objects
 from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
 from model_profiling.fleet.sweep.jobs import Folder, Jobs
@@ -26,7 +26,7 @@ from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.ray_stranger import REFUSED
 from model_profiling.fleet.sweep.sweep_file import cells, parse
 from model_profiling.fleet.sweep.task import Result, Task, perform, read_result
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.store.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

@@ -20,11 +20,11 @@ import msgspec
 import pytest
 
 import sme2_kit
-from model_profiling import files
-from model_profiling.analysis.validation import problems
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.cli.export import requested
 from model_profiling.cli.main import main, make_parser
-from model_profiling.errors import InputError
 from model_profiling.export.cache import describe
 from model_profiling.fleet.sweep import journal
 from model_profiling.fleet.sweep.adopting import adopt_export
@@ -38,7 +38,7 @@ from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import Target, cells, json_schema, parse
 from model_profiling.platforms import locks
 from model_profiling.platforms.locks import Busy, Claim, Claims
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.chromium import BINARY, chromium
 from tests.helpers.contract_check import check_files, check_printed

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from model_profiling.files import sha256
-from model_profiling.run_directory import RunDirectory
+from model_profiling.base.files import sha256
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling import etdump
+from model_profiling.formats import etdump
 
 Words = npt.NDArray[np.uint32]
 # Vtables by what they describe, in order: the root, a block, an event, a named one, a delegated one.

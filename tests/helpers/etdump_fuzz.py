@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from model_profiling.etdump import EtdumpError, nest, parse
+from model_profiling.formats.etdump import EtdumpError, nest, parse
 
 DATA = Path(__file__).parents[1] / "data" / "etdump"
 # Python objects of the strings weigh most; the constant is what an empty reading costs.

@@ -25,7 +25,7 @@ from types import FrameType
 
 import pytest
 
-from model_profiling.errors import KitError
+from model_profiling.base.errors import KitError
 from tests.helpers import fuzz_readers
 from tests.helpers.file_kinds import KINDS, clear
 from tests.helpers.fuzz_readers import READERS, Reader

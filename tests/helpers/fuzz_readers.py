@@ -17,35 +17,34 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling import changes, etdump, etrecord, files, pte
-from model_profiling.analysis.agreement import expected_outputs, read_outputs
-from model_profiling.analysis.breakdown import break_down
-from model_profiling.analysis.candidates import step_counts
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.dumps import describe
-from model_profiling.analysis.kernels import assign_kernels
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.layout_reasons import explained
-from model_profiling.analysis.metrics import compute_metrics
-from model_profiling.analysis.numerics import Gap, read_numerics
-from model_profiling.analysis.profile import profiles
-from model_profiling.analysis.program_memory import program_memory
-from model_profiling.analysis.roof_table import kind_rows, roof_rows
-from model_profiling.analysis.roofline import roofline
-from model_profiling.analysis.roofs import Rates, read_roofs
-from model_profiling.analysis.run_roofs import run_roofs
-from model_profiling.analysis.selection import choose
-from model_profiling.analysis.staleness import ages
-from model_profiling.analysis.summary import analyse_run
-from model_profiling.analysis.timeline import read_timeline
-from model_profiling.analysis.undone import undone_transposes
-from model_profiling.analysis.validation import problems
-from model_profiling.analysis.work import _work
-from model_profiling.analysis.xnntrace import read_log
-from model_profiling.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
+from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
+from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
+from model_profiling.analysis.compare.metrics import compute_metrics
+from model_profiling.analysis.graph.operator_work import _work
+from model_profiling.analysis.movement.candidates import step_counts
+from model_profiling.analysis.movement.inverse_transposes import undone_transposes
+from model_profiling.analysis.movement.layout_reasons import explained
+from model_profiling.analysis.process.program_memory import program_memory
+from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
+from model_profiling.analysis.roofs.roofline import roofline
+from model_profiling.analysis.roofs.roofs import Rates, read_roofs
+from model_profiling.analysis.roofs.run_roofs import run_roofs
+from model_profiling.analysis.run.dumps import describe
+from model_profiling.analysis.run.selection import choose
+from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.summary import analyse_run
+from model_profiling.analysis.run.timeline import read_timeline
+from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.sme2.kernels import assign_kernels
+from model_profiling.analysis.sme2.xnntrace import read_log
+from model_profiling.analysis.timing.breakdown import break_down
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.analysis.timing.profile import profiles
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.npy import read_npy
 from model_profiling.cli.numerics import as_text as numerics_text
-from model_profiling.derived import fingerprint, read_index
-from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.history.confirming import told
 from model_profiling.fleet.history.exporting import as_csv
 from model_profiling.fleet.history.history import History
@@ -58,30 +57,33 @@ from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.task import Result, read_result
+from model_profiling.formats import etdump, etrecord, pte
+from model_profiling.formats.pte.dataflow import data_flow
+from model_profiling.formats.pte.dtypes import program_dtype
+from model_profiling.formats.pte.sequence import sequence_program
+from model_profiling.formats.pte.xnnpack_graph import graphs
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
-from model_profiling.npy import read_npy
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
 from model_profiling.pipeline.pipeline import export_record
 from model_profiling.pipeline.progress import Progress
-from model_profiling.platforms import android_probe, ssh_probe
-from model_profiling.platforms.adb import AdbDevice
 from model_profiling.platforms.cpus import Facts, affinity_mask
-from model_profiling.platforms.device import Output
-from model_profiling.pte.dataflow import data_flow
-from model_profiling.pte.dtypes import program_dtype
-from model_profiling.pte.sequence import sequence_program
-from model_profiling.pte.xnnpack_graph import graphs
+from model_profiling.platforms.remote import android_probe, ssh_probe
+from model_profiling.platforms.remote.adb import AdbDevice
+from model_profiling.platforms.remote.device import Output
 from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
+from model_profiling.store import changes
+from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
+from model_profiling.store.derived import fingerprint, read_index
+from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
 from tests.helpers import fuzz_mutations as mutations
 from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds

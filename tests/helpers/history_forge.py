@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from model_profiling import files
+from model_profiling.base import files
 
 FIRST = datetime.datetime(2026, 1, 1, 9, 30, tzinfo=datetime.timezone.utc)
 

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling.analysis.staleness import Ages, ages
-from model_profiling.analysis.validation import problems
-from model_profiling.derived import write_listed, write_manifest
+from model_profiling.analysis.run.staleness import Ages, ages
+from model_profiling.analysis.run.validation import problems
 from model_profiling.report import report_files
-from model_profiling.run_directory import RunDirectory
-from model_profiling.runs import resolve
+from model_profiling.store.derived import write_listed, write_manifest
+from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import resolve
 from sme2_kit import Run
 from tests.helpers.sketching import Sketcher
 

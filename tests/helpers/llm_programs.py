@@ -14,7 +14,7 @@ import numpy as np
 from model_profiling.pipeline.config import Experiment
 from model_profiling.pipeline.phases import reading_of, sequence_of
 from model_profiling.platforms.base import Platform, Request
-from model_profiling.run_directory import Phase
+from model_profiling.store.run_directory import Phase
 
 HOME = Path(__file__).parents[1] / "data" / "llm"
 ANSWERS = HOME / "answers.npz"

@@ -1,6 +1,6 @@
 """A record of numerics as `sme2-kit numerics` writes it, made by hand: any errors, in any order."""
 
-from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Trial, Variant
+from model_profiling.analysis.accuracy.numerics import Gap, Layer, LayerSide, Numerics, Trial, Variant
 
 SIDES = ("linux_dot_on", "linux_dot_off")
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from model_profiling.analysis.breakdown import Breakdown, CategoryTime, InstanceTime, OperatorTime, Spread
-from model_profiling.analysis.profile import Part
-from model_profiling.analysis.roofs import Measurement, Probed, Roofs
-from model_profiling.analysis.work import Product, Work
+from model_profiling.analysis.roofs.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime, InstanceTime, OperatorTime, Spread
+from model_profiling.analysis.timing.profile import Part
+from model_profiling.analysis.timing.work import Product, Work
 
 CPU = "Forged Core"
 _CATEGORIES: dict[str, Part] = {

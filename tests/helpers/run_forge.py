@@ -12,11 +12,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from model_profiling import etdump, files
-from model_profiling.analysis.categories import strip_instance
-from model_profiling.analysis.kernels import _delegates
-from model_profiling.artifacts import KERNEL_TRACE
-from model_profiling.run_directory import (
+from model_profiling.analysis.sme2.kernels import _delegates
+from model_profiling.analysis.timing.categories import strip_instance
+from model_profiling.base import files
+from model_profiling.formats import etdump
+from model_profiling.runner.protocol import Features
+from model_profiling.runner.trace_file import INVOKE
+from model_profiling.store.artifacts import KERNEL_TRACE
+from model_profiling.store.run_directory import (
     ExperimentRecord,
     Manifest,
     RunDirectory,
@@ -25,8 +28,6 @@ from model_profiling.run_directory import (
     experiment_file,
     threads_name,
 )
-from model_profiling.runner.protocol import Features
-from model_profiling.runner.trace_file import INVOKE
 from tests.helpers.bulk_dump import Call, write_dump
 
 _TURNS = 20

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
+from model_profiling.base.errors import KitError
+from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
-from model_profiling.errors import KitError
 from model_profiling.report.drawing import Artist, Drawing
 from model_profiling.report.report_files import write_report
-from model_profiling.visible import visible_values
 from sme2_kit import Run
 
 RUN = Path(__file__).parents[1] / "data" / "known_good_run"

@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from typing import Any
 
-from model_profiling.png import png_chunk
+from model_profiling.base.png import png_chunk
 from model_profiling.report.drawing import Artist, Drawing
 
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" viewBox="0 0 9 9"></svg>'

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Steps
 from model_profiling.mcp_server.commands import Commands, settings_words

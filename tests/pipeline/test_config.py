@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.config import Config, Experiment, compare_pairs, json_schema, load_config
 from model_profiling.pipeline.schedule import (

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.in_memory import export_module
+from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import default_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.choosing import Choice, chosen
-from model_profiling.pte.dtypes import program_dtype
 from model_profiling.report.content import headline
-from model_profiling.run_directory import ModelRecord
+from model_profiling.store.run_directory import ModelRecord
 from sme2_kit import open_run
 from tests.conftest import kit
 from tests.helpers.llm_programs import stored

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.latency import compare, latency_turns
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.files import read_json
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.timing.latency import compare, latency_turns
+from model_profiling.base.files import read_json
+from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, kept, kit, needs_hardware, tune_home
 from tests.pipeline.test_pipeline import accelerator_for, write_config
 

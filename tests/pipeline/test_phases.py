@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling import etdump, pte
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.dumps import analyse_dumps
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.selection import choose
-from model_profiling.errors import InputError
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.run.dumps import analyse_dumps
+from model_profiling.analysis.run.selection import choose
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.base.errors import InputError
+from model_profiling.formats import etdump, pte
+from model_profiling.formats.pte.sequence import Reader, SequenceProgram
 from model_profiling.pipeline.config import Experiment, parse_config
 from model_profiling.pipeline.phases import Lengths, chosen_phases, reading_of, sequence_of
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.pte.sequence import Reader, SequenceProgram
-from model_profiling.run_directory import Phase
+from model_profiling.store.run_directory import Phase
 from tests.conftest import kit
 from tests.helpers.llm_programs import (
     CONTEXT,
@@ -90,7 +90,7 @@ def test_what_keeps_nothing_is_no_language_model() -> None:
     steps = (pte.Instruction(0, 0, "KernelCall", "aten::embedding.out", None, (0, 2)),)
     values = (ids, where, logits)
     method = pte.Method("forward", steps, (), (ids, where), (logits,), values, (0, 1), (2,))
-    from model_profiling.pte.sequence import sequence_program
+    from model_profiling.formats.pte.sequence import sequence_program
 
     assert sequence_program(pte.Program(Path("x.pte"), 0, (method,))) is None
     kept = pte.Instruction(0, 1, "KernelCall", "aten::copy_", None, (2, 2))

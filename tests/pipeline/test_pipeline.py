@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.files import read_json
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.base.files import read_json
 from model_profiling.platforms.local import local_name
 from model_profiling.platforms.process import list_features
-from model_profiling.run_directory import RunDirectory, without_threads
 from model_profiling.runner import features
+from model_profiling.store.run_directory import RunDirectory, without_threads
 from tests.conftest import QUICK, ROOT, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
 
@@ -338,7 +338,7 @@ def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) ->
 
 
 def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> None:
-    from model_profiling.files import locked
+    from model_profiling.base.files import locked
 
     with locked(tmp_path / "out", "pipeline"):
         done = kit("run", toy("fp16"), "--output-root", tmp_path / "out")

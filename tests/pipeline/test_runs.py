@@ -19,17 +19,17 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from model_profiling import files
-from model_profiling.analysis.staleness import ages
-from model_profiling.analysis.validation import problems
+from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
 from model_profiling.pipeline.config import Experiment, parse_config
 from model_profiling.pipeline.progress import ALONE, Ended, Entry, Planned, Progress, Sitting, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, first_round, later_rounds
-from model_profiling.run_directory import RunDirectory, Turn
-from model_profiling.runs import Unfinished, checked_label, earlier_labels, listed, remove, resolve, unique_label
+from model_profiling.store.run_directory import RunDirectory, Turn
+from model_profiling.store.runs import Unfinished, checked_label, earlier_labels, listed, remove, resolve, unique_label
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
 
@@ -153,8 +153,8 @@ _KILLED_AT_EVERY_CALL = """
 import json, os, shutil, sys
 from pathlib import Path
 from model_profiling import files, publication
-from model_profiling.run_directory import RunDirectory
-from model_profiling.runs import resolve
+from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import resolve
 
 good, home = Path(sys.argv[1]), Path(sys.argv[2])
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.chmod"}
@@ -228,7 +228,7 @@ def test_a_run_killed_between_any_two_system_calls_while_it_is_put_in_place_lose
 
 
 def test_an_archive_does_not_follow_a_link_out_of_the_directory(tmp_path: Path) -> None:
-    from model_profiling import publication
+    from model_profiling.store import publication
 
     root, outside = tmp_path / "run", tmp_path / "outside"
     shutil.copytree(KNOWN_GOOD, root)
@@ -243,7 +243,8 @@ def test_an_archive_does_not_follow_a_link_out_of_the_directory(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", [".", "..", "../x", "earlier", ".partial", "a/../../x", "", "a\0"])
 def test_a_note_from_anywhere_is_not_carried_out_unless_it_stays_inside(name: str, tmp_path: Path) -> None:
-    from model_profiling import files, publication
+    from model_profiling.base import files
+    from model_profiling.store import publication
 
     root = two_runs(tmp_path)
     (tmp_path / "x").mkdir()

@@ -16,16 +16,16 @@ import torch
 pytest.importorskip("executorch.exir")
 
 import sme2_kit
-from model_profiling.analysis.finding import Kind
-from model_profiling.analysis.program_memory import program_memory
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.process.program_memory import program_memory
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.errors import InputError
+from model_profiling.base.files import sha256
 from model_profiling.cli.main import main
-from model_profiling.errors import InputError
 from model_profiling.export.in_memory import export_module
-from model_profiling.files import sha256
 from model_profiling.report import content, markdown_report, terminal
 from model_profiling.report.terminal import Style
-from model_profiling.run_directory import Samples
+from model_profiling.store.run_directory import Samples
 from tests.conftest import ROOT, kit
 from tests.helpers import preloaded
 from tests.helpers.contract_check import check_files

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling.analysis.agreement import outputs_of
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.errors import InputError, KitError
-from model_profiling.files import read_json
-from model_profiling.platforms.adb import AdbDevice, choose_device, find_adb
+from model_profiling.analysis.accuracy.agreement import outputs_of
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.files import read_json
 from model_profiling.platforms.bundle import LICENCES
 from model_profiling.platforms.cpus import Cluster, affinity_mask
 from model_profiling.platforms.emulator import NEEDED, find_qemu
-from model_profiling.run_directory import Conditions, RunDirectory
+from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
+from model_profiling.store.run_directory import Conditions, RunDirectory
 from tests.conftest import kit, needs
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Lab, at_turn, short, write_config

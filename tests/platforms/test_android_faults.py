@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.platforms.android_power import journal_path
-from model_profiling.run_directory import RunDirectory
+from model_profiling.platforms.remote.android_power import journal_path
+from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config
 from tests.helpers.adb_services import Faults

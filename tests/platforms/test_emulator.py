@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.forecast import forecasts
-from model_profiling.analysis.output_checks import verify_outputs
-from model_profiling.errors import RunError, SetupError
-from model_profiling.files import read_json
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.forecast import forecasts
+from model_profiling.analysis.run.output_checks import verify_outputs
+from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.base.errors import RunError, SetupError
+from model_profiling.base.files import read_json
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.platforms.emulator import EmulatorPlatform
-from model_profiling.run_directory import RunDirectory
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit, needs_emulator
 from tests.helpers.contract_check import check_files, check_printed

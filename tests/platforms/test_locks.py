@@ -18,19 +18,20 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from model_profiling import files
+from model_profiling.api.measuring import opened_platform
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.on_progress import listen_to_notes, no_notes
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.main import make_parser
-from model_profiling.errors import InputError, KitError
 from model_profiling.fleet.sweep.children import start_tied
 from model_profiling.fleet.sweep.sweep_file import Target, parse
 from model_profiling.fleet.sweep.task import Task, _claimed
-from model_profiling.on_progress import listen_to_notes, no_notes
-from model_profiling.platforms import locks, ssh_lock
-from model_profiling.platforms.adb import choose_device
+from model_profiling.platforms import locks
 from model_profiling.platforms.choosing import Choice, checked, checked_machine, named
 from model_profiling.platforms.locks import HOST, Busy, Claim, Claims, TakenError, in_turn, is_given, this_machine
-from sme2_kit.measuring import opened_platform
+from model_profiling.platforms.remote import ssh_lock
+from model_profiling.platforms.remote.adb import choose_device
 from tests.conftest import QUICK, ROOT, needs_hardware
 from tests.helpers.adb_lab import short, write_config
 

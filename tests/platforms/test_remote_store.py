@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.files import sha256
-from model_profiling.on_progress import listen_to_notes
+from model_profiling.base.files import sha256
+from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.platforms.bundle import Bundle
-from model_profiling.platforms.device import ANSWER_S, Device, Output
-from model_profiling.platforms.remote_store import Store
+from model_profiling.platforms.remote.device import ANSWER_S, Device, Output
+from model_profiling.platforms.remote.remote_store import Store
 from tests.helpers.file_faults import CHANGED, FAULTS
 
 

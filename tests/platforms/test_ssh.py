@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling import files
-from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.platforms.base import Platform
-from model_profiling.platforms.board import Board, SshOptions, ssh_platform
 from model_profiling.platforms.choosing import Choice, checked, checked_machine, folder_of, named
-from model_profiling.platforms.device import DeviceLostError
-from model_profiling.platforms.ssh import SshDevice, in_any_shell
-from model_profiling.platforms.ssh_lock import TargetLock
-from model_profiling.run_directory import Conditions, RunDirectory
+from model_profiling.platforms.remote.board import Board, SshOptions, ssh_platform
+from model_profiling.platforms.remote.device import DeviceLostError
+from model_profiling.platforms.remote.ssh import SshDevice, in_any_shell
+from model_profiling.platforms.remote.ssh_lock import TargetLock
 from model_profiling.runner.build import build_runner
+from model_profiling.store.run_directory import Conditions, RunDirectory
 from tests.conftest import needs
 from tests.helpers.adb_lab import Finished, short, write_config
 from tests.helpers.ssh_lab import PLAIN, SshLab, foreign_system, mounted, processes, until
@@ -337,8 +337,8 @@ def test_a_kit_that_is_ended_leaves_nothing_running_there(
 def test_a_link_on_which_nothing_moves_is_given_up(
     lab: SshLab, board: str, device: SshDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("model_profiling.platforms.transfer.STALLED_S", 1.0)
-    monkeypatch.setattr("model_profiling.platforms.transfer._DRAIN_S", 1.0)
+    monkeypatch.setattr("model_profiling.platforms.remote.transfer.STALLED_S", 1.0)
+    monkeypatch.setattr("model_profiling.platforms.remote.transfer._DRAIN_S", 1.0)
     (tmp_path / "large").write_bytes(bytes(1 << 20))
     stuck = SshDevice(
         lab.host("stuck", 'case "$SSH_ORIGINAL_COMMAND" in *tar*) exec sleep 60;; esac; ' + PLAIN), lab.config
@@ -357,7 +357,7 @@ def test_a_link_on_which_nothing_moves_is_given_up(
 
 @pytest.mark.wide
 def test_a_slow_link_only_takes_longer(lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("model_profiling.platforms.transfer.STALLED_S", 2.0)
+    monkeypatch.setattr("model_profiling.platforms.remote.transfer.STALLED_S", 2.0)
     (tmp_path / "large").write_bytes(os.urandom(1_500_000))
     device = SshDevice(lab.host("slow", ProxyCommand=lab.slow_link(500_000)), lab.config)
     try:

@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling.analysis.agreement import agreement_of
-from model_profiling.analysis.finding import Finding
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.analysis.whatif import saving
-from model_profiling.errors import InputError
-from model_profiling.files import read_json
+from model_profiling.analysis.accuracy.agreement import agreement_of
+from model_profiling.analysis.advice.finding import Finding
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.sme2.whatif import saving
+from model_profiling.base.errors import InputError
+from model_profiling.base.files import read_json
 from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence
-from model_profiling.run_directory import Manifest, RunDirectory, Samples
 from model_profiling.schemas.contracts import CONTRACTS, Contract, json_schema
+from model_profiling.store.run_directory import Manifest, RunDirectory, Samples
 from tests.conftest import ROOT, kit
 from tests.helpers.contract_check import SCHEMAS, check, check_files, check_printed
 from tests.tune.test_tune import breakdown

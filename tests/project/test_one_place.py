@@ -10,15 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling.analysis.category_table import PACKED_TYPES
-from model_profiling.analysis.finding import Finding, Kind
-from model_profiling.artifacts import Delegation, LeftOut, base_name
+from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.cli import run as run_command
+from model_profiling.formats.graph_terms import base_name
 from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
 from model_profiling.report import markdown_report, terminal
 from model_profiling.report.blocks import Advice, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
-from model_profiling.run_directory import RunDirectory, RunnerRecord
+from model_profiling.store.artifacts import Delegation, LeftOut
+from model_profiling.store.run_directory import RunDirectory, RunnerRecord
 from model_profiling.tune.variants import Variant, first_round
 from sme2_kit import Run
 from tests.conftest import ROOT

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling import code_path
-from model_profiling.code_path import leave_working_directory_out, python_command, safe_path
+from model_profiling.base import code_path
+from model_profiling.base.code_path import leave_working_directory_out, python_command, safe_path
 from model_profiling.report import drawing_process
 from model_profiling.report.drawing import Artist
 from tests.conftest import QUICK, ROOT, needs
@@ -240,7 +240,7 @@ def test_python_is_started_in_one_place() -> None:
         if (isinstance(node, ast.Attribute) and "executable" in node.attr)
         or (isinstance(node, ast.Import | ast.ImportFrom) and "multiprocessing" in ast.unparse(node))
     ]
-    assert set(found) == {"model_profiling/code_path.py"}
+    assert set(found) == {"model_profiling/base/code_path.py"}
 
 
 def test_scripts_start_python_without_the_folder_they_are_called_in() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.etdump import parse
+from model_profiling.formats.etdump import parse
 from tests.helpers.etdump_forge import Dump
 from tests.helpers.etdump_fuzz import DATA, allowed_bytes, peak_bytes, read_hostile, seeds
 from tests.helpers.fuzz_mutations import binary

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling.errors import InputError
-from model_profiling.etdump import Etdump, EtdumpError, merged, nest, parse, read
-from model_profiling.etdump.distinct import first_equal
+from model_profiling.base.errors import InputError
+from model_profiling.formats.etdump import Etdump, EtdumpError, merged, nest, parse, read
+from model_profiling.formats.etdump.distinct import first_equal
 from tests.helpers.etdump_forge import Dump
 
 DATA = Path(__file__).parents[1] / "data" / "etdump"
@@ -157,7 +157,7 @@ def test_a_size_prefix_makes_no_difference(path: Path) -> None:
 
 def test_a_dump_longer_than_one_slice_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read(DATA / "debug_events.etdump")
-    monkeypatch.setattr("model_profiling.etdump.reader._SLICE", 7)
+    monkeypatch.setattr("model_profiling.formats.etdump.reader._SLICE", 7)
     sliced = read(DATA / "debug_events.etdump")
     assert texts(sliced, sliced.events.label) == texts(whole, whole.events.label)
     for table in ("events", "debug_events"):
@@ -195,7 +195,7 @@ def test_a_name_that_is_not_utf8_is_shown_with_replacements() -> None:
 
 def test_rows_that_collide_under_every_hash_are_still_unique_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "model_profiling.etdump.distinct._hashes", lambda matrix, *_, **__: np.zeros(len(matrix), np.uint32)
+        "model_profiling.formats.etdump.distinct._hashes", lambda matrix, *_, **__: np.zeros(len(matrix), np.uint32)
     )
     rows = np.random.default_rng(1).integers(0, 9, (2000, 2)).astype(np.uint32)
     seen: dict[tuple[int, ...], int] = {}
@@ -235,7 +235,8 @@ def test_a_path_that_is_no_file_says_so(tmp_path: Path) -> None:
 
 def test_reading_needs_neither_torch_nor_executorch() -> None:
     script = (
-        "import sys; from pathlib import Path; from model_profiling.etdump import read; read(Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from model_profiling.formats.etdump import read;"
+        "read(Path(sys.argv[1]));"
         "print([name for name in ('torch', 'executorch', 'flatbuffers', 'pandas') if name in sys.modules])"
     )
     root = Path(__file__).parents[2]

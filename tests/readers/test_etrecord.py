@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from model_profiling import etdump, etrecord, pte
-from model_profiling.etrecord import EtrecordError, InstructionSource, SourceNode
-from model_profiling.etrecord.match import _instructions
-from model_profiling.etrecord.reader import Graph
-from model_profiling.etrecord.source import frame, module, operator
-from model_profiling.pte import Instruction, Method, PteError, xnnpack_graph
-from model_profiling.pte.program import DELEGATE, KERNEL
+from model_profiling.formats import etdump, etrecord, pte
+from model_profiling.formats.etrecord import EtrecordError, InstructionSource, SourceNode
+from model_profiling.formats.etrecord.match import _instructions
+from model_profiling.formats.etrecord.reader import Graph
+from model_profiling.formats.etrecord.source import frame, module, operator
+from model_profiling.formats.pte import Instruction, Method, PteError, xnnpack_graph
+from model_profiling.formats.pte.program import DELEGATE, KERNEL
 from tests.conftest import kit
 
 Toy = Callable[[str], Path]
@@ -405,7 +405,7 @@ def test_nodes_listed_again_and_again_are_refused(tmp_path: Path) -> None:
 
 def test_reading_needs_neither_torch_nor_executorch() -> None:
     code = (
-        "import sys, model_profiling.etrecord, model_profiling.pte.xnnpack_graph;"
+        "import sys, model_profiling.formats.etrecord, model_profiling.formats.pte.xnnpack_graph;"
         "sys.exit(' '.join({'torch', 'executorch', 'flatbuffers', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

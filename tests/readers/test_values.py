@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_profiling import pte
-from model_profiling.analysis.numerics import read_numerics
-from model_profiling.errors import InputError
-from model_profiling.npy import read_npy
-from model_profiling.pte.xnnpack_graph import graphs
-from model_profiling.run_directory import RunDirectory
+from model_profiling.analysis.accuracy.numerics import read_numerics
+from model_profiling.base.errors import InputError
+from model_profiling.base.npy import read_npy
+from model_profiling.formats import pte
+from model_profiling.formats.pte.xnnpack_graph import graphs
+from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.fuzz_readers import RUN, SEEDS, _numerics_seeds
 
 _PROGRAM = SEEDS / "tiny_xnnpack_fp32.pte"

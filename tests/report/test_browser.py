@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.analysis.whatif import predict
-from model_profiling.files import read_json
-from model_profiling.run_directory import Manifest
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.sme2.whatif import predict
+from model_profiling.base.files import read_json
+from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import needs
 from tests.helpers.chromium import BINARY, Tab, chromium

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from model_profiling import derived
-from model_profiling.analysis.selection import choose
-from model_profiling.analysis.staleness import Ages, ages, copy_problem
-from model_profiling.artifacts import CATEGORIES, DERIVED
+from model_profiling.analysis.run.selection import choose
+from model_profiling.analysis.run.staleness import Ages, ages, copy_problem
 from model_profiling.cli.tools import main as tool
-from model_profiling.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
 from model_profiling.report import combined, report_files
 from model_profiling.report.drawing import Artist
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store import derived
+from model_profiling.store.artifacts import CATEGORIES, DERIVED
+from model_profiling.store.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.experiment_labels import experiment_labels, labelled
-from model_profiling.analysis.grouping import operator_groups
-from model_profiling.durations import shown_ms
+from model_profiling.analysis.compare.grouping import operator_groups
+from model_profiling.analysis.run.experiment_labels import experiment_labels, labelled
+from model_profiling.base.units import shown_ms
 from model_profiling.report import content, markdown_report
 from model_profiling.report.blocks import Advice, Branch, Name, Number, Report, Row, Section, Table, Tree
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.markdown import code, text
 from model_profiling.report.terminal import Style, render_run
-from model_profiling.run_directory import Manifest
+from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 

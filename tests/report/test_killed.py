@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling import changes, files
-from model_profiling.analysis.validation import problems
-from model_profiling.run_directory import RunDirectory
-from model_profiling.runs import Unfinished, resolve
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base import files
+from model_profiling.store import changes
+from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import Unfinished, resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.killing import COMMANDS

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.run_view import MOST_DETAILED
-from model_profiling.analysis.staleness import Ages, ages
-from model_profiling.errors import InputError
+from model_profiling.analysis.run.run_view import MOST_DETAILED
+from model_profiling.analysis.run.staleness import Ages, ages
+from model_profiling.base.errors import InputError
 from model_profiling.report import charts, combined, content
 from model_profiling.report.report_files import write_picture, write_report
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from model_profiling.analysis.breakdown import break_down
-from model_profiling.analysis.comparison import PairComparison, compare_profiles
-from model_profiling.analysis.latency import compare
-from model_profiling.analysis.metrics import ExperimentMetrics, latency_metrics
-from model_profiling.analysis.selection import choose
+from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
+from model_profiling.analysis.compare.metrics import ExperimentMetrics, latency_metrics
+from model_profiling.analysis.run.selection import choose
+from model_profiling.analysis.timing.breakdown import break_down
+from model_profiling.analysis.timing.latency import compare
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.gates.junit import junit_xml
 from model_profiling.report import combined, content, markdown, markdown_report, metric_columns, terminal

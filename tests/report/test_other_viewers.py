@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_profiling.analysis.operator_graph import OperatorGraph
-from model_profiling.analysis.profile import Profile
-from model_profiling.errors import InputError, SetupError
+from model_profiling.analysis.run.operator_graph import OperatorGraph
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.base.errors import InputError, SetupError
 from model_profiling.report import model_explorer, perfetto
 from model_profiling.report.explorer_command import open_explorer
 from sme2_kit import Run

@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from model_profiling.analysis.coverage import Coverage, CoveredOperator
-from model_profiling.analysis.dumps import AnalysisSummary
-from model_profiling.artifacts import REPORT
-from model_profiling.files import read_json
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
+from model_profiling.base.files import read_json
 from model_profiling.report import charts, numbers
 from model_profiling.report.drawing import Artist, svg
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.report_files import write_picture, write_report
 from model_profiling.report.theme import CATEGORY_COLOURS
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.store.artifacts import REPORT
+from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run

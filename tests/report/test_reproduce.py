@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
-from model_profiling import files
-from model_profiling.artifacts import Delegation, ExportMeta, ExportRecord
+from model_profiling.base import files
 from model_profiling.cli import export as export_command
 from model_profiling.cli.main import main
 from model_profiling.export import choices
@@ -25,7 +24,8 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.models.options import DTYPES, LoadOptions
 from model_profiling.report.blocks import Code, Paragraph, Section
 from model_profiling.report.content import reproduce
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.artifacts import Delegation, ExportMeta, ExportRecord
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 
 NETWORK = """

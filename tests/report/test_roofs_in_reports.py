@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from model_profiling import files
-from model_profiling.analysis.probe_run import roofs_of
-from model_profiling.analysis.roofs import Roofs, read_roofs, roofs_path
-from model_profiling.analysis.staleness import ages
-from model_profiling.artifacts import ROOFS
+from model_profiling.analysis.roofs.roofs import Roofs, read_roofs, roofs_path
+from model_profiling.analysis.run.probe_run import roofs_of
+from model_profiling.analysis.run.staleness import ages
+from model_profiling.base import files
 from model_profiling.report import charts, content, markdown_report
 from model_profiling.report.blocks import Paragraph, Table
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.html import page
 from model_profiling.report.terminal import Style, render_run
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import RunDirectory
+from model_profiling.store.artifacts import ROOFS
+from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.helpers.contract_check import check_files
 from tests.helpers.roof_forge import forged_roofs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.finding import Kind
+from model_profiling.analysis.advice.finding import Kind
 from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report import charts, combined, content, markdown_report
@@ -17,7 +17,7 @@ from model_profiling.report.markdown import pipeline_summary
 from model_profiling.report.report_files import write_picture
 from model_profiling.report.terminal import Style, render_run
 from model_profiling.report.theme import LIGHT
-from model_profiling.run_directory import ExperimentRecord, Manifest
+from model_profiling.store.run_directory import ExperimentRecord, Manifest
 from sme2_kit import Run
 from tests.helpers.run_forge import forge_run
 

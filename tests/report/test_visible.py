@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling import files, saying
-from model_profiling.errors import InputError
+from model_profiling.base import files, printing
+from model_profiling.base.errors import InputError
+from model_profiling.base.visible import SPACES, visible
 from model_profiling.fleet.history.exporting import as_csv
 from model_profiling.fleet.history.history import History
 from model_profiling.fleet.history.trend_page import page_report
@@ -21,8 +22,7 @@ from model_profiling.fleet.history.trends import Trend
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.result import CellRecord, CellResult, SweepResult
 from model_profiling.report import html, markdown_report
-from model_profiling.run_directory import Manifest
-from model_profiling.visible import SPACES, visible
+from model_profiling.store.run_directory import Manifest
 from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import RUN, use_all
 
@@ -49,13 +49,13 @@ def test_any_text_becomes_visible_and_stays_the_same_data_in_json(text: str) -> 
     assert json.loads(visible(quoted)) == text
     error = InputError(text, text).within(text)
     assert not raw(f"{error} {error.message} {error.hint}") and error.names(text)
-    assert not raw(saying.clean(text))
+    assert not raw(printing.clean(text))
 
 
 def test_what_is_printed_as_json_and_written_as_json_is_the_same_data(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    saying.say_json({HOSTILE: [HOSTILE]})
+    printing.say_json({HOSTILE: [HOSTILE]})
     printed = capsys.readouterr().out
     files.write_json(tmp_path / "x.json", {HOSTILE: [HOSTILE]})
     written = (tmp_path / "x.json").read_bytes().decode()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_profiling.errors import SetupError
+from model_profiling.base.errors import SetupError
 from model_profiling.runner.build import TARGETS, ZIG, build_runner, host_target
 from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling import cache
+from model_profiling.base import cache
+from model_profiling.base.errors import SetupError
+from model_profiling.base.files import sha256
+from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.cli.main import main
-from model_profiling.errors import SetupError
-from model_profiling.files import sha256
-from model_profiling.on_progress import listen_to_notes
 from model_profiling.pipeline.phases import made_tokens
 from model_profiling.platforms.bundle import small_bundle
 from model_profiling.runner import build as building

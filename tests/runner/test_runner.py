@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_profiling import etdump
-from model_profiling.analysis.categories import load_table
-from model_profiling.analysis.profile import profiles
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.profile import profiles
+from model_profiling.formats import etdump
 from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
 from tests.conftest import needs_hardware

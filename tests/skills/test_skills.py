@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.skills.catalogue import Skill, find_skill, parse_skill, skills
 from model_profiling.skills.checks import Place, check_skill
 from tests.conftest import ROOT, TORCH, kit, needs

@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sme2_kit
-from model_profiling import files, remembered
-from model_profiling.analysis import run_view, summary
+from model_profiling.analysis.run import run_view, summary
+from model_profiling.api.display import comparisons_html
+from model_profiling.api.records import Records
+from model_profiling.base import file_memo, files
+from model_profiling.base.file_memo import Remembered
 from model_profiling.cli.main import main
-from model_profiling.pte import program
-from model_profiling.remembered import Remembered
-from model_profiling.run_directory import Manifest
+from model_profiling.formats.pte import program
+from model_profiling.store.run_directory import Manifest
 from sme2_kit import InputError, KitError, Run, SetupError
-from sme2_kit.records import Records
-from sme2_kit.shown import comparisons_html
 from tests.conftest import QUICK, ROOT, needs, needs_emulator, shared_home
 from tests.helpers import warm
 from tests.helpers.run_forge import forge_run
@@ -325,8 +325,8 @@ class Counted:
 
         monkeypatch.setattr(run_view, "analyse_run", analyse_run)
         monkeypatch.setattr(files, "sha256", hashing)
-        monkeypatch.setattr(remembered.program_sha256, "_compute", hashing)
-        monkeypatch.setattr(remembered.program_sha256, "_known", {})
+        monkeypatch.setattr(file_memo.program_sha256, "_compute", hashing)
+        monkeypatch.setattr(file_memo.program_sha256, "_known", {})
         monkeypatch.setattr(program._remembered, "_compute", parsing)
         monkeypatch.setattr(program._remembered, "_known", {})
 
@@ -379,11 +379,11 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
     allowed = {
         # A process of its own, and functions that only the command line calls.
         "model_profiling/report/drawing_process.py",
-        "model_profiling/fleet/sweep/tied.py",
+        "model_profiling/fleet/sweep/child_lifetime.py",
         "model_profiling/fleet/sweep/ray_stranger.py",
         # Puts back at once what it changes.
-        "model_profiling/programs.py",
-        "model_profiling/saying.py",
+        "model_profiling/base/programs.py",
+        "model_profiling/base/printing.py",
     }
     ours = ("model_profiling/cli/", "model_profiling/scripts/", "model_profiling/tools/")
     doors = ("model_profiling/__main__.py", "model_profiling/export/export_model.py")
@@ -397,7 +397,11 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if text in ("sys.argv", "sys.exit", "print", "signal.signal", "os._exit", "os.chdir") or called == "input":
                 wrong.append(f"{name}: {text or called}")
-            if isinstance(node, ast.ImportFrom) and node.module == "model_profiling.saying" and "/report/" not in name:
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.module == "model_profiling.base.printing"
+                and "/report/" not in name
+            ):
                 spoken = {alias.name for alias in node.names} & {"say", "warn", "say_json"}
                 wrong += [f"{name} imports {word}" for word in spoken]
     # For a moment, while Ray asks where its workers should look for modules.

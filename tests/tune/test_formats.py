@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.divergence import kl_divergence
-from model_profiling.analysis.phases import PhaseMetrics
-from model_profiling.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, SequenceRecord
+from model_profiling.analysis.accuracy.divergence import kl_divergence
+from model_profiling.analysis.llm.phases import PhaseMetrics
+from model_profiling.base.files import sha256
+from model_profiling.base.files import write_json as write
 from model_profiling.cli.tune import as_text
 from model_profiling.export.request import ExportResult
-from model_profiling.files import sha256
-from model_profiling.files import write_json as write
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.local import LocalPlatform
+from model_profiling.store.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, SequenceRecord
 from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
 from model_profiling.tune.tuning import Tried, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens

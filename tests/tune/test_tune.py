@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.advice import Finding
-from model_profiling.analysis.breakdown import Breakdown, CategoryTime
-from model_profiling.analysis.categories import CATEGORIES
-from model_profiling.analysis.finding import Kind
-from model_profiling.analysis.latency import Comparison
-from model_profiling.analysis.profile import RUNTIME
+from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.rules import Finding
+from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime
+from model_profiling.analysis.timing.categories import CATEGORIES
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.tune.tuning import Tried, won
 from model_profiling.tune.variants import Variant, first_round, second_round
 from tests.conftest import kit, tune_home

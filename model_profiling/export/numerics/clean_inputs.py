@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model_profiling import files
+from model_profiling.base import files
 from model_profiling.export.kept_layers import in_changed_memory
 from model_profiling.export.lowering import capture, emit, lower
 from model_profiling.export.numerics.graph_pair import GraphPair

@@ -14,9 +14,10 @@ from typing import Generic, TypeVar
 import msgspec
 import torch
 
-from model_profiling import files
-from model_profiling.analysis.numerics import Gap, Layer, LayerSide, Numerics, Variant, level, side
-from model_profiling.errors import InputError
+from model_profiling.analysis.accuracy.numerics import Gap, Layer, LayerSide, Numerics, Variant, level, side
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.command import typed
 from model_profiling.export.failure import stage_failed
 from model_profiling.export.host import host_untouched
@@ -36,7 +37,6 @@ from model_profiling.export.numerics.tapped_runs import (
 from model_profiling.export.numerics.taps import TappedLayer, in_groups, layers_of, tapped_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.platforms.base import Platform
 

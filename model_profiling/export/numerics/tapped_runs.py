@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from model_profiling.analysis.numerics import Gap
-from model_profiling.errors import RunError
+from model_profiling.analysis.accuracy.numerics import Gap
+from model_profiling.base.errors import RunError
+from model_profiling.base.npy import read_values
 from model_profiling.export.numerics.layer_values import gap_of_all
 from model_profiling.export.numerics.taps import TappedLayer
-from model_profiling.npy import read_values
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.phases import usual_method
 from model_profiling.platforms.base import Platform, Request

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from model_profiling.etrecord.source import frame
 from model_profiling.export.delegation import short_path
 from model_profiling.export.kept_layers import NORMS, follows
 from model_profiling.export.lowering import emit, lower
 from model_profiling.export.rewrites.graph import base, take_place
+from model_profiling.formats.etrecord.source import frame
 
 # These move values and change none; a quantized concatenation may change the scale.
 _MOVES = frozenset(

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from model_profiling.etrecord.source import frame
 from model_profiling.export.delegation import short_path
 from model_profiling.export.rewrites.attention import attention, undelegated_products
 from model_profiling.export.rewrites.copies import copies, undelegated_copies
@@ -22,6 +21,7 @@ from model_profiling.export.rewrites.layout import layout, needless_changes
 from model_profiling.export.rewrites.means import means, undelegated_means
 from model_profiling.export.rewrites.norm import norm, undelegated_norms
 from model_profiling.export.rewrites.upsample import undelegated_resizes, upsample
+from model_profiling.formats.etrecord.source import frame
 
 # The rewrite that is also done in lowering.
 LAYOUT = "layout"

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files
-from model_profiling.analysis.latency import compare
-from model_profiling.analysis.metrics import layout_caveats
-from model_profiling.errors import InputError
+from model_profiling import __version__
+from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.timing.latency import compare
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress
 from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
-from model_profiling.labels import device_name
-from model_profiling.on_progress import OnProgress
 from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.records import now
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform
+from model_profiling.store.labels import device_name
 
 _PHASE = re.compile(r"(pp|tg)([0-9]{1,9})(?:@d([0-9]{1,9}))?")
 

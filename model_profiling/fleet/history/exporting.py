@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from model_profiling import files
-from model_profiling.errors import SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import SetupError
+from model_profiling.base.installation import install_command
 from model_profiling.fleet.history.records import MeasurementRow
-from model_profiling.installation import install_command
 from model_profiling.report.tables import csv_text
 
 COLUMNS = MeasurementRow.__struct_fields__

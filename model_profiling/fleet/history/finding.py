@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.artifacts import ANALYSIS_SUMMARY, EARLIER, MANIFEST, METRICS, PROGRAMS, REPORT_PAGE
-from model_profiling.errors import InputError
-from model_profiling.on_progress import OnProgress, no_progress
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress, no_progress
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY, EARLIER, MANIFEST, METRICS, PROGRAMS, REPORT_PAGE
 
 # What a run's row is made from; each changes by being replaced.
 _FILES = (MANIFEST, METRICS, ANALYSIS_SUMMARY)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from model_profiling import places
-from model_profiling.artifacts import REPORT_PAGE
-from model_profiling.errors import InputError
+from model_profiling.base import places
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress, no_progress
 from model_profiling.fleet.history.finding import Found, real_roots
 from model_profiling.fleet.history.index import indexed
 from model_profiling.fleet.history.reading import Measurement, Row
 from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
-from model_profiling.labels import Revision
-from model_profiling.on_progress import OnProgress, no_progress
+from model_profiling.store.artifacts import REPORT_PAGE
+from model_profiling.store.labels import Revision
 
 if TYPE_CHECKING:
     from model_profiling.fleet.history.trends import Series

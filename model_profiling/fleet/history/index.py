@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, cache, files
-from model_profiling.errors import SetupError
+from model_profiling import __version__
+from model_profiling.base import cache, files
+from model_profiling.base.errors import SetupError
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.places import cache_directory
 from model_profiling.fleet.history import reading
 from model_profiling.fleet.history.finding import Found, Search, search
 from model_profiling.fleet.history.reading import Row, read_run
-from model_profiling.on_progress import OnProgress
-from model_profiling.places import cache_directory
 
 # Bump when rows change without a change of `reading.py`.
 _VERSION = "3"

@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from model_profiling import files, kept_programs
-from model_profiling.artifacts import COMPARED, PROGRAMS
-from model_profiling.errors import InputError, KitError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.fleet.history.trends import ProgramComparison, Series
+from model_profiling.store import kept_programs
+from model_profiling.store.artifacts import COMPARED, PROGRAMS
 
 # No program is so many times slower than another.
 _SLOWEST = 1e-9

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files, runs
-from model_profiling.artifacts import PROGRAMS
-from model_profiling.errors import KitError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.finding import Search
 from model_profiling.fleet.history.history import Indexed
+from model_profiling.store import runs
+from model_profiling.store.artifacts import PROGRAMS
 
 _DIGITS = 16
 

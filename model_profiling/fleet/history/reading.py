@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
-from model_profiling.errors import KitError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.finding import Found
-from model_profiling.labels import Revision, device_name
-from model_profiling.run_directory import SCHEMA, LatencySource, Phase
-from model_profiling.runs import label_of_words
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
+from model_profiling.store.labels import Revision, device_name
+from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
+from model_profiling.store.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
 # No file needs more.

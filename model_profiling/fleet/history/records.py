@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.labels import Revision
+from model_profiling.store.labels import Revision
 
 
 class HistoryRun(msgspec.Struct, frozen=True):

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import MANIFEST
-from model_profiling.errors import KitError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.change_points import ChangePoint, change_points
 from model_profiling.fleet.history.kept import KeptPrograms
 from model_profiling.fleet.history.records import Point
 from model_profiling.fleet.history.trends import ProgramComparison, Series, Step, StepState
+from model_profiling.store.artifacts import MANIFEST
 
 # A step is found to within so many points.
 _NEAR = 2

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.fleet.history.records import Point
 from model_profiling.fleet.history.trends import Series, Step, Trend
 from model_profiling.report import html, markdown_report, report_files

@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.latency import Comparison
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.fleet.history.records import Point
-from model_profiling.run_directory import LatencySource
+from model_profiling.store.run_directory import LatencySource
 
 StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]
 

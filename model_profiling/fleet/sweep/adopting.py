@@ -8,20 +8,21 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import files, places, publication
-from model_profiling.analysis.validation import problems
-from model_profiling.artifacts import EARLIER, PARTIAL, ExportPaths
-from model_profiling.errors import KitError, RunError
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base import files, places
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.file_memo import program_sha256
 from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep.jobs import Job, finished_run
-from model_profiling.kept_programs import keep, switched_off
-from model_profiling.labels import revision
 from model_profiling.pipeline.config import is_experiment_name
-from model_profiling.publication import READY, Publication
-from model_profiling.remembered import program_sha256
-from model_profiling.run_directory import Manifest, RunDirectory
-from model_profiling.runs import label_of, time_label, unique_label
+from model_profiling.store import publication
+from model_profiling.store.artifacts import EARLIER, PARTIAL, ExportPaths
+from model_profiling.store.kept_programs import keep, switched_off
+from model_profiling.store.labels import revision
+from model_profiling.store.publication import READY, Publication
+from model_profiling.store.run_directory import Manifest, RunDirectory
+from model_profiling.store.runs import label_of, time_label, unique_label
 
 
 def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callable[[Manifest], None]) -> None:

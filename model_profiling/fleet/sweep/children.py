@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.code_path import python_command
+from model_profiling.base import files
+from model_profiling.base.code_path import python_command
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Folder, Job
 from model_profiling.fleet.sweep.sweep_file import Target
@@ -127,7 +127,7 @@ def start_tied(
 
     It holds the locks while it lives, and is told which these are: it does not wait for them.
     """
-    command = python_command("model_profiling.fleet.sweep.tied", str(os.getpid()), *words)
+    command = python_command("model_profiling.fleet.sweep.child_lifetime", str(os.getpid()), *words)
     log.unlink(missing_ok=True)
     with files.open_log(log) as output:
         return subprocess.Popen(

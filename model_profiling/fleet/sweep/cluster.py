@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.artifacts import ExportPaths
-from model_profiling.errors import KitError, SetupError
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.on_progress import OnNote
 from model_profiling.fleet.sweep.children import Children
 from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome
 from model_profiling.fleet.sweep.jobs import Job, Jobs, export_words
@@ -24,7 +24,7 @@ from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.ray_connection import connected, disconnect, token_notes
 from model_profiling.fleet.sweep.ray_objects import LostError, fetch
 from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Result, Task, perform, read_result
-from model_profiling.on_progress import OnNote
+from model_profiling.store.artifacts import ExportPaths
 
 # How long to wait for a result that is said to be there, and for a node to come back that offers a target.
 _FETCH_S, _NODE_S = 60.0, 120.0

@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from model_profiling import files
+from model_profiling.base import files
 from model_profiling.fleet.sweep.jobs import Job
 
 # What a job waits for that needs no words: other jobs of its own sweep.

@@ -14,16 +14,18 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling import __version__, artifacts, files
-from model_profiling.artifacts import ExportPaths
-from model_profiling.derived import current_fingerprint, read_index
-from model_profiling.errors import InputError, KitError
+from model_profiling import __version__
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.file_memo import program_sha256
 from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, Target, Variant
 from model_profiling.models.options import LoadOptions, input_spec, settings_of
-from model_profiling.remembered import program_sha256
-from model_profiling.run_directory import Manifest, RunDirectory
+from model_profiling.store import artifacts
+from model_profiling.store.artifacts import ExportPaths
+from model_profiling.store.derived import current_fingerprint, read_index
+from model_profiling.store.run_directory import Manifest, RunDirectory
 
 Kind = Literal["export", "run", "report"]
 # Where a sweep keeps its journal, notes, logs and locks.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling import files
+from model_profiling.base import files
 from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.pipeline.records import now
 

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import RunError
+from model_profiling.base import files
+from model_profiling.base.errors import RunError
 
 # Of one parcel: what msgpack can carry as one value; unpacked, how large one file and all together may be, how many
 # there may be, and how deep a folder.

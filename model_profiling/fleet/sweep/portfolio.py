@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling import files
-from model_profiling.counting import counted
+from model_profiling.base import files
+from model_profiling.base.units import counted
 from model_profiling.fleet.sweep.result import Against, CellRecord, CellResult, Speedup, SweepResult
 from model_profiling.fleet.sweep.sweep_file import NO_REWRITE
 from model_profiling.report import html, markdown_report, numbers

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from model_profiling import files
-from model_profiling.code_path import python_command
-from model_profiling.errors import InputError, KitError, SetupError
+from model_profiling.base import files
+from model_profiling.base.code_path import python_command
+from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.installation import install_command
 from model_profiling.fleet.sweep.ray_objects import allow_opening, fetch, forbid_opening
 from model_profiling.fleet.sweep.ray_stranger import REFUSED
-from model_profiling.installation import install_command
 
 # How long to wait for an answer, for an object that is here, and for a process that connects without a token.
 _CONNECT_S, _FETCH_S, _STRANGER_S = 5.0, 60.0, 60.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from model_profiling.errors import RunError
+from model_profiling.base.errors import RunError
 from model_profiling.fleet.sweep.parcels import LARGEST
 from model_profiling.fleet.sweep.task import shown
 

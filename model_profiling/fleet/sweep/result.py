@@ -7,17 +7,18 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling import artifacts, files
-from model_profiling.analysis.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.latency import Comparison, Verdict, compare, latency_turns
-from model_profiling.analysis.metrics import Metrics
-from model_profiling.derived import current_fingerprint, read_index
-from model_profiling.errors import InputError, KitError
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.fleet.sweep.jobs import Kind
 from model_profiling.fleet.sweep.sweep_file import Cell
 from model_profiling.gates.baseline import refuse_wrong_baseline
-from model_profiling.run_directory import RunDirectory, Timing
-from model_profiling.runs import earlier_labels
+from model_profiling.store import artifacts
+from model_profiling.store.derived import current_fingerprint, read_index
+from model_profiling.store.run_directory import RunDirectory, Timing
+from model_profiling.store.runs import earlier_labels
 
 RESULT = "sweep.json"
 # Skipped is what needs a job that failed.
@@ -184,7 +185,7 @@ def _summary(directory: Path) -> AnalysisSummary:
             return found
     except InputError:
         pass
-    from model_profiling.analysis.run_view import RunView
+    from model_profiling.analysis.run.run_view import RunView
     from model_profiling.report import artifact_files
 
     opened = RunView.open(directory)

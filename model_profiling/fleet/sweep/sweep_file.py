@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 
-from model_profiling import files
-from model_profiling.errors import InputError
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.printing import say
 from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
-from model_profiling.labels import checked_labels
 from model_profiling.pipeline.config import MOST_LAUNCHES, Count, closest_key, explained, read_object
 from model_profiling.pipeline.thread_counts import MOST_THREADS
 from model_profiling.platforms import choosing, locks
-from model_profiling.run_directory import Timing
-from model_profiling.saying import say
+from model_profiling.store.labels import checked_labels
+from model_profiling.store.run_directory import Timing
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$(?!\n)"
 # What a sweep calls an export without rewrites.
@@ -342,11 +342,11 @@ def _model_name(asked: Model) -> str:
 
 
 def _program_dtype(asked: Model) -> str:
-    from model_profiling import files
-    from model_profiling.artifacts import ExportPaths
+    from model_profiling.base import files
+    from model_profiling.formats.pte import PteError
+    from model_profiling.formats.pte.dtypes import UNKNOWN
     from model_profiling.pipeline.pipeline import asked_dtype
-    from model_profiling.pte import PteError
-    from model_profiling.pte.dtypes import UNKNOWN
+    from model_profiling.store.artifacts import ExportPaths
 
     path = Path(asked.model)
     if not files.is_file(path):

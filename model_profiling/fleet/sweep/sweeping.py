@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files, publication
-from model_profiling.artifacts import PARTIAL
-from model_profiling.errors import InputError, InterruptionError, KitError
+from model_profiling import __version__
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.on_progress import OnNote, OnProgress, no_notes, no_progress
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
 from model_profiling.fleet.sweep.children import usable_cpus
@@ -21,11 +22,12 @@ from model_profiling.fleet.sweep.journal import Event, Journal
 from model_profiling.fleet.sweep.ledger import Ledger, Queue
 from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
-from model_profiling.on_progress import OnNote, OnProgress, no_notes, no_progress
 from model_profiling.pipeline.place import sweep as remove_leftovers
 from model_profiling.pipeline.records import now
-from model_profiling.run_directory import Manifest
-from model_profiling.runs import label_of
+from model_profiling.store import publication
+from model_profiling.store.artifacts import PARTIAL
+from model_profiling.store.run_directory import Manifest
+from model_profiling.store.runs import label_of
 
 # How often a job whose machine was lost is begun again.
 MOST_ATTEMPTS = 3

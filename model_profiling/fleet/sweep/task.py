@@ -11,14 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling import __version__, files
-from model_profiling.errors import KitError, RunError
+from model_profiling import __version__
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.visible import visible
 from model_profiling.fleet.sweep.children import outcome_of, start_tied
 from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.fleet.sweep.parcels import packed, unpacked
 from model_profiling.fleet.sweep.sweep_file import Target
 from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
-from model_profiling.visible import visible
 
 ARTIFACTS, RUN = "artifacts", "run"
 _LOOK_S = 0.1

@@ -3,7 +3,7 @@
 import timm
 import torch
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 
 BLOCKS = 12

@@ -5,7 +5,7 @@ from torch import nn
 from transformers import EdgeTamVisionConfig, TimmWrapperConfig
 from transformers.models.edgetam.modeling_edgetam import EdgeTamVisionModel
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 
 

@@ -4,7 +4,7 @@ import torch
 from executorch.examples.models.efficient_sam.efficient_sam_core.efficient_sam import build_efficient_sam
 from executorch.examples.models.efficient_sam.model import EfficientSAM
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 
 BLOCKS = 12

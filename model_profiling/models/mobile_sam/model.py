@@ -5,7 +5,7 @@ from timm.layers import LayerNorm2d
 from timm.models.tiny_vit import Attention, MBConv, TinyVit
 from torch import nn
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 
 CHANNELS = (64, 128, 160, 320)

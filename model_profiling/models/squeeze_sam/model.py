@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model_profiling.errors import InputError
+from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.squeeze_sam.two_way import TwoWayTransformer
 from model_profiling.models.squeeze_sam.unet import WayDown, WayUp

@@ -4,7 +4,7 @@ Each function is data in, specification out. `width` is that of the whole pictur
 shrunk, so that a phone shows letters one can read.
 """
 
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.charts.latency import latency
 from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.numerics import numerics

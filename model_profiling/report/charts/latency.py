@@ -6,7 +6,7 @@ import numpy as np
 
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import Theme
-from model_profiling.run_directory import Turn
+from model_profiling.store.run_directory import Turn
 
 
 def latency(rows: Sequence[tuple[str, list[Turn]]], width: int, theme: Theme, title: str) -> Spec:

@@ -1,6 +1,6 @@
 """Cost by module and line as an icicle: the model on top, below each part what it consists of."""
 
-from model_profiling.analysis.cost_tree import CostNode
+from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import Theme, colour_scale, ink_on

@@ -2,7 +2,7 @@
 
 import collections
 
-from model_profiling.analysis.numerics import Layer, Numerics, side
+from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
 

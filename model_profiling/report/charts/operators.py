@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from model_profiling.analysis.grouping import OperatorGroup
+from model_profiling.analysis.compare.grouping import OperatorGroup
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, WHITE, Theme

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.roofline import Roofline
-from model_profiling.analysis.roofs import PRODUCT, roof_kind
+from model_profiling.analysis.roofs.roofline import Roofline
+from model_profiling.analysis.roofs.roofs import PRODUCT, roof_kind
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
 from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
 from model_profiling.report.theme import Theme, colour_scale

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from model_profiling.analysis.roof_table import series_name
-from model_profiling.analysis.roofs import GROUPED, PRODUCT, SHORTEST_MS, Measurement, Probed, roof_kind
+from model_profiling.analysis.roofs.roof_table import series_name
+from model_profiling.analysis.roofs.roofs import GROUPED, PRODUCT, SHORTEST_MS, Measurement, Probed, roof_kind
 from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
 from model_profiling.report.theme import Theme
 

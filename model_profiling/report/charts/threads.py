@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from model_profiling.analysis.scaling import ThreadCurve
+from model_profiling.analysis.process.scaling import ThreadCurve
 from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
 from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
 

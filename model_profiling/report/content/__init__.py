@@ -1,6 +1,6 @@
 """What a report says, section by section, as blocks that every format can draw."""
 
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Report, Section
 from model_profiling.report.content import (
     findings,

@@ -1,6 +1,6 @@
 """The findings that are not on the first screen."""
 
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Block, Paragraph, Section
 from model_profiling.report.content.first_screen import MOST_ACTIONS, advice_block
 

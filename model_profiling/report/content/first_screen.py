@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from model_profiling.analysis.comparison import ProfileComparison
-from model_profiling.analysis.experiment_labels import switched_features
-from model_profiling.analysis.finding import Finding
-from model_profiling.analysis.forecast import Forecast
-from model_profiling.analysis.latency import Comparison, Latency
-from model_profiling.analysis.run_view import RunView
-from model_profiling.counting import counted
+from model_profiling.analysis.advice.finding import Finding
+from model_profiling.analysis.compare.comparison import ProfileComparison
+from model_profiling.analysis.run.experiment_labels import switched_features
+from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.latency import Comparison, Latency
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Advice, Figure
 from model_profiling.report.content.places import file_line, source

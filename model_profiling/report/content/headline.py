@@ -1,6 +1,6 @@
 """The few sentences that everyone reads: what was measured, where, how fast, what shifted, what next."""
 
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.content import first_screen
 from model_profiling.report.words import comparison_sentence, forecast_sentence, worth

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.category_table import PACKED_TYPES
-from model_profiling.analysis.coverage import Coverage
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Section, Table
 from model_profiling.report.content.operators import kernel

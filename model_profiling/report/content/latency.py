@@ -1,7 +1,7 @@
 """Latency: the distribution of untraced executions, comparisons with intervals, and whether to believe them."""
 
-from model_profiling.analysis.metrics import ExperimentMetrics
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import metric_columns
 from model_profiling.report.blocks import Block, Bullets, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.charts import MOST_PANELS

@@ -1,13 +1,13 @@
 """How the numbers came about: what was not measured, on which machine and in which order."""
 
-from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import ExportRecord
-from model_profiling.counting import counted
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
 from model_profiling.report.content import startup
 from model_profiling.report.content.headline import cpu
-from model_profiling.run_directory import ExperimentRecord, ScheduleRecord
+from model_profiling.store.artifacts import ExportRecord
+from model_profiling.store.run_directory import ExperimentRecord, ScheduleRecord
 
 _HIDDEN = ("cpu", "arch", "memory_bytes", "load_1m_5m_15m")
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from model_profiling.analysis.cost_tree import CostNode
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.graph.cost_tree import CostNode
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Branch, Name, Number, Paragraph, Picture, Section, Tree
 from model_profiling.report.content.folding import LEAST_SHARE

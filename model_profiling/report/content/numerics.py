@@ -3,9 +3,19 @@
 import math
 import shlex
 
-from model_profiling.analysis.numerics import Gap, Layer, Numerics, Trial, Variant, first_loss, gain_db, level, side
-from model_profiling.analysis.run_view import RunView
-from model_profiling.counting import counted
+from model_profiling.analysis.accuracy.numerics import (
+    Gap,
+    Layer,
+    Numerics,
+    Trial,
+    Variant,
+    first_loss,
+    gain_db,
+    level,
+    side,
+)
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.units import counted
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 
 WORST = 10

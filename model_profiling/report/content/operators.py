@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from model_profiling.analysis.breakdown import Breakdown, InstanceTime, OperatorTime
-from model_profiling.analysis.comparison import Change, OperatorChange, ProfileComparison
-from model_profiling.analysis.group_work import of_roof, roofs_by_row
-from model_profiling.analysis.grouping import OperatorGroup, instance_groups
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison
+from model_profiling.analysis.compare.grouping import OperatorGroup, instance_groups
+from model_profiling.analysis.roofs.group_work import of_roof, roofs_by_row
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, OperatorTime
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.folding import Foldable, Rest, folded

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from model_profiling.analysis.breakdown import InstanceTime
+from model_profiling.analysis.timing.breakdown import InstanceTime
 
 _MOST_PLACES = 2
 

@@ -4,13 +4,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from model_profiling.analysis.run_view import RunView
-from model_profiling.artifacts import ExportRecord
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.places import working_directory
 from model_profiling.export.command import repeated, typed
 from model_profiling.export.request import ExportRequest
-from model_profiling.places import working_directory
 from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
-from model_profiling.run_directory import Manifest
+from model_profiling.store.artifacts import ExportRecord
+from model_profiling.store.run_directory import Manifest
 
 
 def section(run: RunView) -> Section:

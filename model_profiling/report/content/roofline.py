@@ -1,10 +1,10 @@
 """How far operators are from what their CPU reaches at its best, and what reaching it would save."""
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.group_work import compute_of_roof, roofs_by_row
-from model_profiling.analysis.roofline import AT_THE_ROOF, OperatorRoof, Roofline
-from model_profiling.analysis.run_view import RunView
-from model_profiling.counting import counted
+from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
+from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof, Roofline
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.places import some, source

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from model_profiling.analysis.memory import Memory
-from model_profiling.analysis.metrics import ExperimentMetrics, Metrics
-from model_profiling.analysis.program_memory import ProgramMemory
-from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.startup import MedianTime, Startup
-from model_profiling.counting import counted
+from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.process.memory import Memory
+from model_profiling.analysis.process.program_memory import ProgramMemory
+from model_profiling.analysis.process.startup import MedianTime, Startup
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Number, Row, Section, Table
 from model_profiling.report.words import growth_sentence, in_common, memory_sentence, startup_sentence

@@ -1,8 +1,8 @@
 """What the graph is like: operators outside the delegate, and data that is moved instead of computed with."""
 
-from model_profiling.analysis.breakdown import InstanceTime
-from model_profiling.analysis.movement import Chain, DataMovement, InversePair
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.movement.movement import Chain, DataMovement, InversePair
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Row, Section, Table
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded

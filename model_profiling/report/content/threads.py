@@ -1,11 +1,11 @@
 """What more threads bring: latency and speedup by number of threads, which number is best, what does not scale."""
 
-from model_profiling.analysis.advice_threads import units_words
-from model_profiling.analysis.finding import Finding, Kind
-from model_profiling.analysis.operator_scaling import CurveOperators, OperatorThreads
-from model_profiling.analysis.run_view import RunView
-from model_profiling.analysis.scaling import FEWEST, Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
-from model_profiling.counting import counted
+from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.threads import units_words
+from model_profiling.analysis.compare.operator_scaling import CurveOperators, OperatorThreads
+from model_profiling.analysis.process.scaling import FEWEST, Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.first_screen import advice_block

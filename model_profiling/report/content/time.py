@@ -2,9 +2,9 @@
 
 import shlex
 
-from model_profiling.analysis.breakdown import Breakdown
-from model_profiling.analysis.comparison import Change, ProfileComparison
-from model_profiling.analysis.run_view import RunView
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.charts import MOST_DRAWN

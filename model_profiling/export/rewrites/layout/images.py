@@ -10,7 +10,7 @@ from model_profiling.export.rewrites.layout.channels import CHANNELWISE, in_orde
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Rebuild, Value, fixed
 from model_profiling.export.rewrites.layout.values import held_as, image_of
-from model_profiling.graph_terms import TO_NCHW
+from model_profiling.formats.graph_terms import TO_NCHW
 
 aten = torch.ops.aten
 

@@ -19,7 +19,7 @@ import torch
 
 from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
-from model_profiling.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
 # A transpose that takes values one by one is taken to cost this much more than one of blocks.

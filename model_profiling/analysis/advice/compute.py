@@ -1,0 +1,74 @@
+"""Findings about compute: the dtype it runs in, what acceleration left alone, and ExecuTorch's own time."""
+
+from collections.abc import Iterator
+
+from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.roofs.group_work import of_roof
+from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.base.units import shown_ms
+
+_COMPUTE = ("CONV", "GEMM")
+
+
+def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
+    """Operators that are fp16 in the graph and ran in fp32, with conversions on both sides."""
+    graph = e.graph
+    if graph is None or e.export is None or e.export.dtype != "fp16":
+        return
+    compute = [
+        row
+        for row in e.free(lambda entry: entry.category in _COMPUTE and entry.dtype == "F32")
+        if (step := graph.step(row)) is not None and step.inputs and step.inputs[0].dtype == "fp16"
+    ]
+    converts = e.free(lambda entry: entry.kind == "convert" and entry.where == "delegated")
+    if not compute:
+        return
+    rows = [*compute, *converts]
+    title = f"the fp16 model is computed in fp32: its CONV and GEMM and the conversions take {e.share(rows):.0%}"
+    yield e.finding(
+        Kind.FP16_IN_FP32,
+        title,
+        rows,
+        "Run on a CPU with fp16 arithmetic and leave it on.",
+        [f"{len(converts)} conversions, {len(compute)} CONV and GEMM operators"],
+    )
+
+
+def not_accelerated(e: Evidence) -> Iterator[Finding]:
+    """CONV and GEMM operators that acceleration should have made faster and did not."""
+    untouched = {(x.after, x.instruction): x.change for x in e.comparison.untouched} if e.comparison else {}
+    rows = e.free(lambda entry: (entry.name, entry.instruction) in untouched)
+    if not rows:
+        return
+    instances = [e.breakdown.instances[row] for row in rows[:3]]
+    changes = [(entry.name, untouched[entry.name, entry.instruction]) for entry in instances]
+    shown = [
+        f"{name}: {shown_ms(change.before_ms)} before, {shown_ms(change.after_ms)} after" for name, change in changes
+    ]
+    title = f"{len(rows)} CONV or GEMM operators did not become faster and take {e.share(rows):.0%} of the time"
+    step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
+    yield e.finding(Kind.NOT_ACCELERATED, title, rows, step, shown)
+
+
+def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
+    """When compute dominates a model in fp32, the dtype is the lever."""
+    rows = e.free(lambda entry: entry.category in _COMPUTE and entry.where == "delegated")
+    if e.export is None or e.export.dtype != "fp32" or e.share(rows) < 0.5:
+        return
+    title = f"{len(rows)} CONV and GEMM operators in fp32 take {e.share(rows):.0%} of the time"
+    # What another dtype brings depends on the kernels and conversions it gets: that is measured, not predicted.
+    step = "Try fp16 and int8: `sme2-kit tune` measures them and holds their outputs against fp32."
+    reached = of_roof(e.breakdown, rows, e.roofs)
+    remarks = [] if reached is None else [f"in fp32 they run at {reached:.0%} of the best that this CPU reaches"]
+    yield e.finding(Kind.COMPUTE_IN_FP32, title, rows, step, remarks)
+
+
+def runtime_overhead(e: Evidence) -> Iterator[Finding]:
+    """ExecuTorch's own time, when there is much of it: many small delegates, or a very small model."""
+    rows = e.free(lambda entry: entry.category == RUNTIME)
+    if e.share(rows) < 0.1:
+        return
+    calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
+    step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
+    title = f"ExecuTorch runtime overhead is {e.share(rows):.0%}"
+    yield e.finding(Kind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])

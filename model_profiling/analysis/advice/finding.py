@@ -1,0 +1,217 @@
+"""What a finding is, and what rules may look at. Every millisecond is claimed by one finding at most."""
+
+import enum
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from model_profiling.analysis.movement.movement import DataMovement, place_of
+from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
+from model_profiling.analysis.sme2.whatif import saving
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.base.units import shown_ms
+from model_profiling.store.artifacts import ExportRecord
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.advice.llm import DepthCost
+    from model_profiling.analysis.advice.threads import ThreadEvidence
+    from model_profiling.analysis.compare.comparison import ProfileComparison
+    from model_profiling.analysis.compare.metrics import ExperimentMetrics
+    from model_profiling.analysis.graph.graph import ModelGraph
+    from model_profiling.analysis.process.memory import Memory
+    from model_profiling.analysis.process.program_memory import ProgramMemory
+    from model_profiling.analysis.process.startup import Startup
+
+_MOST_LINES = 3
+# Of the whole: an operator's time that may be further off predicts nothing.
+_MOST_ERROR = 0.05
+# A predicted gain below this is within what predictions are off by: what gains less is not advised.
+LEAST_GAIN = 1.05
+
+
+class Kind(str, enum.Enum):
+    """What a finding is about: what programs go by. Titles are for people and may change, these do not."""
+
+    NO_DELEGATE = "no delegate"
+    CONVERSIONS = "dtype conversions"
+    PORTABLE_OPERATOR = "portable operator"
+    # Of analyses made before `--rewrite layout`; no rule gives it any more.
+    PER_PIXEL_LAYERS = "per-pixel layers"
+    NEEDLESS_LAYOUT = "needless layout changes"
+    UNDONE_TRANSPOSES = "undone transposes"
+    INPUT_LAYOUT = "input layout"
+    OUTPUT_LAYOUT = "output layout"
+    LAYOUT_CHANGES = "layout changes"
+    FP16_IN_FP32 = "fp16 computed in fp32"
+    NOT_ACCELERATED = "not accelerated"
+    COMPUTE_IN_FP32 = "compute in fp32"
+    RUNTIME_OVERHEAD = "runtime overhead"
+    BELOW_ROOF = "below the roof"
+    MEMORY_GROWTH = "memory growth"
+    PACKING = "weight packing"
+    FIRST_INFERENCE_MEMORY = "memory of the first inference"
+    PEAK_MEMORY = "peak above the plan"
+    SLOW_FIRST_INFERENCE = "slow first inference"
+    THREAD_COUNT = "thread count"
+    MORE_THREADS_SLOWER = "more threads are slower"
+    SLOWER_WITH_THREADS = "slower with more threads"
+    HEAD_OF_ALL_TOKENS = "head of all tokens"
+    PLAIN_ATTENTION = "attention without a custom operator"
+    DECODE_RUNTIME = "runtime overhead of each token"
+    MEMORY_BOUND = "bound by memory"
+    ATTENTION_GROWS = "attention grows with context"
+    WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
+
+
+# The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
+NUMBERED = frozenset(
+    {Kind.NEEDLESS_LAYOUT, Kind.CONVERSIONS, Kind.PORTABLE_OPERATOR, Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT}
+)
+THREADS = frozenset({Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS})
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
+    the breakdown. The whole would take `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has
+    neither (0 and None): what it brings is not known before it is measured.
+
+    `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something. A finding
+    about start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
+    """
+
+    rule: Kind
+    title: str
+    evidence: list[str]
+    ms: float
+    share: float
+    gain: float | None
+    next_step: str
+    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
+    saved_ms: float = 0.0
+    instances: list[int] = []
+    rewrite: str = ""
+    measured: str = ""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """All that rules may look at, and which rows of the breakdown earlier findings have claimed."""
+
+    breakdown: Breakdown
+    movement: DataMovement
+    comparison: "ProfileComparison | None"
+    export: ExportRecord | None
+    graph: "ModelGraph | None" = None
+    roofline: Roofline | None = None
+    # None: this number of threads was the only one.
+    threads: "ThreadEvidence | None" = None
+    claimed: set[int] = set()
+    # Start-up and memory of the experiment, and what the .pte says of memory by itself.
+    measured: "ExperimentMetrics | None" = None
+    program: "ProgramMemory | None" = None
+    # Of a language model's decode: experiments that differ from this one only in their depth, itself among them.
+    depths: "list[DepthCost]" = []
+
+    def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
+        """The rows that no finding has claimed and that `wanted` picks, costliest first."""
+        rows = [row for row, entry in enumerate(self.breakdown.instances) if row not in self.claimed and wanted(entry)]
+        return self.by_cost(rows)
+
+    def by_cost(self, rows: Iterable[int]) -> list[int]:
+        return sorted(rows, key=lambda row: -self.breakdown.instances[row].ms)
+
+    def ms(self, rows: Iterable[int]) -> float:
+        return sum(self.breakdown.instances[row].ms for row in rows)
+
+    def share(self, rows: Iterable[int]) -> float:
+        return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
+
+    def error_ms(self, rows: Iterable[int]) -> float:
+        """How far the time of these operators may be off (two standard errors, as if all were off together)."""
+        return 2 * sum(self.breakdown.instances[row].error_ms for row in rows)
+
+    def sure(self, rows: Iterable[int]) -> bool:
+        """Whether their times are known well enough to predict from."""
+        return not self.breakdown.unreliable and self.error_ms(rows) <= _MOST_ERROR * self.breakdown.execute_ms
+
+    @property
+    def startup(self) -> "Startup | None":
+        return self.measured.startup if self.measured is not None else None
+
+    @property
+    def memory(self) -> "Memory | None":
+        return self.measured.memory if self.measured is not None else None
+
+    @property
+    def roofs(self) -> dict[int, OperatorRoof]:
+        """The roofs of operators, by row; none where nobody has measured this CPU."""
+        return {} if self.roofline is None else self.roofline.by_row
+
+    def lines(self, rows: Iterable[int]) -> list[str]:
+        """The costliest of these operators, each with its time and its line of PyTorch."""
+        ordered = self.by_cost(rows)
+        shown = [_line(self.breakdown.instances[row]) for row in ordered[:_MOST_LINES]]
+        rest = ordered[_MOST_LINES:]
+        return shown + ([f"and {len(rest)} more: {shown_ms(self.ms(rest))}"] if rest else [])
+
+    def finding(
+        self,
+        rule: Kind,
+        title: str,
+        rows: Iterable[int],
+        next_step: str,
+        remarks: Iterable[str] = (),
+        rewrite: str = "",
+        saved_ms: float | None = None,
+    ) -> Finding:
+        """A finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
+        claims = sorted(rows)
+        known = saved_ms is not None and rule in NUMBERED and self.sure(claims)
+        gain = saving(self.breakdown, saved_ms) if known and saved_ms is not None else None
+        return Finding(
+            rule=rule,
+            title=title,
+            evidence=[*self.lines(claims), *remarks],
+            ms=self.ms(claims),
+            share=self.share(claims),
+            gain=gain,
+            next_step=next_step,
+            label="suggestion" if gain is None else "prediction",
+            saved_ms=saved_ms if gain is not None and saved_ms is not None else 0.0,
+            instances=claims,
+            rewrite=rewrite,
+        )
+
+    def measurement(self, rule: Kind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
+        """A finding about start-up or memory: no inference becomes faster."""
+        evidence = [remark for remark in remarks if remark]
+        return Finding(rule, title, evidence, 0.0, 0.0, 1.0, next_step, "measurement", measured=cost)
+
+
+Rule = Callable[[Evidence], Iterator[Finding]]
+
+
+def export_options(finding: Finding) -> dict[str, dict[str, object]]:
+    """The flags of `export` that carry a finding out, each with what it sets; empty where only a redesign does."""
+    if finding.rewrite:
+        return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
+    return _OPTIONS.get(finding.rule, {})
+
+
+def by_flag(finding: Finding) -> bool:
+    """Whether a flag carries it out: of an export, or the number of threads."""
+    return finding.rule in THREADS or bool(export_options(finding))
+
+
+_IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}
+_OPTIONS: dict[Kind, dict[str, dict[str, object]]] = {
+    Kind.INPUT_LAYOUT: _IO_LAYOUT,
+    Kind.OUTPUT_LAYOUT: _IO_LAYOUT,
+    Kind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
+    Kind.COMPUTE_IN_FP32: {"--dtype fp16": {"dtype": "fp16"}, "--dtype int8": {"dtype": "int8"}},
+}
+
+
+def _line(entry: InstanceTime) -> str:
+    where = place_of(entry)
+    return f"{entry.name}: {shown_ms(entry.ms)} ({entry.share:.1%}){f' at {where}' if where else ''}"

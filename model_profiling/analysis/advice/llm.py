@@ -1,0 +1,215 @@
+"""Findings about language models, of their phases only: the head, attention and its cache, memory, and weights.
+
+Every one is from the run's own events and the program's data flow. Where a gain cannot be known the finding is a
+measurement: it says what something costs and predicts nothing.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.llm.layer_kinds import kind_of
+from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_formats
+from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.base.units import counted, shown_ms
+from model_profiling.formats.graph_terms import base_name
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph.graph import ModelGraph
+    from model_profiling.analysis.llm.phases import PhaseMetrics
+
+_LINEAR = ("FullyConnected", "linear", "addmm", "mm")
+# What writes into a buffer that the program keeps between executions, and what makes the new value of one.
+_KEEPING = ("copy_", "index_put_")
+_CACHE_WRITES = ("index_put", "index_copy", "slice_scatter", "select_scatter", "scatter")
+# What runs once per token anyway is not worth a word below these shares of the time.
+_MUCH_RUNTIME = 0.1
+_MUCH_WEIGHT = 0.2
+# Attention at two depths has to differ by more than noise does.
+_GROWN = 1.2
+
+
+class DepthCost(msgspec.Struct, frozen=True):
+    """What one token costs after `depth` others: attention with its cache, and the whole."""
+
+    depth: int
+    attention_ms: float
+    execute_ms: float
+
+
+def _phase(e: Evidence) -> "PhaseMetrics | None":
+    return e.measured.phase if e.measured is not None else None
+
+
+def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
+    """In prefill, logits of every token are computed, and generation needs those of the last."""
+    phase = _phase(e)
+    if phase is None or phase.kind != "prefill" or phase.tokens < 2 or e.graph is None:
+        return
+    row = _head(e.graph)
+    if row is None or row in e.claimed or not _of_all(e.graph, row):
+        return
+    title = f"the head computes logits for all {phase.tokens} tokens and takes {e.share([row]):.0%} of prefill"
+    yield e.finding(
+        Kind.HEAD_OF_ALL_TOKENS,
+        title,
+        [row],
+        "Let the model take the last token's hidden state before its head: export_llm does so unless "
+        "generate_full_logits is set.",
+        ["when text is generated, only the last token's logits are read"],
+    )
+
+
+def _head(graph: "ModelGraph") -> int | None:
+    """The row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
+    steps = enumerate(graph.flow.steps)
+    linear = {n: step.outputs[0].shape for n, step in steps if base_name(step.op) in _LINEAR and step.outputs}
+    widths = {n: shape[-1] for n, shape in linear.items() if shape}
+    if not widths or widths[max(widths)] < max(widths.values()):
+        return None
+    return graph.rows.get(max(widths))
+
+
+def _of_all(graph: "ModelGraph", row: int) -> bool:
+    """Whether an operator's result has a row for each of several tokens; a bound counts where sizes are not fixed."""
+    step = graph.step(row)
+    shape = step.outputs[0].shape if step is not None and step.outputs else ()
+    return any(size > 1 for size in shape[:-1])
+
+
+def plain_attention(e: Evidence) -> Iterator[Finding]:
+    """Attention and its cache written with ordinary operators: masks, copies of the cache, many small steps."""
+    if _phase(e) is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
+        return
+    copies = _cache_copies(e)
+    if not copies:
+        return
+    weights = weight_formats(e.graph)
+    known = e.free(lambda entry: kind_of(entry) in ("attention", "cache"))
+    rows = sorted({*copies, *(row for row in known if row not in weights)})
+    title = f"attention and its cache without llama::custom_sdpa take {e.share(rows):.0%} of the time"
+    yield e.finding(
+        Kind.PLAIN_ATTENTION,
+        title,
+        rows,
+        "Export with ExecuTorch's own operators for it, llama::custom_sdpa and llama::update_cache: "
+        "use_sdpa_with_kv_cache of export_llm, or a model of the zoo.",
+        [f"{counted(len(copies), 'operator')} copy the cache or what was read of it: {shown_ms(e.ms(copies))}"],
+    )
+
+
+def _cache_copies(e: Evidence) -> list[int]:
+    """The rows that write a buffer that the program keeps, or only move what was written: all of it, for few tokens."""
+    graph = e.graph
+    if graph is None:
+        return []
+    steps = graph.flow.steps
+    moving = {n: row for row, n in graph.steps.items() if row not in e.claimed and _moves(e, row)}
+    kept = {n for n in moving if base_name(steps[n].op) in _KEEPING}
+    made = {tensor.source for n in kept for tensor in steps[n].inputs}
+    waiting = [n for n in moving if n in kept or (n in made and base_name(steps[n].op) in _CACHE_WRITES)]
+    found = set(waiting)
+    while waiting:
+        further = [n for n in graph.flow.readers(waiting.pop()) if n in moving and n not in found]
+        found.update(further)
+        waiting += further
+    return sorted(moving[n] for n in found)
+
+
+def _moves(e: Evidence, row: int) -> bool:
+    return e.breakdown.instances[row].category == "Data Movement"
+
+
+def decode_runtime(e: Evidence) -> Iterator[Finding]:
+    """ExecuTorch's own time in decode: every instruction runs again for each token, and each has little to do."""
+    phase = _phase(e)
+    rows = e.free(lambda entry: entry.category == RUNTIME)
+    if phase is None or phase.kind != "decode" or e.share(rows) < _MUCH_RUNTIME:
+        return
+    calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
+    portable = sum(entry.where == "portable" for entry in e.breakdown.instances)
+    yield e.finding(
+        Kind.DECODE_RUNTIME,
+        f"ExecuTorch runtime overhead is {e.share(rows):.0%} of each token",
+        rows,
+        "Leave fewer instructions: bring what runs between delegates into them; the passes of export_llm and of "
+        "sme2-kit export leave out needless ones.",
+        [f"{counted(calls, 'delegate call')} and {counted(portable, 'operator')} outside delegates for each token"],
+    )
+
+
+def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
+    """Decode reads all weights for one token: where the roofs show it, smaller weights help and threads do not."""
+    phase = _phase(e)
+    if phase is None or phase.kind != "decode":
+        return
+    roofs = {row: roof for row, roof in e.roofs.items() if e.breakdown.instances[row].category == "GEMM"}
+    bound = [row for row, roof in roofs.items() if roof.bound == "memory"]
+    share = e.share(bound)
+    if share < _MUCH_WEIGHT or e.ms(bound) < 0.5 * e.ms(roofs):
+        return
+    works = [work for row in bound if (work := e.breakdown.instances[row].work) is not None]
+    read = sum(work.weight_bytes for work in works)
+    rate = read / (e.ms(bound) * 1e6)
+    reached = sum(roofs[row].roof_ms for row in bound) / e.ms(bound)
+    yield e.measurement(
+        Kind.MEMORY_BOUND,
+        f"decode is bound by memory: it reads {read / 2**20:.1f} MiB of weights for each token",
+        f"{share:.0%} of the time",
+        "Make weights smaller (int8-dynamic, int4): more threads share the same memory and bring less than in prefill.",
+        [
+            f"{counted(len(bound), 'matrix operator')} read weights at {rate:.1f} GB/s, "
+            f"{reached:.0%} of the best that this CPU reaches",
+        ],
+    )
+
+
+def attention_grows(e: Evidence) -> Iterator[Finding]:
+    """Attention at several depths: what it costs grows with the context, and all else does not."""
+    phase = _phase(e)
+    depths = sorted(e.depths, key=lambda cost: cost.depth)
+    if phase is None or phase.kind != "decode" or len(depths) < 2 or phase.depth != depths[-1].depth:
+        return
+    first, last = depths[0], depths[-1]
+    grown = last.attention_ms - first.attention_ms
+    if not first.attention_ms or last.attention_ms < _GROWN * first.attention_ms or grown < 0.01 * last.execute_ms:
+        return
+    each = grown / (last.depth - first.depth) * 1000
+    title = (
+        f"attention grows with the context: {first.attention_ms / first.execute_ms:.0%} of a token after "
+        f"{first.depth} tokens, {last.attention_ms / last.execute_ms:.0%} after {last.depth}"
+    )
+    yield e.measurement(
+        Kind.ATTENTION_GROWS,
+        title,
+        f"{shown_ms(each)} more for every 1000 tokens of context",
+        "Keep the context as short as the task allows, or export with a sliding window or a quantized cache.",
+        [f"after {c.depth} tokens: attention {shown_ms(c.attention_ms)} of {shown_ms(c.execute_ms)}" for c in depths],
+    )
+
+
+def weights_without_sme2(e: Evidence) -> Iterator[Finding]:
+    """Weights in a format without SME2 kernels, as the program has them; what SME2 would bring is not known."""
+    if e.graph is None:
+        return
+    groups: dict[str, list[int]] = {}
+    formats: dict[str, set[str]] = {}
+    for row, weights in weight_formats(e.graph).items():
+        why = no_kernel(weights, e.breakdown.instances[row].where == "delegated", CHECKED)
+        if why:
+            groups.setdefault(why, []).append(row)
+            formats.setdefault(why, set()).add(weights)
+    for why, rows in groups.items():
+        if e.share(rows) < _MUCH_WEIGHT:
+            continue
+        kinds = " and ".join(sorted(formats[why]))
+        yield e.measurement(
+            Kind.WEIGHTS_WITHOUT_SME2,
+            f"{counted(len(rows), 'operator')} with weights in {kinds} cannot use SME2",
+            f"{e.share(rows):.0%} of the time",
+            "Export in another format and compare speed and accuracy; sme2-kit kernels shows which kernels run.",
+            [why, *e.lines(rows)],
+        )

@@ -1,0 +1,180 @@
+"""Findings about what runs outside the delegate: conversions between dtypes, and operators XNNPACK did not take."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.movement.movement import place_of
+from model_profiling.analysis.movement.rewrite_matches import REWRITTEN, matching, origin_of, unknown
+from model_profiling.analysis.timing.breakdown import InstanceTime
+from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.formats.graph_terms import CONSTANT, base_name, packet, unique
+from model_profiling.store.artifacts import ExportRecord
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.graph.graph import ModelGraph
+
+# What a conversion comes from that the model's own code asks for; all others are parts of another operator.
+_ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_order_ops._to_dim_order_copy")
+
+_CONVERTING = ("_to_copy", "_to_dim_order_copy", "to")
+
+_LOOKUPS = ("gather", "embedding")
+_ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end of the model."
+
+
+def no_delegate(e: Evidence) -> Iterator[Finding]:
+    """A model exported without a delegate: that is the finding, and not each of its operators."""
+    if e.export is None or e.export.backend != "portable":
+        return
+    rows = e.free(lambda entry: entry.where == "portable")
+    title = f"the model was exported without a delegate: portable kernels take {e.share(rows):.0%} of the time"
+    yield e.finding(Kind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
+
+
+def conversions(e: Evidence) -> Iterator[Finding]:
+    """Conversions between dtypes, by the operator of the model that they come from."""
+    if e.graph is None:
+        return
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in e.free(lambda entry: entry.where == "portable"):
+        if dtypes := " and ".join(sorted(conversion(e, row))):
+            groups.setdefault((_origin(e.breakdown.instances[row]), dtypes), []).append(row)
+    for (origin, dtypes), rows in groups.items():
+        if origin and origin not in _ASKED_FOR:
+            yield _decomposed(e, rows, dtypes, origin)
+        else:
+            yield _converted(e, rows, dtypes, asked_for=bool(origin))
+
+
+def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Finding:
+    """Conversions that the model's code asks for, or of which nobody knows who does."""
+    where = " in the model's code" if asked_for else ""
+    title = f"{len(rows)} conversions between {dtypes}{where} take {e.share(rows):.0%} of the time"
+    entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
+    places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
+    step = f"Avoid the change of dtype inside forward: {_some(places)}."
+    if not asked_for:
+        step = "Keep the ETRecord of the export next to the .pte: it shows which operator of the model they come from."
+    return e.finding(Kind.CONVERSIONS, title, rows, step)
+
+
+def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Finding:
+    """Conversions that an operator of the model brings with it, and the layout changes around them."""
+    around = edges(e, rows, parts=True)
+    claims = [*rows, *around]
+    name = base_name(origin).rstrip("_")
+    beside = f" and {len(around)} layout changes around them" if around else ""
+    title = f"{name} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
+    step = _not_known(e.export, origin) or f"Write {name} with operators that XNNPACK delegates in the model's dtype."
+    return e.finding(Kind.CONVERSIONS, title, claims, step)
+
+
+def portable_operators(e: Evidence) -> Iterator[Finding]:
+    """A portable operator runs unaccelerated, splits the graph, and may cost layout changes on both sides."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    # ExecuTorch's own operators for language models are fused by hand: delegated operators in their place are slower.
+    for row in e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator)):
+        entry = e.breakdown.instances[row]
+        groups.setdefault((entry.operator, origin_of(entry)), []).append(row)
+    for (operator, origin), members in groups.items():
+        rows = [row for row in members if row not in e.claimed]
+        if not rows:
+            continue
+        first = e.breakdown.instances[rows[0]]
+        around = edges(e, rows, reduces=first.kind == "reduction")
+        title = f"{operator} runs outside the delegate and costs {e.share([*rows, *around]):.0%} of the time"
+        if e.share(around) >= 0.005:
+            title += f" ({e.share(around):.0%} in layout changes at the delegate's edges)"
+        reason = e.export.delegation.why_not(operator) if e.export is not None else ""
+        remarks = [f"not delegated because: {reason}"] if reason else []
+        remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
+        yield e.finding(Kind.PORTABLE_OPERATOR, title, [*rows, *around], _remedy(e, first, origin), remarks)
+
+
+def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
+    if rewrite := _gains_nothing(e.export, entry, origin):
+        return (
+            f"--rewrite {rewrite} is not predicted to gain here, because what it adds takes as long: use fewer of them."
+        )
+    if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
+        return question
+    if entry.kind in _LOOKUPS:
+        return (
+            "XNNPACK has no gather operator: look up fewer values, or precompute the result if it is always the same."
+        )
+    if entry.kind == "copy" and origin in ("aten.clone", "aten.contiguous"):
+        return f"Avoid .clone() and .contiguous() where the layout is already right{_at(entry)}."
+    if entry.kind == "transpose" and base_name(entry.operator).split("_")[0] == base_name(origin):
+        moved = f"move the {base_name(origin)} to where it cancels another{_at(entry)}"
+        return f"Keep one layout through the model, or {moved}."
+    return _ELSEWHERE
+
+
+def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
+    """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
+    lowered = export.candidates if export is not None else {}
+    return next((name for name in REWRITTEN.get(origin, ()) if name in lowered and matching(export, entry, name)), "")
+
+
+def _not_known(export: ExportRecord | None, origin: str) -> str:
+    """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
+    rewrites = REWRITTEN.get(origin, ())
+    if not rewrites or not unknown(export):
+        return ""
+    names = " or ".join(rewrites)
+    return f"Whether --rewrite {names} applies is not known for this .pte: `sme2-kit export` looks and records it."
+
+
+def conversion(e: Evidence, row: int) -> set[str]:
+    """The dtypes a conversion outside the delegate goes between; nothing if the row is none, if it keeps the dtype, or
+    if only a constant is converted, which is a number that an operator was given."""
+    entry = e.breakdown.instances[row]
+    step = e.graph.step(row) if e.graph is not None else None
+    if entry.where != "portable" or base_name(entry.operator) not in _CONVERTING or step is None:
+        return set()
+    if not step.inputs or not step.outputs or step.inputs[0].source == CONSTANT:
+        return set()
+    found = {step.inputs[0].dtype, step.outputs[0].dtype}
+    return found if len(found) == 2 else set()
+
+
+def _origin(entry: InstanceTime) -> str:
+    return packet(entry.source.origin) if entry.source is not None and entry.source.origin else ""
+
+
+def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
+    """All steps that one operator of the model was decomposed into."""
+    source = e.breakdown.instances[row].source
+    handle = source.debug_handle if source is not None else 0
+    if not handle or row not in graph.steps:
+        return {graph.steps[row]} if row in graph.steps else set()
+    parts = {
+        position for position, step in enumerate(graph.flow.steps) if step.node and step.node.debug_handle == handle
+    }
+    portable = [(r, x.source) for r, x in enumerate(e.breakdown.instances) if x.where == "portable" and x.source]
+    return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
+
+
+def edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = False) -> set[int]:
+    """The layout changes around these operators that would go if they were done inside the delegate; with `parts`,
+    around all that the model's operator was decomposed into."""
+    graph = e.graph
+    if graph is None:
+        return set()
+    regions = [_region(e, graph, row) if parts else {graph.steps[row]} for row in rows if row in graph.steps]
+    return {edge for region in regions if region for edge in graph.round_trip(region, reduces)} - e.claimed
+
+
+def _plain(operator: str) -> str:
+    """`softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
+    return base_name(operator).strip("_").removeprefix("native_").removesuffix("_copy")
+
+
+def _some(places: list[str]) -> str:
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    return (", ".join(places[:2]) or "source line unknown") + more
+
+
+def _at(entry: InstanceTime) -> str:
+    return f" ({place_of(entry)})" if place_of(entry) else ""

@@ -1,0 +1,133 @@
+"""Findings about what a `--rewrite` would change: one for each that the export saw to find something in this graph.
+
+Where the export lowered the rewritten graph as well, what the rewrite adds is held against what it removes, and one
+that gains nothing is not named. Where it did not, or where this run does not show what new operators take, there is no
+number.
+"""
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from model_profiling.analysis.advice.finding import LEAST_GAIN, Evidence, Finding, Kind
+from model_profiling.analysis.advice.portable import conversion, edges
+from model_profiling.analysis.movement.movement import LAYOUT_KINDS
+from model_profiling.analysis.movement.rewrite_matches import LAYOUT, REWRITTEN, done, matching, origin_of
+from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.base.units import counted, shown_ms
+from model_profiling.formats.graph_terms import base_name, unique
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.movement.candidates import Estimate
+
+# How far apart the least and the most predicted time may be for a number to be said.
+MOST_SPREAD = 0.08
+# What to do besides a rewrite, by the rewrite and the operator of the model that it is for.
+_BY_HAND = {
+    ("keepdim", "mean"): ", or call mean with keepdim=True and squeeze afterwards",
+    ("gelu-tanh", "gelu"): ", or use another activation",
+}
+
+
+def rewrites(e: Evidence) -> Iterator[Finding]:
+    """What rewrites would change, one that does more before those that do a part of it."""
+    if e.export is None or e.graph is None:
+        return
+    estimates = _estimates(e)
+    named = {name for name, places in (e.export.rewrites or {}).items() if places} | set(estimates)
+    left = {name: estimates[name].low_ms if name in estimates else e.breakdown.execute_ms for name in named}
+    for name in sorted(named, key=lambda name: (left[name], name)):
+        if not done(e.export, name) and (found := _finding(e, name, estimates.get(name))) is not None:
+            yield found
+
+
+def _estimates(e: Evidence) -> "dict[str, Estimate]":
+    """What the program would take with each rewrite that was lowered."""
+    if e.export is None or e.graph is None or not e.export.candidates or not e.graph.flow.fixed:
+        return {}
+    from model_profiling.analysis.movement.candidates import Prices
+
+    prices = Prices(e.breakdown, e.graph)
+    return {name: prices.estimate(changes) for name, changes in e.export.candidates.items()}
+
+
+def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | None:
+    whole = e.breakdown.execute_ms
+    if estimate is not None and not _gains(estimate, whole):
+        return None
+    rows = [row for row in (_matching(e, name) if estimate is None else estimate.gone) if row not in e.claimed]
+    if not rows:
+        return None
+    saved = whole - estimate.ms if estimate is not None and _sure(estimate) else None
+    origins = _origins(e, name, rows)
+    step = f"Export with --rewrite {name}" if saved is not None else f"Try --rewrite {name}"
+    step += next((_BY_HAND[name, origin] for origin in origins if (name, origin) in _BY_HAND), "")
+    step += "." if saved is not None else ": `sme2-kit tune` measures what it brings."
+    kind, title = _said(e, name, rows, origins)
+    return e.finding(kind, title, rows, step, _remarks(estimate, saved), rewrite=name, saved_ms=saved)
+
+
+def _gains(estimate: "Estimate", whole: float) -> bool:
+    """Whether it is likely to gain something; where there is no upper limit, whether it may."""
+    return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
+
+
+def _sure(estimate: "Estimate") -> bool:
+    return estimate.spread <= MOST_SPREAD
+
+
+def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
+    if estimate is None:
+        return ["not lowered with this rewrite: what it adds is not known"]
+    if saved is None:
+        new = f", among them {estimate.unknown[0]}" if estimate.unknown else ""
+        return [f"no gain is predicted: too little in this run is like what is new with it{new}"]
+    return [f"operators that are new with it take {shown_ms(estimate.new_ms)}"] if estimate.new_ms else []
+
+
+def _matching(e: Evidence, name: str) -> list[int]:
+    """The rows that a rewrite is for, where nobody lowered the program with it; with layout changes around them."""
+    if name == LAYOUT:
+        return e.free(lambda entry: entry.kind in LAYOUT_KINDS and matching(e.export, entry, name))
+    wanted = e.free(
+        lambda entry: (
+            entry.where == "portable"
+            and not is_custom(entry.operator)
+            and name in REWRITTEN.get(origin_of(entry), ())
+            and matching(e.export, entry, name)
+        )
+    )
+    around = set()
+    for row in wanted:
+        reduces = e.breakdown.instances[row].kind == "reduction"
+        around |= edges(e, [row], reduces, parts=bool(conversion(e, row)))
+    return [*wanted, *around]
+
+
+def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
+    """What the model itself calls the operators that a rewrite is for: `silu`."""
+    origins = (origin_of(e.breakdown.instances[row]) for row in rows)
+    return unique(base_name(origin).rstrip("_") for origin in origins if name in REWRITTEN.get(origin, ()))
+
+
+def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[Kind, str]:
+    """Which kind of finding it is, and its title."""
+    entries = [e.breakdown.instances[row] for row in rows]
+    takes = f"{'takes' if len(rows) == 1 else 'take'} {e.share(rows):.0%} of the time"
+    if name == LAYOUT:
+        moved = sum(entry.kind in LAYOUT_KINDS for entry in entries) or len(entries)
+        what = f"{counted(moved, 'layout change')} {'is' if moved == 1 else 'are'} not needed"
+        return Kind.NEEDLESS_LAYOUT, f"{what} and {takes}"
+    what = " and ".join(origins) or name
+    beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)
+    around = f" and {counted(beside, 'layout change')} around them" if beside else ""
+    converted = [entry for row, entry in zip(rows, entries, strict=True) if conversion(e, row)]
+    if converted:
+        dtypes = " and ".join(sorted({dtype for row in rows for dtype in conversion(e, row)}))
+        return (
+            Kind.CONVERSIONS,
+            f"{what} computed through {dtypes}: {counted(len(converted), 'conversion')}{around} {takes}",
+        )
+    portable = [entry.operator for entry in entries if entry.where == "portable"]
+    whole = f"{counted(len(portable), 'operator')} outside the delegate{around}"
+    return Kind.PORTABLE_OPERATOR, f"{what}: {whole} {takes}"

@@ -1,0 +1,72 @@
+"""Advice: a short ranked list of findings, each with its evidence, what it would gain, and what to do next.
+
+A rule looks for evidence in the run and says nothing without it. Rules stand in the order in which they may claim
+operators, the particular before the general: what one finding is about, no later one counts again. Only findings of
+kinds whose predictions were held against measurement have a gain; docs/advice.md has the record.
+"""
+
+from model_profiling.analysis.advice import compute, layout, llm, portable, rewrites, roof, startup, threads
+from model_profiling.analysis.advice.finding import LEAST_GAIN, Rule, by_flag
+from model_profiling.analysis.advice.finding import Evidence as Evidence
+from model_profiling.analysis.advice.finding import Finding as Finding
+
+# Below this share of the time a finding is not worth a reader's attention.
+LEAST_SHARE = 0.01
+_MOST_FINDINGS = 8
+
+_RULES: tuple[Rule, ...] = (
+    portable.no_delegate,
+    llm.head_of_all_tokens,
+    llm.plain_attention,
+    rewrites.rewrites,
+    portable.conversions,
+    portable.portable_operators,
+    layout.undone_transposes,
+    layout.border_layout,
+    compute.fp16_in_fp32,
+    layout.layout_changes,
+    compute.not_accelerated,
+    compute.compute_in_fp32,
+    roof.below_roof,
+    llm.decode_runtime,
+    compute.runtime_overhead,
+    threads.thread_count,
+    threads.slower_with_threads,
+)
+
+
+# What costs no time of an inference: growth will end the process one day and comes first, the rest comes last.
+FIRST: tuple[Rule, ...] = (startup.memory_growth,)
+LAST: tuple[Rule, ...] = (
+    llm.weights_without_sme2,
+    llm.decode_is_memory_bound,
+    llm.attention_grows,
+    startup.first_inference_memory,
+    startup.peak_memory,
+    startup.packing,
+    startup.slow_first_inference,
+)
+
+
+def advise(evidence: Evidence) -> list[Finding]:
+    """Apply all rules and keep the findings that matter most; without times there is nothing to gain."""
+    whole = evidence.breakdown.execute_ms
+    if not whole:
+        return []
+    found = []
+    for rule in _RULES:
+        for finding in rule(evidence):
+            # A rule goes on only after its last finding has claimed what it is about.
+            worth = finding.gain is None or finding.gain >= LEAST_GAIN
+            least_ms = finding.ms - evidence.error_ms(finding.instances)
+            if worth and least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
+                evidence.claimed.update(finding.instances)
+                found.append(finding)
+    gains = sorted(found, key=_rank)[:_MOST_FINDINGS]
+    first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (FIRST, LAST))
+    return [*first, *gains, *last]
+
+
+def _rank(finding: Finding) -> tuple[bool, float, float]:
+    """What a flag can do before what only a redesign can, then by gain; without a number by the time it is about."""
+    return not by_flag(finding), -(finding.gain or 1.0), -finding.share

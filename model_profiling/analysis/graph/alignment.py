@@ -1,0 +1,151 @@
+"""Which node of XNNPACK's graph in the .pte each operator of a trace is.
+
+XNNPACK fuses and inserts operators (clamps, conversions), so a trace cannot be counted along the graph. But operators
+of one family keep their order: where a delegate shows as many of a family as its graph has nodes, none was fused or
+inserted, and the n-th is the n-th.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from model_profiling.base.errors import KitError
+from model_profiling.formats import pte
+from model_profiling.formats.pte import xnnpack_graph
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, Node
+
+_MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
+_KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
+# What XNNPACK calls an operator when it runs, and its nodes in the graph. A concatenation runs as one copy.
+_NAMES = {
+    "Abs": ("Abs",),
+    "Add": ("Add",),
+    "ArgMax Pooling": ("ArgMaxPooling2d",),
+    "Average Pooling": ("AvgPooling2d",),
+    "Ceiling": ("Ceiling",),
+    "Clamp": ("Clamp",),
+    "Constant Pad": ("StaticConstantPad",),
+    "Copy": ("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),
+    "Cosine": ("Cos",),
+    "Divide": ("Div",),
+    "ELU": ("ELU",),
+    "Exp": ("Exp",),
+    "Floor": ("Floor",),
+    "GELU": ("Gelu",),
+    "HardSwish": ("Hardswish",),
+    "LeakyReLU": ("LeakyReLU",),
+    "Log": ("Log",),
+    "Max Pooling": ("MaxPooling2d",),
+    "Maximum": ("Maximum",),
+    "Minimum": ("Minimum",),
+    "Multiply": ("Multiply",),
+    "Negate": ("Negate",),
+    "PReLU": ("PReLU",),
+    "Reciprocal Square Root": ("ReciprocalSquareRoot",),
+    "Resize Bilinear": ("StaticResizeBilinear2D",),
+    "Sigmoid": ("Sigmoid",),
+    "Sine": ("Sin",),
+    "Slice": ("StaticSlice",),
+    "Softmax": ("Softmax",),
+    "Square": ("Square",),
+    "Square Root": ("SquareRoot",),
+    "Subtract": ("Subtract",),
+    "TanH": ("Tanh",),
+}
+_FAMILIES = {
+    **dict.fromkeys(_MATRIX_NODES, "matrix"),
+    **_KINDS,
+    **{node: name for name, nodes in _NAMES.items() for node in nodes},
+}
+
+
+class Operator(Protocol):
+    """What alignment needs to know of an operator of a trace."""
+
+    @property
+    def operator(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def instruction(self) -> int: ...
+
+
+def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, Node]:
+    """The node of each delegated operator, by its position; operators of no family, or that do not fit, have none."""
+    try:
+        program = pte.read(model)
+        chosen = program.method(method)
+        graphs = xnnpack_graph.graphs(program, chosen) if chosen is not None else {}
+    except KitError:
+        return {}
+    return aligned(operators, {instruction: graph.nodes for instruction, graph in graphs.items()})
+
+
+def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]]) -> dict[int, Node]:
+    """The same from the nodes themselves, by the instruction that calls them."""
+    places: dict[tuple[int, str], list[int]] = {}
+    for position, operator in enumerate(operators):
+        family = _family(operator)
+        if family:
+            places.setdefault((operator.instruction, family), []).append(position)
+    found: dict[int, Node] = {}
+    for instruction, every in graphs.items():
+        for family in dict.fromkeys(_FAMILIES.values()):
+            positions = places.get((instruction, family), [])
+            nodes = _that_ran([node for node in every if _FAMILIES.get(node.op) == family], every, len(positions))
+            for some, their_nodes in _parts(operators, positions, nodes):
+                if len(their_nodes) == len(some):
+                    found |= dict(zip(some, their_nodes, strict=True))
+    return found
+
+
+def _that_ran(nodes: list[Node], every: Sequence[Node], ran: int) -> list[Node]:
+    """Nodes of a family without those that XNNPACK made a part of another operator, if that explains how many ran.
+
+    A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
+    """
+    if len(nodes) <= ran:
+        return nodes
+    readers: dict[int, list[tuple[str, int]]] = {}
+    for node in every:
+        for place, value in enumerate(node.inputs):
+            readers.setdefault(value.number, []).append((node.op, place))
+    kept = [node for node in nodes if not (node.op == TRANSPOSE and _becomes_flag(node, readers))]
+    return kept if len(kept) == ran else nodes
+
+
+def _becomes_flag(node: Node, readers: Mapping[int, Sequence[tuple[str, int]]]) -> bool:
+    out, axes = node.outputs[0], len(node.permutation)
+    swaps_last = axes >= 2 and node.permutation == (*range(axes - 2), axes - 1, axes - 2)
+    return swaps_last and out.external is None and readers.get(out.number) == [("BatchMatrixMultiply", 1)]
+
+
+def _parts(
+    operators: Sequence[Operator], positions: list[int], nodes: list[Node]
+) -> list[tuple[list[int], list[Node]]]:
+    """Operators of a family and their nodes, in parts that keep their order.
+
+    Where fp16 is computed in fp32, XNNPACK moves what enters the delegate as it is, before it widens it, and does so
+    before all else.
+    """
+    narrow = [position for position in positions if "(ND, X16)" in operators[position].operator]
+    if not narrow or len(narrow) == len(positions):
+        return [(positions, nodes)]
+    entering = [node for node in nodes if node.inputs and node.inputs[0].external is not None]
+    wide = [position for position in positions if position not in set(narrow)]
+    return [(narrow, entering), (wide, [node for node in nodes if node not in entering])]
+
+
+def _family(operator: Operator) -> str:
+    if operator.where != "delegated":
+        return ""
+    if operator.category in ("CONV", "GEMM"):
+        return "matrix"
+    if operator.kind in _KINDS.values():
+        return operator.kind
+    name = operator.operator.partition(" (")[0]
+    return name if name in _NAMES else ""

@@ -1,0 +1,127 @@
+"""Cost by module and source line: the model, its modules, their lines of PyTorch, and the operators of each line.
+
+Every operator is in one place, so that each node's time is the sum of its children's and the root's is that of all
+operators. What has no line of the model is a node of its own that says why.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.timing.profile import RUNTIME, Part
+
+NodeKind = Literal["model", "module", "line", "operator", "unknown"]
+# No network is nested deeper than this; a damaged file may say so.
+_MOST_MODULES = 30
+_NO_LINE = "no source line known"
+_OVERHEAD = "ExecuTorch runtime"
+_WHY_OVERHEAD = "ExecuTorch's own time around the operators"
+_WHY_DELEGATED = "XNNPACK inserted these, or they could not be matched with its graph"
+_WHY_PORTABLE = "a pass of the export inserted these"
+
+
+class CostNode(msgspec.Struct, frozen=True):
+    """A part of the model. `module` is its full path, `operators` how many ran in it, `category` what took most of its
+    time. A node without a line (`unknown`) says why."""
+
+    kind: NodeKind
+    name: str
+    ms: float
+    share: float
+    operators: int
+    category: Part
+    module: str = ""
+    file: str = ""
+    line: int = 0
+    code: str = ""
+    why: str = ""
+    children: list["CostNode"] = []
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "CostNode"]]:
+        """This node and all below it in order, each with its depth."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+
+class _Key(msgspec.Struct, frozen=True):
+    kind: NodeKind
+    name: str
+    module: str = ""
+    file: str = ""
+    line: int = 0
+    code: str = ""
+    why: str = ""
+
+
+class _Growing:
+    """A node while operators are put into it."""
+
+    def __init__(self) -> None:
+        self.entries: list[InstanceTime] = []
+        self.children: dict[_Key, _Growing] = {}
+
+
+def cost_tree(breakdown: Breakdown, model: str, unlinked: str = "") -> CostNode:
+    """The tree of one experiment; `unlinked` says why no operator has a line, where none has."""
+    root = _Growing()
+    for entry in breakdown.instances:
+        node = root
+        node.entries.append(entry)
+        for key in _path(entry, unlinked):
+            node = node.children.setdefault(key, _Growing())
+            node.entries.append(entry)
+    return _joined(_finished(_Key("model", model), root, breakdown.execute_ms))
+
+
+def _path(entry: InstanceTime, unlinked: str) -> list[_Key]:
+    """Where an operator belongs, from the outermost module to its own name."""
+    operator = _Key("operator", f"{entry.operator} (portable)" if entry.where == "portable" else entry.operator)
+    source = entry.source
+    # A delegate call has the first line that it took over, but its own time belongs to no line.
+    if entry.where == "runtime":
+        return [_Key("unknown", _OVERHEAD, why=_WHY_OVERHEAD), operator]
+    if source is None or not (source.file or source.module):
+        why = unlinked or (_WHY_PORTABLE if entry.where == "portable" else _WHY_DELEGATED)
+        return [_Key("unknown", _NO_LINE, why=why), operator]
+    parts = source.module.split(".", _MOST_MODULES) if source.module else []
+    modules = [_Key("module", name, module=".".join(parts[: depth + 1])) for depth, name in enumerate(parts)]
+    if not source.file:
+        why = "the ETRecord names the module and no line"
+        return [*modules, _Key("unknown", _NO_LINE, source.module, why=why), operator]
+    line = _Key("line", source.code, source.module, source.file, source.line, source.code)
+    return [*modules, line, operator]
+
+
+def _finished(key: _Key, node: _Growing, whole: float) -> CostNode:
+    children = [_finished(below, child, whole) for below, child in node.children.items()]
+    children.sort(key=lambda child: -child.ms)
+    ms = sum(child.ms for child in children) if children else sum(entry.ms for entry in node.entries)
+    parts: dict[Part, float] = {}
+    for entry in node.entries:
+        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    return CostNode(
+        kind=key.kind,
+        name=key.name,
+        ms=ms,
+        share=ms / whole if whole else 0.0,
+        operators=sum(entry.where != "runtime" for entry in node.entries),
+        category=max(parts, key=lambda part: parts[part], default=RUNTIME),
+        module=key.module,
+        file=key.file,
+        line=key.line,
+        code=key.code,
+        why=key.why,
+        children=children,
+    )
+
+
+def _joined(node: CostNode) -> CostNode:
+    """A module that holds nothing but one module is one row with it: `blocks.0`."""
+    children = [_joined(child) for child in node.children]
+    only = children[0] if len(children) == 1 else None
+    if node.kind == "module" and only is not None and only.kind == "module":
+        return msgspec.structs.replace(only, name=f"{node.name}.{only.name}")
+    return msgspec.structs.replace(node, children=children)

@@ -1,0 +1,134 @@
+"""Transposes that undo each other, true of the graph: the second reads what the first made, and both are the identity.
+
+Between the two may lie only what does not mind the layout: elementwise operators, and reshapes, which are followed
+exactly. Order in time says nothing here.
+"""
+
+import heapq
+from dataclasses import dataclass
+from math import prod
+
+from model_profiling.analysis.movement.layouts import Layout, in_its_order, is_in_order, reshaped, transposed
+from model_profiling.analysis.timing.categories import CategoryTable
+from model_profiling.formats.graph_terms import CONSTANT
+from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+
+# Nodes of XNNPACK's graph that treat every value alike. PReLU is not among them: its slopes belong to channels.
+_ELEMENTWISE_NODES = (
+    *("Abs", "Add", "Ceiling", "Clamp", "Convert", "Copy", "Cos", "Div", "ELU", "Exp", "Floor", "Gelu", "Hardswish"),
+    *("LeakyReLU", "Log", "Maximum", "Minimum", "Multiply", "Negate", "ReciprocalSquareRoot", "Sigmoid", "Sin"),
+    *("Square", "SquareRoot", "Subtract", "Tanh"),
+)
+_ELEMENTWISE_KINDS = ("unary", "binary", "activation", "clamp", "convert", "copy")
+KINDS = CategoryTable()
+
+
+@dataclass(frozen=True)
+class Undone:
+    """`second` restores what `first` changed. `first` can go too if `all_undone`: nobody needs its layout."""
+
+    first: int
+    second: int
+    between: tuple[int, ...]
+    all_undone: bool
+
+
+def undone_transposes(flow: DataFlow) -> list[Undone]:
+    """Every transpose that restores an earlier one's input, each in one pair at most."""
+    found: list[Undone] = []
+    taken: set[int] = set()
+    for position, step in enumerate(flow.steps):
+        if step.permutation and position not in taken:
+            pairs = [pair for pair in _undoing(flow, position) if pair.second not in taken]
+            taken |= {position, *(pair.second for pair in pairs)} if pairs else set()
+            found += pairs
+    return found
+
+
+def _undoing(flow: DataFlow, first: int) -> list[Undone]:
+    """Carry a transpose's layout along until it meets operators that mind it, or a transpose that undoes it."""
+    start = flow.steps[first]
+    layout = transposed(in_its_order(start.inputs[0].shape), start.permutation) if start.inputs else None
+    if layout is None or is_in_order(layout):
+        return []
+    carried: dict[int, Layout] = {first: layout}
+    came_from: dict[int, int] = {}
+    seconds: list[int] = []
+    waiting = list(flow.readers(first))
+    heapq.heapify(waiting)
+    seen: set[int] = set()
+    while waiting:
+        position = heapq.heappop(waiting)
+        if position in seen:
+            continue
+        seen.add(position)
+        step = flow.steps[position]
+        source = next(tensor.source for tensor in step.inputs if tensor.source in carried)
+        after = _after(step, carried, flow.fixed)
+        if after is None:
+            continue
+        came_from[position] = source
+        if step.permutation:
+            seconds += [position] if is_in_order(after) else []
+            continue
+        carried[position] = after
+        for reader in flow.readers(position):
+            heapq.heappush(waiting, reader)
+    undone = set(seconds)
+    needed = any(
+        position in flow.returned or not set(flow.readers(position)) <= undone | carried.keys() for position in carried
+    )
+    return [Undone(first, second, _path(came_from, first, second), not needed) for second in seconds]
+
+
+def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]:
+    path: list[int] = []
+    position = came_from[second]
+    while position != first:
+        path.append(position)
+        position = came_from[position]
+    return tuple(reversed(path))
+
+
+def _after(step: Step, carried: dict[int, Layout], fixed: bool) -> Layout | None:
+    """The layout of a step's result, if it is one that can be carried through it."""
+    if len(step.outputs) != 1:
+        return None
+    layouts = []
+    for tensor in step.inputs:
+        if tensor.source in carried:
+            layout = reshaped(carried[tensor.source], tensor.shape)
+            if layout is None:
+                return None
+            layouts.append((layout, tensor.shape))
+        elif tensor.source != CONSTANT and not _is_number(tensor, fixed):
+            return None
+    if step.permutation:
+        return transposed(layouts[0][0], step.permutation)
+    shape = step.outputs[0].shape
+    if is_reshape(step):
+        return reshaped(layouts[0][0], shape)
+    alike = all(entry == layouts[0] for entry in layouts) and layouts[0][1] == shape
+    return layouts[0][0] if alike and is_elementwise(step) else None
+
+
+def _is_number(tensor: Tensor, fixed: bool) -> bool:
+    """One value is the same in every layout. A size of () may also be one that is not known."""
+    return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
+
+
+def indifferent(step: Step) -> bool:
+    """Whether a step gives its values in whatever order it is given them."""
+    return len(step.outputs) == 1 and not step.permutation and (is_reshape(step) or is_elementwise(step))
+
+
+def is_reshape(step: Step) -> bool:
+    if step.node is not None:
+        return step.op == "StaticReshape"
+    return KINDS.classify(step.op, False).kind == "reshape"
+
+
+def is_elementwise(step: Step) -> bool:
+    if step.node is not None:
+        return step.op in _ELEMENTWISE_NODES
+    return KINDS.classify(step.op, False).kind in _ELEMENTWISE_KINDS

@@ -1,0 +1,236 @@
+"""Why a program moves values without computing: each transpose and copy, and what asks for it.
+
+XNNPACK computes on images in NHWC, everything else is as PyTorch has it. Whoever made a tensor and whoever needs it
+next, with only what does not mind the order between, is the reason for a transpose there.
+"""
+
+from collections.abc import Mapping
+from math import prod
+
+import msgspec
+
+from model_profiling.analysis.movement.inverse_transposes import KINDS, indifferent
+from model_profiling.analysis.movement.layouts import in_its_order, is_in_order, transposed
+from model_profiling.analysis.timing.breakdown import SourceLine
+from model_profiling.analysis.timing.work import BITS
+from model_profiling.formats.graph_terms import INPUT, packet, unique
+from model_profiling.formats.pte.borders import turned_inputs, turned_outputs
+from model_profiling.formats.pte.dataflow import DataFlow, Step
+
+_PRODUCT = "BatchMatrixMultiply"
+_IO_LAYOUT = "a caller that can use it avoids this with --io-layout channels_last"
+# Ranks: who has the last word where several operators read or make a tensor.
+_PORTABLE, _MATRICES, _ANY, _CALLER, _NOBODY = range(5)
+_SHUFFLES = ("aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle")
+# Copies inside delegates, by the beginning of a node's name; outside, by the kind of the operator.
+_NODE_COPIES = {
+    "Concatenate": "concatenation",
+    "StaticSlice": "slice",
+    "EvenSplit": "slice",
+    "StaticConstantPad": "padding",
+    "Copy": "copy",
+}
+_PORTABLE_COPIES = {
+    "concat": "concatenation",
+    "slice": "slice",
+    "pad": "padding",
+    "copy": "copy",
+    "reshape": "view between delegates",
+    "expand": "expanded tensor",
+}
+# What ExecuTorch runs as a view of the same memory.
+_VIEW = "executorch_prim::et_view"
+
+
+class Moves(msgspec.Struct, frozen=True):
+    """Steps that move values for one reason. `bytes` is what they write, None if a size is not known before it runs.
+
+    `lines` are those of the model, most bytes first; empty where no line is known.
+    """
+
+    reason: str
+    count: int
+    bytes: int | None
+    lines: list[str]
+    hint: str = ""
+
+
+class LayoutReasons(msgspec.Struct, frozen=True):
+    """`transposes` and `copies` that a program does. `note` says why they are not known, if so.
+
+    `removable` is how many of the transposes `--rewrite layout` is predicted to remove, None if it was done already.
+    """
+
+    transposes: list[Moves]
+    copies: list[Moves]
+    removable: int | None = None
+    removable_at: list[str] = []
+    note: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.transposes)
+
+
+def transposes(flow: DataFlow) -> list[int]:
+    """The transposes that change the order of values: not those that become a flag of the product that reads them."""
+    changing = (p for p, step in enumerate(flow.steps) if step.permutation and not _keeps_order(step))
+    return [position for position in changing if not _becomes_flag(flow, position)]
+
+
+def _keeps_order(step: Step) -> bool:
+    """Whether only dimensions of one value change places."""
+    layout = transposed(in_its_order(step.inputs[0].shape), step.permutation) if step.inputs else None
+    return layout is not None and bool(step.inputs[0].shape) and is_in_order(layout)
+
+
+def reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
+    """Why each transpose of a program is there, by its step."""
+    why = _Why(flow, lines)
+    return {position: why.reason(position)[0] for position in transposes(flow)}
+
+
+def explained(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
+    """All transposes and copies of a program, grouped by why they are there, most bytes first."""
+    why = _Why(flow, lines)
+    moved: dict[tuple[str, str], list[int]] = {}
+    for position in transposes(flow):
+        moved.setdefault(why.reason(position), []).append(position)
+    copied: dict[tuple[str, str], list[int]] = {}
+    for position, step in enumerate(flow.steps):
+        if kind := copy_kind(step):
+            copied.setdefault((kind, ""), []).append(position)
+    return LayoutReasons(_groups(why, moved), _groups(why, copied))
+
+
+def copy_kind(step: Step) -> str:
+    """What a step copies values for, '' if it computes with them or changes their order."""
+    if step.permutation:
+        return "transpose of a single pixel, channel or row, whose order stays" if _keeps_order(step) else ""
+    if step.node is not None:
+        return next((kind for start, kind in _NODE_COPIES.items() if step.op.startswith(start)), "")
+    if step.op.startswith(_VIEW):
+        return ""
+    return _PORTABLE_COPIES.get(KINDS.classify(step.op, False).kind, "")
+
+
+def _becomes_flag(flow: DataFlow, position: int) -> bool:
+    """XNNPACK makes the transpose of a product's second operand a flag of the product, if nobody else reads it."""
+    step, readers = flow.steps[position], flow.readers(position)
+    axes = len(step.permutation)
+    swaps_last = axes >= 2 and step.permutation == (*range(axes - 2), axes - 1, axes - 2)
+    if step.node is None or not swaps_last or len(readers) != 1 or position in flow.returned:
+        return False
+    reader = flow.steps[readers[0]]
+    same = reader.op == _PRODUCT and reader.instruction == step.instruction
+    return same and [tensor.source == position for tensor in reader.inputs] == [False, True]
+
+
+class _Why:
+    """Looks both ways from every step: who made what it reads, and who needs what it makes."""
+
+    def __init__(self, flow: DataFlow, lines: Mapping[int, SourceLine]) -> None:
+        self.flow, self.lines = flow, lines
+        self.inputs = {p: place for place, steps in turned_inputs(flow).items() for p in steps}
+        self.outputs = set(turned_outputs(flow).values())
+        count = len(flow.steps)
+        self.before: list[tuple[int, int]] = []
+        for position in range(count):
+            sources = [t.source for t in flow.steps[position].inputs if t.source >= 0 or t.source == INPUT]
+            self.before.append(min((self._seen(s, self.before) for s in sources), default=(_NOBODY, -1)))
+        after: list[tuple[int, int]] = [(_NOBODY, -1)] * count
+        for position in reversed(range(count)):
+            after[position] = min((self._seen(r, after) for r in flow.readers(position)), default=(_NOBODY, -1))
+        self.after = after
+
+    def _seen(self, position: int, beyond: list[tuple[int, int]]) -> tuple[int, int]:
+        """Who is met at a step: itself, or who is met beyond it if it does not mind the order."""
+        if position == INPUT:
+            return (_CALLER, position)
+        step = self.flow.steps[position]
+        if step.node is None:
+            through = step.op.startswith(_VIEW)
+        else:
+            through = indifferent(step) or _becomes_flag(self.flow, position)
+        if through and beyond[position][0] < _NOBODY:
+            return beyond[position]
+        if step.permutation:
+            return (_ANY, position)
+        return (_PORTABLE if step.node is None else _MATRICES if step.op == _PRODUCT else _ANY, position)
+
+    def reason(self, position: int) -> tuple[str, str]:
+        """Why a transpose is there, and what avoids it, if anything is known to."""
+        step, line = self.flow.steps[position], self.lines.get(position)
+        made, needed = self.before[position], self.after[position]
+        if position in self.inputs:
+            return "an input comes as NCHW, and XNNPACK computes in NHWC", _IO_LAYOUT
+        if position in self.outputs:
+            return "an output leaves as NCHW, and XNNPACK computes in NHWC", _IO_LAYOUT
+        if line is not None and packet(line.origin) in _SHUFFLES:
+            return f"{packet(line.origin)} moves values between pixels and channels", ""
+        if needed[0] == _PORTABLE:
+            return f"{self._name(needed[1])} is not delegated and reads the usual order", ""
+        if made[0] == _PORTABLE:
+            return f"{self._name(made[1])} is not delegated and writes the usual order", ""
+        if _MATRICES in (made[0], needed[0]):
+            side = "before" if needed[0] == _MATRICES else "after"
+            return f"rows and columns {side} a matrix multiplication (attention heads)", ""
+        return self._between(step, position, line, made, needed), ""
+
+    def _between(
+        self, step: Step, position: int, line: SourceLine | None, made: tuple[int, int], needed: tuple[int, int]
+    ) -> str:
+        if len(step.permutation) > 4:
+            return "blocks of pixels change places (windows, patches, depth to space)"
+        ends = position in self.flow.returned or needed[0] == _NOBODY
+        if line is not None:
+            reader = "the model returns this order" if ends else f"{self._name(needed[1])} needs this order"
+            return f"the model's own permute: {reader}"
+        if ends:
+            return "an output leaves in the usual order"
+        if made[0] == _CALLER:
+            return "an input comes as NCHW, and another operator reads it so"
+        if made[0] == _NOBODY:
+            return "not known: nothing tells where the values come from"
+        return (
+            f"from {self._name(made[1])} to {self._name(needed[1])}: one of them computes in NHWC, the other does not"
+        )
+
+    def _name(self, position: int) -> str:
+        step = self.flow.steps[position]
+        if step.permutation:
+            return "a permute of the model" if position in self.lines else "another layout change of XNNPACK"
+        return packet(step.op) if step.node is None else step.op
+
+    def line(self, position: int) -> str:
+        """The line of a step, or of the nearest one that has any: what XNNPACK put in has none of its own."""
+        around = (position, *self.flow.readers(position), self.after[position][1], self.before[position][1])
+        found = (self.lines[p] for p in around if p in self.lines and self.lines[p].file)
+        line = next(found, None)
+        return place(line) if line is not None else ""
+
+
+def place(line: SourceLine) -> str:
+    return f"{line.file}:{line.line}"
+
+
+def _groups(why: _Why, moved: Mapping[tuple[str, str], list[int]]) -> list[Moves]:
+    groups = []
+    for (reason, hint), positions in moved.items():
+        sizes = {position: _written(why.flow.steps[position]) for position in positions}
+        ordered = sorted(positions, key=lambda position: -(sizes[position] or 0))
+        known = [size for size in sizes.values() if size is not None]
+        whole = sum(known) if len(known) == len(positions) else None
+        lines = unique(line for line in map(why.line, ordered) if line)
+        groups.append(Moves(reason, len(positions), whole, lines, hint))
+    return sorted(groups, key=lambda group: -(group.bytes or 0))
+
+
+def _written(step: Step) -> int | None:
+    """The bytes of a step's results; None if one's size is not known."""
+    total = 0
+    for tensor in step.outputs:
+        if tensor.dtype not in BITS or not tensor.shape:
+            return None
+        total += prod(tensor.shape) * BITS[tensor.dtype] // 8
+    return total

@@ -1,0 +1,31 @@
+"""Where a program turns an image around only to turn it back: what `--rewrite layout` also saves in lowering.
+
+Which delegates there are, and what stands between them, is not known before lowering: this reads the program.
+"""
+
+from collections.abc import Mapping
+
+from model_profiling.analysis.movement.inverse_transposes import Undone, undone_transposes
+from model_profiling.analysis.timing.breakdown import SourceLine
+from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.formats.pte.borders import inserted
+from model_profiling.formats.pte.dataflow import DataFlow
+
+
+def turned_for_nothing(flow: DataFlow) -> list[Undone]:
+    """The pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
+    return [pair for pair in undone_transposes(flow) if all(_inserted(flow, p) for p in (pair.first, pair.second))]
+
+
+def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]:
+    """The lines of the model that such pairs stand at, '' where none is known."""
+    found = []
+    for pair in turned_for_nothing(flow):
+        beside = (*pair.between, *flow.readers(pair.second))
+        line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
+        found.append(f"{line.file}:{line.line}" if line is not None else "")
+    return found
+
+
+def _inserted(flow: DataFlow, position: int) -> bool:
+    return inserted(flow, position, TO_NCHW) or inserted(flow, position, TO_NHWC)

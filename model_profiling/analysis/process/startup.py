@@ -1,0 +1,165 @@
+"""How a program starts: from the start of its process to its first result, over launches that do nothing else."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from model_profiling.analysis.timing.intervals import log_ratio_bounds
+from model_profiling.analysis.timing.latency import Comparison, compare
+from model_profiling.store.run_directory import Mode, Process, RunnerKind, Samples, Timing, Turn
+
+# Whether the system had the .pte in memory before it was loaded: what a second start finds, or the first after a boot.
+PageCache = Literal["warm", "cold", "partly warm", "not known"]
+# The page cache keeps what it likes of a file: nearly all of it is all, hardly any is none.
+_ALL_CACHED, _NONE_CACHED = 95, 5
+PARTS = ("process", "program", "method", "inputs", "first_inference", "first_result", "ending")
+
+
+class MedianTime(msgspec.Struct, frozen=True):
+    """A median over launches and its 95 % interval; None where too few launches bound it."""
+
+    median_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+
+class Startup(msgspec.Struct, frozen=True):
+    """Medians over launches. The parts of one launch add up: process (with its libraries), program, method (memory,
+    delegates, packing weights), inputs and the first inference to `first_result`; with `ending` to the process's life.
+    """
+
+    launches: int
+    page_cache: PageCache
+    process: MedianTime
+    program: MedianTime
+    method: MedianTime
+    inputs: MedianTime
+    first_inference: MedianTime
+    first_result: MedianTime
+    # From the first result to the end of the process; None where nobody saw it end.
+    ending: MedianTime | None = None
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """How many times faster, and bounds of it; None where that cannot be said."""
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+class StartupComparison(msgspec.Struct, frozen=True):
+    """Two experiments' time to the first result, as latency is compared; and how each part changed."""
+
+    first_result: Comparison
+    parts: dict[str, Ratio]
+
+
+def startup(
+    samples: Samples | None, timing: Timing = "measured", mode: Mode = "timing", runner: RunnerKind = "kit"
+) -> tuple[Startup | None, str]:
+    """How an experiment starts, or in words why nobody knows."""
+    why = unknown_processes(samples, timing, mode)
+    if why:
+        return None, why
+    assert samples is not None
+    if runner == "foreign":
+        return None, "a foreign runner does not say how it starts"
+    starts = usable(samples.starts)
+    if not starts:
+        return None, "no launches were made for it (startup_launches is 0)"
+    lives = [each for each in starts if each.life_ns > 0]
+    return Startup(
+        launches=len(starts),
+        page_cache=_page_cache(starts),
+        process=_median(starts, PART_NS["process"]),
+        program=_median(starts, PART_NS["program"]),
+        method=_median(starts, PART_NS["method"]),
+        inputs=_median(starts, PART_NS["inputs"]),
+        first_inference=_median(starts, PART_NS["first_inference"]),
+        first_result=_median(starts, PART_NS["first_result"]),
+        ending=_median(lives, PART_NS["ending"]) if lives else None,
+    ), ""
+
+
+def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> str:
+    """Why nothing can be said of an experiment's processes; '' where something can."""
+    if samples is None:
+        return "the experiment did not finish"
+    if timing != "measured":
+        return "the CPU was emulated"
+    if mode == "trace":
+        return "its kernels were traced, which changes both"
+    if not samples.starts and not samples.processes:
+        return "measured by a version of the kit that did not record it"
+    return ""
+
+
+def usable(starts: Sequence[Process]) -> list[Process]:
+    """The processes that say when their first result was there."""
+    return [each for each in starts if each.first_result_ns > 0 and each.load_ns > 0]
+
+
+# Each part's nanoseconds. Loading is of the program, of its method, and of the inputs.
+PART_NS: dict[str, Callable[[Process], int]] = {
+    "process": lambda each: each.before_load_ns,
+    "program": lambda each: each.program_ns,
+    "method": lambda each: each.method_ns,
+    "inputs": lambda each: max(0, each.load_ns - each.program_ns - each.method_ns),
+    "first_inference": lambda each: each.first_ns,
+    "first_result": lambda each: each.first_result_ns,
+    "ending": lambda each: max(0, each.life_ns - each.first_result_ns),
+}
+
+
+def _median(starts: Sequence[Process], ns: Callable[[Process], int]) -> MedianTime:
+    """The median, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
+    times = np.array([ns(each) / 1e6 for each in starts], dtype=np.float64)
+    middle = float(np.median(times))
+    if not (times > 0).all():
+        return MedianTime(middle)
+    bounds = log_ratio_bounds(np.log(times)[None, :], np.zeros((1, len(times))), paired=True)
+    if bounds is None:
+        return MedianTime(middle)
+    # The median and the middle of the pairwise averages estimate one thing; the interval holds both.
+    return MedianTime(middle, min(middle, math.exp(bounds[0][0])), max(middle, math.exp(bounds[1][0])))
+
+
+def _page_cache(starts: Sequence[Process]) -> PageCache:
+    cached = [each.cached_percent for each in starts]
+    if min(cached) < 0:
+        return "not known"
+    if min(cached) >= _ALL_CACHED:
+        return "warm"
+    return "cold" if max(cached) <= _NONE_CACHED else "partly warm"
+
+
+def compare_startups(
+    before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool, contended: bool = False
+) -> StartupComparison | None:
+    """Hold `after` against `before`; paired means that launch n of both came one after the other."""
+    old, new = usable(before[1]), usable(after[1])
+    if not old or not new:
+        return None
+    parts = {}
+    for part, ns in PART_NS.items():
+        if all(ns(each) > 0 for each in (*old, *new)):
+            found = compare((before[0], as_turns(old, ns)), (after[0], as_turns(new, ns)), paired)
+            parts[part] = Ratio(found.ratio, found.low if found.high is not None else None, found.high)
+            if part == "first_result":
+                whole = msgspec.structs.replace(found, contended=contended, caveats=_caches(old, new))
+    return StartupComparison(whole, parts)
+
+
+def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
+    """Say so where one side found the .pte in the page cache and the other one did not."""
+    sides = _page_cache(before), _page_cache(after)
+    return [f"the page cache was {sides[0]} before and {sides[1]} after"] if sides[0] != sides[1] else []
+
+
+def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:
+    """One number of each process as the one execution of a turn: launches are compared as those of latency are."""
+    return [Turn(each.launch, each.at_s, [value(each)], launch=each.launch) for each in processes]

@@ -1,0 +1,139 @@
+"""The roofs of a CPU in a few numbers: the best of each kind of work, and how sure that is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from model_profiling.analysis.roofs.roofs import (
+    GROUPED,
+    PRODUCT,
+    SHORTEST_MS,
+    Measurement,
+    Probed,
+    Rates,
+    Roofs,
+    roof_kind,
+)
+from model_profiling.runner.features import spoken
+
+# What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
+SMALL, MIDDLE = 32 << 10, 512 << 10
+# XNNPACK reads its clock in whole microseconds.
+_HALF_A_TICK_MS = 0.0005
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The best rate of some probes (G(FL)OP/s or GB/s), how sure it is, and what the probe did.
+
+    `spread_percent` is the MAD of its executions, or what the clock leaves open if that is more.
+    """
+
+    rate: float
+    spread_percent: float
+    probe: str
+
+
+class RoofRow(msgspec.Struct, frozen=True):
+    """One measurement. Bandwidths are for sizes up to 32 KiB, up to 512 KiB, and above; None was not measured."""
+
+    dtype: str
+    threads: int
+    disabled: list[str]
+    executions: int
+    matrix: Best | None
+    convolution: Best | None
+    depthwise: Best | None
+    copy: list[Best | None]
+    transpose: list[Best | None]
+
+
+class KindRow(msgspec.Struct, frozen=True):
+    """The best rate of one kind of operator with all features, by the type that it computes in."""
+
+    kind: str
+    unit: Literal["GOP/s", "GB/s"]
+    best: dict[str, Best]
+
+
+def kind_rows(roofs: Roofs) -> list[KindRow]:
+    """The kinds that operators are held against, other than products of whole matrices, in alphabetical order."""
+    fewest = min((entry.threads for entry in roofs.measurements), default=1)
+    found: dict[str, dict[str, list[Probed]]] = {}
+    for entry in roofs.measurements:
+        if entry.threads == fewest and not entry.disabled:
+            for (kind, element), probes in Rates(entry).timed.items():
+                found.setdefault(kind, {}).setdefault(element, []).extend(probes)
+    rows = []
+    for kind, elements in sorted(found.items(), key=lambda item: _in_order(item[0])):
+        best = {
+            element: _of(max(probes, key=lambda p: p.rate), lambda p: p.rate) for element, probes in elements.items()
+        }
+        computes = any(p.work.multiply_accumulates for probes in elements.values() for p in probes)
+        rows.append(KindRow(kind, "GOP/s" if computes else "GB/s", best))
+    return [row for row in rows if row.kind != PRODUCT]
+
+
+def _in_order(kind: str) -> tuple[str, int]:
+    """Alphabetically, and windows by their size."""
+    words, _, size = kind.casefold().rpartition(" ")
+    return (words, int(size)) if size.isdecimal() else (kind.casefold(), 0)
+
+
+def roof_rows(roofs: Roofs) -> list[RoofRow]:
+    return [_row(entry) for entry in roofs.measurements]
+
+
+def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
+    """`fp16`, `fp16, fp16 arithmetic off`, `fp16, 2 threads`: as much as tells a measurement from the others."""
+    off = " and ".join(map(spoken, entry.disabled))
+    threads = f"{entry.threads} threads" if len({other.threads for other in others} | {1}) > 1 else ""
+    return ", ".join(filter(None, (entry.dtype, f"{off} off" if off else "", threads)))
+
+
+def _row(entry: Measurement) -> RoofRow:
+    timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
+
+    def computing(*kinds: str) -> Best | None:
+        every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
+        return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
+
+    def moving(kind: str) -> list[Best | None]:
+        bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
+        return [
+            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
+            for bound in bounds
+        ]
+
+    return RoofRow(
+        dtype=entry.dtype,
+        threads=entry.threads,
+        disabled=entry.disabled,
+        executions=entry.executions,
+        matrix=computing("fully connected", "batch matmul"),
+        convolution=computing("conv2d"),
+        depthwise=computing("depthwise"),
+        copy=moving("copy"),
+        transpose=moving("transpose"),
+    )
+
+
+def _within(size: int, above: int, most: int | None) -> bool:
+    return above < size and (most is None or size <= most)
+
+
+def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | None:
+    found = max(probes, key=rate, default=None)
+    return None if found is None else _of(found, rate)
+
+
+def _of(found: Probed, rate: Callable[[Probed], float]) -> Best:
+    spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
+    return Best(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
+
+
+def _named(probed: Probed) -> str:
+    product = probed.work.product
+    if product is None:
+        return f"{probed.operator}, {probed.work.bytes / 1024:.0f} KiB"
+    return f"{probed.operator}, {product.m} x {product.k} by {product.k} x {product.n}"

@@ -1,0 +1,111 @@
+"""The roofs that a run is held against: those that are kept with it, else those known of its CPU on this machine."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.analysis.roofs.roofs import DTYPES, Measurement, Rates, Roofs, read_roofs, roofs_path
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.store.artifacts import ROOFS
+from model_profiling.store.run_directory import Manifest
+
+_COMMAND = "sme2-kit roofs"
+
+
+class RunRoofs(msgspec.Struct, frozen=True):
+    """`used` has only the measurements with the features and threads of the run's experiments; None if none fits.
+
+    Those in other dtypes are kept, too: what another dtype would take is predicted from them.
+
+    `notes` say which file could not be used; `command` measures what is missing, '' where nothing would help.
+    """
+
+    used: Roofs | None = None
+    notes: list[str] = []
+    command: str = ""
+
+    @property
+    def identity(self) -> str:
+        """Another one for other roofs: what derives from a run was made with these."""
+        if self.used is None:
+            return ""
+        told = [self.used.cpu, self.used.created, self.used.measurements]
+        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
+
+    def rates(self, manifest: Manifest, experiment: str) -> Rates | None:
+        """What is known for an experiment; None where the probes were not measured in its dtype."""
+        features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
+        if self.used is None or features is None or _fitting(self.used, manifest, experiment) is None:
+            return None
+        return self.used.rates(features.active, threads, manifest.model.dtype)
+
+
+def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
+    """The roofs of a run. What is kept with it counts first, so that it says the same on every machine."""
+    cpu = str(manifest.environment.get("cpu") or "")
+    timed = list(_timed(manifest))
+    if not cpu or not timed:
+        return RunRoofs()
+    notes: list[str] = []
+    chosen: tuple[Roofs, list[Measurement]] | None = None
+    dtypes_known: list[Roofs] = []
+    for path in (directory / ROOFS, roofs_path(cpu)):
+        roofs = _read(path, cpu, notes)
+        if roofs is None:
+            continue
+        dtypes_known.append(roofs)
+        fits = [found for name in timed if (found := _fitting(roofs, manifest, name)) is not None]
+        if fits and (chosen is None or len(fits) > len(chosen[1])):
+            chosen = roofs, fits
+        if len(fits) == len(timed):
+            break
+    command = _command(manifest, timed, dtypes_known)
+    if chosen is None:
+        return RunRoofs(None, notes, command)
+    roofs, fits = chosen
+    kept = {entry.key: entry for fit in fits for entry in roofs.fitting(fit.active, fit.threads)}
+    return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values()), sha256=""), notes, command)
+
+
+def _timed(manifest: Manifest) -> Iterator[str]:
+    """The experiments whose times mean something and whose features are known."""
+    for name, record in manifest.experiments.items():
+        if manifest.timing == "measured" and record.mode != "trace" and record.status == "ok" and record.features:
+            yield name
+
+
+def _read(path: Path, cpu: str, notes: list[str]) -> Roofs | None:
+    """The roofs in a file; a report does without a file that is broken or of another CPU, and says so."""
+    if not files.is_file(path):
+        return None
+    try:
+        roofs = read_roofs(path)
+    except KitError as error:
+        notes.append(f"roofs are left out: {error.message}")
+        return None
+    if roofs.cpu != cpu:
+        notes.append(f"roofs are left out: {path} is of {roofs.cpu}, and this run of {cpu}")
+        return None
+    return roofs
+
+
+def _fitting(roofs: Roofs, manifest: Manifest, experiment: str) -> Measurement | None:
+    record = manifest.experiments[experiment]
+    if record.features is None:
+        return None
+    return roofs.measurement(manifest.model.dtype, record.features.active, record.threads)
+
+
+def _command(manifest: Manifest, timed: list[str], known: list[Roofs]) -> str:
+    """What measures the roofs that a run lacks; '' if it lacks none, or no probe is like it."""
+    dtype = manifest.model.dtype
+    threads = sorted({manifest.experiments[name].threads for name in timed})
+    probed = {(m.dtype, m.threads) for roofs in known for m in roofs.measurements}
+    missing = [count for count in threads if (dtype, count) not in probed]
+    if dtype not in DTYPES or not missing:
+        return ""
+    words = [_COMMAND, *([f"--dtype {dtype}"] if known else [])]
+    return " ".join([*words, *(f"--threads {count}" for count in missing if missing != [1])])

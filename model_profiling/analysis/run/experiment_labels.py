@@ -1,0 +1,71 @@
+"""What people call an experiment: `fp16 arithmetic on` for `linux_fp16arith_on`."""
+
+import re
+from collections.abc import Mapping
+
+from model_profiling.base.units import counted
+from model_profiling.runner.features import ALIASES, TABLES, spoken
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, without_threads
+
+_SWITCHES = {feature.name for table in TABLES.values() for feature in table}
+_SPELLINGS = {alias: name for aliases in ALIASES.values() for alias, name in aliases.items()}
+# What a run without anything to switch is called.
+_BASELINE = "baseline"
+_NAME = re.compile(r"(?:[a-z0-9]+_)?([a-z0-9_]+)_(on|off)")
+
+
+def experiment_labels(manifest: Manifest) -> dict[str, str]:
+    """The label of every experiment; its own name where the name does not say a feature and a side, where the record
+    does not bear that out (another runner may switch nothing), or where two would be called the same."""
+    own = {name: name for name in manifest.experiments}
+    found = {name: _label(name, record, manifest.platform) for name, record in manifest.experiments.items()}
+    if None in found.values() or len(set(found.values())) < len(found):
+        return own
+    return {name: label or name for name, label in found.items()}
+
+
+def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
+    """None where the name promises a side that the record does not show."""
+    alone, threads = without_threads(name)
+    if threads is not None and threads == record.threads:
+        label = _label(alone, record, platform)
+        return label and with_detail(label, counted(threads, "thread"))
+    if record.phase is not None and name.endswith(f"_{record.phase.in_names}"):
+        label = _label(name.removesuffix(f"_{record.phase.in_names}"), record, platform)
+        return label and with_detail(label, record.phase.label)
+    matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
+    feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
+    if not matched or not feature:
+        return _BASELINE if name == f"{platform}_{_BASELINE}" else name
+    switched = {_SPELLINGS.get(each, each) for each in record.disable_features}
+    if (matched[2] == "off") != (feature in switched):
+        return None
+    return f"{spoken(feature)} {matched[2]}"
+
+
+def with_detail(label: str, detail: str) -> str:
+    """`dot product on (pp128)`, and with another detail `dot product on (pp128, 2 threads)`."""
+    return f"{label[:-1]}, {detail})" if label.endswith(")") else f"{label} ({detail})"
+
+
+def _switch(word: str) -> str | None:
+    word = _SPELLINGS.get(word, word)
+    return word if word in _SWITCHES else None
+
+
+def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
+    """The features that `before` ran without and `after` had."""
+    records = manifest.experiments
+    if before not in records or after not in records:
+        return []
+    off, on = (set(records[name].disable_features) for name in (before, after))
+    return sorted(off - on) if off > on else []
+
+
+def labelled(text: str, labels: Mapping[str, str]) -> str:
+    """The text with experiments called by their labels; names that are part of a path stay."""
+    changed = [re.escape(name) for name, label in labels.items() if name in text and name != label]
+    if not changed:
+        return text
+    names = "|".join(sorted(changed, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({names})(?![\w/-]|\.\w)", lambda found: labels[found[1]], text)

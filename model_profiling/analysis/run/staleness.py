@@ -1,0 +1,124 @@
+"""Which derived files of a run directory are not of the run as it is now: outdated, edited, or of unknown age."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.store import artifacts
+from model_profiling.store.derived import (
+    DerivedFile,
+    DerivedIndex,
+    command,
+    current_fingerprint,
+    fingerprint,
+    inside,
+    read_index,
+    stamps,
+)
+from model_profiling.store.run_directory import RunDirectory
+
+_RESULTS = (
+    *(artifacts.METRICS, artifacts.ANALYSIS_SUMMARY, artifacts.KERNELS, artifacts.KERNEL_VIEW),
+    *("*_pipeline_summary.json", "*_pipeline_summary.md"),
+    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_operators.csv", "*/*_robust_stats.json"),
+)
+_ANALYZE = "sme2-kit analyze {dir}"
+_REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")
+_GRAPHS = (artifacts.GRAPH_PAGE,)
+
+
+@dataclass
+class Ages:
+    """What is wrong with derived files, in words; and those of which nothing is known, by name.
+
+    `awaited`: the run was not analysed since it was measured, as after a kill. That is no damage, it can be done.
+    """
+
+    stale: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    awaited: bool = False
+
+
+def ages(directory: RunDirectory) -> Ages:
+    """Look at every derived file of a run directory."""
+    try:
+        index = read_index(directory)
+        current = current_fingerprint(directory, index)
+    except KitError as error:
+        return Ages([f"{error.message}; `{command(_ANALYZE, directory)}` writes it again"])
+    found = Ages(awaited=awaited(directory))
+    for name, entry in (index.files if index else {}).items():
+        path = inside(directory, name)
+        if path is not None and files.is_file(path):
+            found.stale += _problem(directory, index, name, path, entry, current)
+    for path, renew in _unlisted(directory, index):
+        name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
+        if inside_it and current not in inside_it:
+            found.stale.append(_outdated(name, command(renew, directory)))
+        elif not inside_it and index is not None:
+            found.stale.append(
+                f"{name} has no known origin: derived.json does not list it; "
+                f"remove it, or `{command(renew, directory)}` writes it again"
+            )
+        elif not inside_it:
+            found.unknown.append(name)
+    return found
+
+
+def awaited(directory: RunDirectory) -> bool:
+    """Whether results are still to be derived from the run: there are none, nor a record that there were."""
+    try:
+        index = read_index(directory)
+        entry = index.files.get(artifacts.METRICS) if index else None
+        return not directory.metrics_path.exists() and (
+            entry is None or entry.sources != current_fingerprint(directory, index)
+        )
+    except KitError:
+        return False
+
+
+def copy_problem(directory: RunDirectory, path: Path) -> str:
+    """What is wrong with a report or picture that lies elsewhere; '' if it was made from the run as it is now."""
+    if not path.is_file():
+        return f"{path} does not exist"
+    found = stamps(path)
+    if not found:
+        return f"{path} has no known origin: it contains no fingerprint of a run"
+    try:
+        current = current_fingerprint(directory, read_index(directory))
+    except KitError as error:
+        return f"{path} cannot be checked: {error.message}"
+    if current not in found:
+        return f"{path} was made from another run, or from an earlier state of this one"
+    return ""
+
+
+def _problem(
+    directory: RunDirectory, index: DerivedIndex | None, name: str, path: Path, entry: DerivedFile, current: str
+) -> list[str]:
+    renew = command(entry.renew, directory)
+    if entry.sources != current:
+        return [_outdated(name, renew)]
+    if files.sha256(path) != entry.sha256:
+        return [f"{name} was changed after it was written; `{renew}` writes it again"]
+    for other, sources in entry.others.items():
+        run = RunDirectory(directory.path / other)
+        if index and files.is_file(run.manifest_path) and fingerprint(run, index.kit) != sources:
+            return [f"{name} is stale: {run.path} has changed since; `{renew}` makes it again"]
+    return []
+
+
+def _outdated(name: str, renew: str) -> str:
+    return f"{name} is stale: it was made from an earlier state of this run; `{renew}` makes it again"
+
+
+def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
+    """Files named like derived ones that the index does not list, and the command that makes them."""
+    listed = index.files if index else {}
+    kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))
+    for patterns, renew in kinds:
+        for path in sorted(path for pattern in patterns for path in directory.path.glob(pattern)):
+            if path.is_file() and path.relative_to(directory.path).as_posix() not in listed:
+                yield path, renew

@@ -1,0 +1,215 @@
+"""analysis_summary.json: everything that can be said of a run directory."""
+
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.analysis.advice.llm import DepthCost
+from model_profiling.analysis.advice.threads import ThreadEvidence
+from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
+from model_profiling.analysis.compare.operator_scaling import CurveOperators, operator_scaling
+from model_profiling.analysis.graph.graph import ModelGraph, read_graph
+from model_profiling.analysis.graph.operator_work import works
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.llm.layer_kinds import layer_kinds
+from model_profiling.analysis.process.scaling import Scaling
+from model_profiling.analysis.roofs.roofline import Roofline, roofline
+from model_profiling.analysis.roofs.run_roofs import RunRoofs
+from model_profiling.analysis.run.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
+from model_profiling.analysis.run.experiment_labels import switched_features
+from model_profiling.analysis.sme2.coverage import coverage
+from model_profiling.analysis.sme2.kernels import assign_kernels
+from model_profiling.analysis.timing.breakdown import Breakdown, break_down
+from model_profiling.analysis.timing.categories import CategoryTable
+from model_profiling.analysis.timing.latency import preempted_traces
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.analysis.timing.work import Work
+from model_profiling.formats import etdump
+from model_profiling.runner.features import spoken
+from model_profiling.runner.trace_file import read_trace
+from model_profiling.store.artifacts import KERNEL_TRACE
+from model_profiling.store.run_directory import Manifest, RunDirectory, experiment_file
+
+_NO_ROOFS = RunRoofs()
+_EMULATED = "run under an emulator: times are not valid and are left out; operators, kernels and outputs are real"
+
+
+def analyse_run(
+    directory: RunDirectory, manifest: Manifest, table: CategoryTable, roofs: RunRoofs = _NO_ROOFS
+) -> Analysed:
+    """Analyse every finished experiment of a run and every pair that is to be compared."""
+    sources = read_sources(Path(manifest.model.path))
+    model = manifest.model.file()
+    loaded: dict[str, tuple[Path, Profile, list[str]]] = {}
+    for name, record in manifest.experiments.items():
+        if record.status == "ok":
+            file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+            profile, notes = longest_profile(directory.experiment(name) / file, table)
+            launches = directory.samples(manifest, name).traced_launches
+            loaded[name] = (directory.experiment(name) / file, profile.with_launches(launches), notes)
+    timed = {name for name in loaded if has_times(manifest, name)}
+    for name in loaded.keys() - timed:
+        path, profile, notes = loaded[name]
+        loaded[name] = (path, profile.without_times(), notes)
+    methods = {name: manifest.experiments[name].method or "forward" for name in loaded}
+    graphs = {name: model_graph(manifest, name, profile, model) for name, (_, profile, _) in loaded.items()}
+    metrics = compute_metrics(directory, manifest)
+    sides = {
+        name: (
+            name,
+            profile,
+            break_down(
+                profile,
+                sources.lines(profile.instances, methods[name]),
+                _works(profile, graphs[name]),
+                metrics.experiments[name].traced_ms if name in timed else None,
+                preempted_traces(directory.samples(manifest, name), manifest.experiments[name].stops_clock),
+            ),
+        )
+        for name, (_, profile, _) in loaded.items()
+    }
+    pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
+    comparisons = [
+        compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
+        for b, a in pairs
+    ]
+    compared = {comparison.after: comparison for comparison in comparisons}
+    operators = _operator_scaling(metrics.scaling, manifest, {name: sides[name] for name in timed})
+    experiments = {
+        name: _with_layers(
+            describe(
+                path,
+                sides[name][2],
+                compared.get(name),
+                manifest.model.export,
+                notes,
+                graphs[name],
+                _roofline(sides[name][2], manifest, name, roofs),
+                metrics.experiments.get(name),
+                metrics.program,
+                _threads(name, metrics.scaling, operators, manifest),
+                _depths(name, manifest, {other: sides[other][2] for other in timed}, graphs),
+            ),
+            manifest,
+            name,
+            graphs[name],
+        )
+        for name, (path, _, notes) in loaded.items()
+    }
+    failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
+    summary = AnalysisSummary(
+        model=manifest.model.stem,
+        platform=manifest.platform,
+        dtype=manifest.model.dtype,
+        experiments=experiments,
+        comparisons=comparisons,
+        metrics=metrics,
+        notes=[
+            *([sources.note] if sources.note else []),
+            *([] if manifest.timing == "measured" else [_EMULATED]),
+            *(f"{name}: {partial_note(r)}" for name, r in manifest.experiments.items() if r.partial),
+            *failed,
+            *roofs.notes,
+        ],
+        timing=manifest.timing,
+        operator_scaling=operators,
+    )
+    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
+    """The graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any more."""
+    method = manifest.experiments[name].method or "forward"
+    return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
+
+
+def _tokens(manifest: Manifest, name: str) -> int | None:
+    """How many tokens an execution reads; None if it is not a language model's."""
+    phase = manifest.experiments[name].phase
+    return phase.tokens_read if phase is not None else None
+
+
+def _depths(
+    name: str, manifest: Manifest, breakdowns: dict[str, Breakdown], graphs: dict[str, ModelGraph | None]
+) -> list[DepthCost]:
+    """Decode at several depths: the experiments that differ from this one in nothing else."""
+    record = manifest.experiments[name]
+    if record.phase is None or record.phase.kind != "decode":
+        return []
+    found = []
+    for other, breakdown in breakdowns.items():
+        its = manifest.experiments[other]
+        alike = (its.threads, its.disable_features, its.method) == (
+            record.threads,
+            record.disable_features,
+            record.method,
+        )
+        if alike and its.phase is not None and its.phase.kind == "decode":
+            kinds = layer_kinds(breakdown, graphs[other])
+            attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)
+            found.append(DepthCost(its.phase.depth, attention, breakdown.execute_ms))
+    return found
+
+
+def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
+    return works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graph)
+
+
+def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoofs) -> Roofline | None:
+    rates = roofs.rates(manifest, name)
+    if rates is None or roofs.used is None or not breakdown.execute_ms:
+        return None
+    found = roofline(breakdown, rates, roofs.used.cpu, roofs.used.created)
+    # Without the .pte nobody knows what operators had to do.
+    return found if found.operators else None
+
+
+def _operator_scaling(
+    found: Scaling | None, manifest: Manifest, sides: dict[str, tuple[str, Profile, Breakdown]]
+) -> list[CurveOperators]:
+    curves, cpus = (found.curves, found.cpus) if found is not None else ([], None)
+    return [entry for curve in curves if (entry := operator_scaling(curve, cpus, manifest, sides)) is not None]
+
+
+def _threads(
+    name: str, found: Scaling | None, operators: list[CurveOperators], manifest: Manifest
+) -> ThreadEvidence | None:
+    """An experiment among those that differ from it only in their threads; None if there are none."""
+    curve = found.curve_of(name) if found is not None else None
+    if found is None or curve is None:
+        return None
+    before = next((switch.before for switch in found.switches if switch.after == name), "")
+    point = next(point for point in curve.points if point.experiment == name)
+    mine = next((entry for entry in operators if name in entry.experiments), None)
+    switched = switched_features(manifest, before, name)
+    return ThreadEvidence(point, curve, found, mine, switched, " and ".join(map(spoken, switched)))
+
+
+def has_times(manifest: Manifest, name: str) -> bool:
+    """Whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel trace."""
+    return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
+
+
+def _with_layers(
+    experiment: ExperimentAnalysis, manifest: Manifest, name: str, graph: ModelGraph | None
+) -> ExperimentAnalysis:
+    """Add what a phase of a language model spends on each kind of layer, where it has times; and its kernels."""
+    experiment = _with_kernels(experiment, manifest, name)
+    if manifest.experiments[name].phase is None or not has_times(manifest, name):
+        return experiment
+    kinds = {str(kind): ms for kind, ms in layer_kinds(experiment.breakdown, graph).items()}
+    return msgspec.structs.replace(experiment, layer_kinds=kinds)
+
+
+def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str) -> ExperimentAnalysis:
+    """Add what a trace run tells: the kernels of each operator, and how far SME2 is used."""
+    record = manifest.experiments[name]
+    if record.mode != "trace" or record.features is None or record.features.arch != "aarch64":
+        return experiment
+    trace = Path(experiment.etdump).with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
+    evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
+    method = record.method or "forward"
+    instances, model = experiment.breakdown.instances, Path(manifest.model.path)
+    covered = coverage(instances, evidence, record.features.active, model, method, _tokens(manifest, name))
+    return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)

@@ -1,0 +1,235 @@
+"""Targets: machines with SME2 as data, and what one gains on an operator by its dtype and shape. All predicted.
+
+SME2 multiplies a tile of 2 x 2 vectors of 32-bit accumulators at once. So a product takes the time of whole tiles, the
+time to read their accumulators out, and the time to pack its left side; and no less than its bytes take from memory.
+These four explain KleidiAI's published rates by shape; their constants are the target's, and none is fitted to a model.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from model_profiling.analysis.roofs.roofs import Roofs, read_roofs
+from model_profiling.analysis.sme2.gains import Gain, Switch
+from model_profiling.analysis.timing.breakdown import InstanceTime
+from model_profiling.analysis.timing.work import Product, Work
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+
+SCHEMA = 1
+DEFAULT = "apple_m4"
+_DIRECTORY = Path(__file__).parents[2] / "targets"
+# What computes as what: the type of an operator's input, and the rate that counts for it.
+_DTYPES = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "qint8": "int8",
+    "quint8": "int8",
+    "qdint8": "int8",
+    "qpint8": "int8",
+}
+_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
+# KleidiAI's SME2 matrix kernels are named 2vlx2vl: two vectors of rows by two of columns.
+_TILE_VECTORS = 2
+_ACCUMULATOR_BITS = 32
+# SMMLA (i8mm) multiplies twice as many int8 as SDOT (dot) does.
+I8MM_OVER_DOT = 2.0
+# A NEON vector holds twice as many fp16 as fp32.
+FP16_OVER_FP32 = 2.0
+
+
+def rate_dtype(work: Work | None) -> str:
+    """The dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not known."""
+    return _DTYPES.get(work.element, "") if work is not None else ""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A number of a target, with its range if one is known, and how it is known."""
+
+    value: float
+    unit: str
+    kind: Literal["measured", "published", "derived", "assumed"]
+    source: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def least(self) -> float:
+        return self.value if self.low is None else self.low
+
+    @property
+    def most(self) -> float:
+        return self.value if self.high is None else self.high
+
+
+class ShapeRate(msgspec.Struct, frozen=True):
+    """A published rate of one product: evidence that the rest of the target is held against."""
+
+    m: int
+    k: int
+    n: int
+    element: str
+    gflops_prepacked: float
+    gflops_packing: float
+    source: str
+
+
+class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
+    """A machine with SME2. Rates are in G(FL)OP/s by dtype; what is None is not known and not counted."""
+
+    name: str
+    cpu: str
+    about: str
+    vector_bits: Figure
+    units: Figure
+    sme2: dict[str, Figure]
+    neon: dict[str, Figure]
+    readout_ns: Figure | None = None
+    pack_ns: Figure | None = None
+    near_gb_s: Figure | None = None
+    far_gb_s: Figure | None = None
+    near_bytes: Figure | None = None
+    shapes: list[ShapeRate] = []
+    schema: int = SCHEMA
+
+    @property
+    def side(self) -> int:
+        """Rows, and columns, of the tile that is computed at once."""
+        return int(_TILE_VECTORS * self.vector_bits.value // _ACCUMULATOR_BITS)
+
+    def refuse(self, dtypes: set[str]) -> None:
+        """Refuse operators of which nothing is known here, in none of their dtypes."""
+        known = sorted(self.sme2.keys() & self.neon.keys())
+        if dtypes and not dtypes & set(known):
+            raise InputError(
+                f"what SME2 gains in {' and '.join(sorted(dtypes))} on {self.cpu} is not known: the target has "
+                f"{', '.join(known)}",
+                f"Use another target ({', '.join(targets())}), or assume with --speedup.",
+            )
+
+    def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
+        """What SME2 gains on an operator that it runs, against NEON of the same machine; None if not known."""
+        work = entry.work
+        product = work.product if work is not None else None
+        dtype = rate_dtype(work)
+        if work is None or product is None or dtype not in self.sme2 or dtype not in self.neon:
+            return None
+        if product.m == 1 and not self._memory_ns(work):
+            return None  # what one row takes is decided by memory, which nobody published of this machine
+        times = [self.times(work, product, dtype, *ends) for ends in ((0, 0), (-1, 1), (1, -1))]
+        shared = self.sharing(threads)
+        expected, low, high = (neon / sme2 / shared for neon, sme2 in times)
+        return Gain(expected, min(low, expected), max(high, expected), self._why(work, product, dtype, threads))
+
+    def sharing(self, threads: int) -> float:
+        """How many threads share a unit: NEON has one pair of units to each core, SME2 one to each cluster."""
+        return max(1.0, threads / max(1.0, self.units.value))
+
+    def times(self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
+        """What NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
+        floor = self._memory_ns(work)
+        fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
+        # NEON writes every result once, too: where k is short, that is most of it.
+        written = product.m * product.n * product.count * (self.readout_ns.value if self.readout_ns else 0.0)
+        on_neon = 2 * product.multiply_accumulates / slow + written
+        return max(on_neon, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
+
+    def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
+        """What SME2 takes for a product whose numbers are at hand."""
+        rate = rate or self.sme2[dtype].value
+        if product.m == 1:
+            # One row fills no tile: KleidiAI multiplies vectors then, as fast as they come from memory.
+            return 0.0
+        rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
+        computed = 2 * rows * columns * product.k / rate
+        read_out = rows * columns * _end(self.readout_ns, -end) if self.readout_ns else 0.0
+        packed = product.m * product.k * _BYTES[dtype] * _end(self.pack_ns, -end) if self.pack_ns else 0.0
+        return product.count * (computed + read_out + packed)
+
+    def _memory_ns(self, work: Work) -> float:
+        if self.near_gb_s is None or self.far_gb_s is None or self.near_bytes is None:
+            return 0.0
+        rate = self.near_gb_s if work.bytes <= self.near_bytes.value else self.far_gb_s
+        return work.bytes / rate.value
+
+    def filled(self, product: Product) -> float:
+        """Which part of the tiles that are computed holds results."""
+        rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
+        return product.m * product.n / (rows * columns)
+
+    def _why(self, work: Work, product: Product, dtype: str, threads: int) -> str:
+        rate = self.sme2[dtype].value / self.neon[dtype].value
+        reasons = [f"{dtype}: {rate:.1f} times NEON's rate"]
+        _, sme2 = self.times(work, product, dtype)
+        if product.m == 1:
+            reasons.append("one row fills no tile: vectors are multiplied")
+        elif self.filled(product) < 0.9:
+            reasons.append(f"{self.filled(product):.0%} of its tiles used")
+        if sme2 <= self._memory_ns(work):
+            reasons.append("memory bound")
+        elif product.m > 1:
+            computed = product.multiply_accumulates * 2 / self.filled(product) / self.sme2[dtype].value
+            if computed < 0.8 * sme2:
+                reasons.append(f"{1 - computed / sme2:.0%} packing and reading out")
+        if self.sharing(threads) > 1:
+            reasons.append(f"{threads} threads share {self.units.value:.0f} unit")
+        return "; ".join(reasons)
+
+
+def _end(figure: Figure, end: int) -> float:
+    return (figure.least, figure.value, figure.most)[end + 1]
+
+
+def targets() -> list[str]:
+    """The targets that come with the kit."""
+    return sorted(path.stem for path in _DIRECTORY.glob("*.json"))
+
+
+class MeasuredTarget:
+    """A machine with SME2 whose roofs were measured with SME2 off and on."""
+
+    def __init__(self, roofs: Roofs) -> None:
+        self.name = self.cpu = roofs.cpu
+        self._roofs = roofs
+        self._switches: dict[tuple[str, int], Switch | None] = {}
+
+    def refuse(self, dtypes: set[str]) -> None:
+        known = [dtype for dtype in dtypes if any(self._switch(dtype, t) for t in self._threads(dtype))]
+        if dtypes and not known:
+            raise InputError(
+                f"the roofs of {self.cpu} were not measured in {' and '.join(sorted(dtypes))} with SME2 off and on",
+                "Measure them there: sme2-kit roofs.",
+            )
+
+    def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
+        """What the nearest probes gained with so many threads; None if not known."""
+        switch = self._switch(rate_dtype(entry.work), threads)
+        if switch is None or entry.work is None:
+            return None
+        return switch.of_probes(entry.kind, entry.work, entry.operator)
+
+    def _threads(self, dtype: str) -> set[int]:
+        return {entry.threads for entry in self._roofs.measurements if entry.dtype == dtype}
+
+    def _switch(self, dtype: str, threads: int) -> Switch | None:
+        key = (dtype, threads)
+        if key not in self._switches:
+            fitting = [m for m in self._roofs.measurements if (m.dtype, m.threads) == key]
+            on = next((m for m in fitting if "sme2" in m.active), None)
+            off = next((m for m in fitting if "sme2" not in m.active), None)
+            self._switches[key] = Switch(off, on) if on is not None and off is not None else None
+        return self._switches[key]
+
+
+AnyTarget = Target | MeasuredTarget
+
+
+def read_target(name: str | Path) -> AnyTarget:
+    """A target by its name, or from a file: one like those of the kit, or what `sme2-kit roofs` wrote."""
+    path = _DIRECTORY / f"{name}.json" if str(name) in targets() else Path(name)
+    if not path.is_file():
+        raise InputError(f"there is no target {name}", f"Use {', '.join(targets())}, or the path of a file.")
+    kind = files.read_json(path, dict[str, Any], "target").get("kind")
+    return MeasuredTarget(read_roofs(path)) if kind == "roofs" else files.read_json(path, Target, "target")

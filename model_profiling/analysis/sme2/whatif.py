@@ -1,0 +1,89 @@
+"""What if (Amdahl): the latency and the next bottleneck when some parts become faster. A prediction, never a result."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.base.errors import InputError
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """The time if each named category or operator ran so many times faster (inf: gone) and nothing else changed.
+
+    `name` is what to call it beside others. `low_ms` and `high_ms` are the range of the predicted time, None where it
+    stands on an assumption that has none.
+    """
+
+    speedups: dict[str, float]
+    execute_ms: float
+    predicted_ms: float
+    ratio: float
+    shares: dict[str, float]
+    next_bottleneck: str
+    label: Literal["prediction"] = "prediction"
+    name: str = ""
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+
+def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
+    """Divide each operator's time by its speedup: its own if named, else its category's, else 1."""
+    names = {entry.operator for entry in breakdown.operators} | {entry.category for entry in breakdown.categories}
+    speedups = {_known(name, names): value for name, value in speedups.items()}
+    for name, value in speedups.items():
+        if not value > 0:
+            raise InputError(
+                f"what-if speeds '{name}' up by {value}", "Give a number above 0, for example 3 for three times faster."
+            )
+    return sped_up(breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0)))
+
+
+def _known(name: str, names: set[str]) -> str:
+    """The name as the run has it, whatever its case."""
+    alike = [known for known in sorted(names) if known.casefold() == name.strip().casefold()]
+    if name in names or len(alike) == 1:
+        return name if name in names else alike[0]
+    if alike:
+        raise InputError(
+            f"what-if names '{name}', which several differ from only in case", f"Use {' or '.join(alike)}."
+        )
+    raise InputError(
+        f"what-if names '{name}', which is neither a category nor an operator of this run",
+        f"Known: {', '.join(sorted(names))}.",
+    )
+
+
+def sped_up(breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[InstanceTime], float]) -> Prediction:
+    """Divide each operator's time by what `faster` says of it; `speedups` says the same in words."""
+    by_category = {entry.category: 0.0 for entry in breakdown.categories}
+    for entry in breakdown.instances:
+        by_category[entry.category] += entry.ms / faster(entry)
+    total = sum(by_category.values())
+    return Prediction(
+        speedups=speedups,
+        execute_ms=breakdown.execute_ms,
+        predicted_ms=total,
+        ratio=breakdown.execute_ms / total if total else 1.0,
+        shares={name: ms / total if total else 0.0 for name, ms in by_category.items()},
+        next_bottleneck=max(by_category, key=lambda name: by_category[name]),
+    )
+
+
+def saving(breakdown: Breakdown, ms: float) -> float | None:
+    """How many times faster the whole would be if `ms` of it were gone; None if nothing would be left."""
+    rest = breakdown.execute_ms - ms
+    return breakdown.execute_ms / rest if rest > 0 else None
+
+
+def parse_speedups(texts: list[str]) -> dict[str, float]:
+    """`CONV=3` as a person types it, into names and numbers."""
+    speedups = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            speedups[name] = float(value)
+        except ValueError:
+            raise InputError(f"what-if '{text}' is not NAME=SPEEDUP", "For example: CONV=3.") from None
+    return speedups

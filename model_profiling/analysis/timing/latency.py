@@ -1,0 +1,264 @@
+"""Latency of one experiment, and two experiments held against each other with an honest interval."""
+
+import itertools
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.analysis.timing.intervals import IN_COMMON, Groups, enough_launches, ratio_intervals
+from model_profiling.base.units import counted
+from model_profiling.store.run_directory import ExperimentRecord, Samples, Turn
+
+Verdict = Literal["faster", "slower", "no difference seen"]
+_LEAST_TURNS = 4
+_MOST_POINTS = 500
+# A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
+# Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
+# over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
+_MOST_PREEMPTED = 0.3
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """The spread of an experiment's executions, in milliseconds. Outliers are counted and kept."""
+
+    runs: int
+    median_ms: float
+    mad_ms: float
+    trimmed_mean_ms: float
+    mean_ms: float
+    min_ms: float
+    max_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    cv_percent: float
+    outliers: int
+    # How much slower the last turns were than the first, in percent, as a line through the turns' medians sees it.
+    drift_percent: float = 0.0
+    # From how many processes the executions are, and how much their medians differ (standard deviation, in percent);
+    # None: one launch does not tell.
+    launches: int = 1
+    launch_spread_percent: float | None = None
+    # What a reader must know before believing the rest, in words.
+    warnings: list[str] = []
+    # The share of executions in which other work took the processor away.
+    preempted: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether other work took the processor away so often that medians cannot be relied on."""
+        return self.preempted > _MOST_PREEMPTED
+
+    @property
+    def mad_percent(self) -> float | None:
+        """The MAD in percent of the median, so that the spreads of slow and fast models compare."""
+        return self.mad_ms / self.median_ms * 100 if self.median_ms > 0 else None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """`after` against `before`: `ratio` is how many times faster `after` is, `before_ms` over `after_ms`, both medians.
+
+    `low` and `high` bound the ratio; `high` and `resolution_percent` are None where too few turns bound nothing.
+    """
+
+    before: str
+    after: str
+    ratio: float
+    low: float
+    high: float | None
+    confidence: float
+    verdict: Verdict
+    # The smallest change, in percent, that this run could have told from none.
+    resolution_percent: float | None
+    paired: bool
+    turns: int
+    # Whether other work kept taking the processor away: then neither ratio nor interval can be relied on.
+    contended: bool = False
+    # What the device went through that the verdict has to be read with, in words.
+    caveats: list[str] = []
+    before_ms: float = 0.0
+    after_ms: float = 0.0
+    # Launches of the side that had fewer, and how much the medians of launches differ (the larger of the two sides'
+    # standard deviations); None: too few launches to tell, and the interval rests on an assumed spread.
+    launches: int = 1
+    launch_spread_percent: float | None = None
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the verdict may be acted on."""
+        return self.high is not None and not self.contended
+
+
+def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
+    """The turns that may be called latency: without a tracer, save where a foreign runner has no others."""
+    if record.latency_source == "traced executions":
+        return samples.traced
+    return samples.timed
+
+
+def summarise(turns: list[Turn]) -> Latency:
+    """Describe all executions of all turns together."""
+    ms = np.sort(_executions(turns)[0][0] / 1e6)
+    median = float(np.median(ms))
+    mad = float(np.median(np.abs(ms - median)))
+    cut = int(len(ms) * 0.1)
+    q1, q3 = np.percentile(ms, [25, 75])
+    fence = 3.0 * (q3 - q1)
+    mean = float(ms.mean())
+    drift = _drift_percent(turns)
+    medians = _launch_medians(turns)
+    return Latency(
+        runs=len(ms),
+        median_ms=median,
+        mad_ms=mad,
+        trimmed_mean_ms=float(ms[cut : len(ms) - cut].mean()),
+        mean_ms=mean,
+        min_ms=float(ms[0]),
+        max_ms=float(ms[-1]),
+        p90_ms=float(np.percentile(ms, 90)),
+        p95_ms=float(np.percentile(ms, 95)),
+        p99_ms=float(np.percentile(ms, 99)),
+        cv_percent=float(ms.std() / mean * 100) if mean else 0.0,
+        outliers=int(np.sum((ms < q1 - fence) | (ms > q3 + fence))),
+        drift_percent=drift,
+        launches=len(medians),
+        launch_spread_percent=_spread_percent(medians),
+        warnings=_warnings(turns, ms, drift),
+        preempted=preempted_share(turns),
+    )
+
+
+def _drift_percent(turns: list[Turn]) -> float:
+    """The median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway it."""
+    medians = _turn_medians(turns)
+    if len(medians) < _LEAST_TURNS:
+        return 0.0
+    if len(medians) > _MOST_POINTS:
+        # A line through so many points needs no more; all pairs of more would be quadratic.
+        medians = np.array([np.median(part) for part in np.array_split(medians, _MOST_POINTS)])
+    i, j = np.triu_indices(len(medians), 1)
+    slope = float(np.median((medians[j] - medians[i]) / (j - i)))
+    return slope * (len(medians) - 1) / float(np.median(medians)) * 100
+
+
+def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> list[str]:
+    """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise."""
+    found = []
+    medians = _turn_medians(turns)
+    spread = float(np.median(np.abs(medians - np.median(medians))) / np.median(medians) * 100)
+    # Drift counts only where it stands out from how much turns differ anyway.
+    if abs(drift) > max(2.0, 4 * spread):
+        found.append(
+            f"latency drifted by {drift:+.1f} % over the run: throttling, a changing clock frequency or other load"
+        )
+    launch = np.array([turn.launch for turn in turns])
+    first = np.concatenate(([True], launch[1:] != launch[:-1]))
+    if (
+        len(medians) >= _LEAST_TURNS
+        and not first.all()
+        and np.median(medians[first]) > 1.1 * np.median(medians[~first])
+    ):
+        found.append("the first turn of a launch is over 10 % slower than the rest: warm-up was too short")
+    middle = float(np.median(ms))
+    noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
+    if noise > 5:
+        found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
+    if preempted_share(turns) > _MOST_PREEMPTED:
+        found.append(
+            f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
+        )
+    if len(ms) < 10:
+        found.append(f"only {counted(len(ms), 'execution')}: take at least 10")
+    return found
+
+
+def compare(
+    before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
+) -> Comparison:
+    """Ratio of medians with an interval over launches: executions of one launch are not independent of each other.
+
+    Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
+    """
+    (before_name, before_turns), (after_name, after_turns) = before, after
+    if paired:
+        common = {t.turn for t in before_turns} & {t.turn for t in after_turns}
+        before_turns = [t for t in before_turns if t.turn in common] or before_turns
+        after_turns = [t for t in after_turns if t.turn in common] or after_turns
+    first, second = _executions(before_turns), _executions(after_turns)
+    medians = np.median(first[0]), np.median(second[0])
+    ratio = float(medians[0] / medians[1])
+    turns = min(len(before_turns), len(after_turns))
+    launches = [_launch_medians(side) for side in (before_turns, after_turns)]
+    low, high, width = 0.0, None, None
+    verdict: Verdict = "no difference seen"
+    spread = None
+    if turns >= _LEAST_TURNS:
+        _, lower, high = ratio_intervals(first, second, np.array([ratio]), paired, confidence=confidence)[0]
+        assert lower is not None and high is not None
+        margin = 1 + IN_COMMON
+        low, high = lower / margin, high * margin
+        verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
+        width = ((high - low) / 2 / ratio + IN_COMMON) * 100
+        sizes = len(launches[0]), len(launches[1])
+        if enough_launches(*sizes, paired and sizes[0] == sizes[1], confidence):
+            spread = max(_spread_percent(side) or 0.0 for side in launches)
+    return Comparison(
+        before_name,
+        after_name,
+        ratio,
+        low,
+        high,
+        confidence,
+        verdict,
+        width,
+        paired,
+        turns,
+        contended=any(preempted_share(side) > _MOST_PREEMPTED for side in (before_turns, after_turns)),
+        before_ms=float(medians[0]) / 1e6,
+        after_ms=float(medians[1]) / 1e6,
+        launches=min(map(len, launches)),
+        launch_spread_percent=spread,
+    )
+
+
+def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:
+    """All executions in one row, and which launch and turn each belongs to."""
+    lengths = [len(turn.ns) for turn in turns]
+    ns = np.fromiter(itertools.chain.from_iterable(turn.ns for turn in turns), np.float64, sum(lengths))[None, :]
+    launch, turn = np.repeat(np.array([(turn.launch, turn.turn) for turn in turns]), lengths, axis=0).T
+    return ns, Groups(launch, turn)
+
+
+def _turn_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
+    """One median per turn, in order; all at once, since a long run has a hundred thousand turns."""
+    ns, _ = _executions(turns)
+    number = np.repeat(np.arange(len(turns)), [len(turn.ns) for turn in turns])
+    result: npt.NDArray[np.float64] = Groups(number, number).turn_medians(ns)[0]
+    return result
+
+
+def _launch_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
+    ns, groups = _executions(turns)
+    result: npt.NDArray[np.float64] = groups.launch_medians(ns)[0]
+    return result
+
+
+def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
+    """How much launches differ, in percent: a standard deviation, from the median deviation so that one disturbed
+    launch does not make it; None for fewer than three."""
+    if len(medians) < 3:
+        return None
+    logs = np.log(medians)
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs))) * 100)
+
+
+def preempted_traces(samples: Samples, stops_clock: bool) -> float:
+    """The share of traced executions in which other work took time that operators' times do not leave out."""
+    return 0.0 if stops_clock else preempted_share(samples.traced)
+
+
+def preempted_share(turns: list[Turn]) -> float:
+    """The share of executions in which other work took the processor away."""
+    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))

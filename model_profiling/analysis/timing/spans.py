@@ -1,0 +1,59 @@
+"""One execution as nested spans: the method, its delegate and operator calls, and the operators inside them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model_profiling.analysis.timing.profile import Profile
+
+
+@dataclass(frozen=True)
+class Span:
+    """`depth` 0 is the method, 1 a call, 2 an operator. `row` is the operator's place in the breakdown's instances."""
+
+    name: str
+    category: str
+    kind: str
+    where: str
+    dtype: str
+    algorithm: str
+    start_us: float
+    duration_us: float
+    depth: int
+    row: int
+
+
+def typical_execution(profile: Profile) -> int:
+    """The execution that took closest to the median."""
+    return int(np.argmin(np.abs(profile.execute - np.median(profile.execute))))
+
+
+def typical_spans(profile: Profile) -> list[Span]:
+    return spans(profile, typical_execution(profile))
+
+
+def spans(profile: Profile, execution: int) -> list[Span]:
+    """All spans of one execution by start, parents first.
+
+    A runtime row of the profile is a parent's own time; the parent itself lasts that long and as long as its children.
+    """
+    times = (profile.times[:, execution] / 1e3).tolist()
+    starts = (profile.starts[:, execution] / 1e3).tolist()
+    inside: dict[tuple[int, int], float] = {}
+    for row, instance in enumerate(profile.instances):
+        if instance.where != "runtime":
+            place = (instance.chain, instance.instruction)
+            inside[place] = inside.get(place, 0.0) + times[row]
+    called = {(i.chain, i.instruction) for i in profile.instances if i.where == "runtime" and i.name != "method"}
+    found = []
+    for row, instance in enumerate(profile.instances):
+        place = (instance.chain, instance.instruction)
+        duration, depth = times[row], 2 if place in called else 1
+        if instance.name == "method" and instance.where == "runtime":
+            duration, depth = float(profile.execute[execution]) / 1e3, 0
+        elif instance.where == "runtime":
+            duration, depth = duration + inside.get(place, 0.0), 1
+        kind = instance.kind_of
+        labels = (instance.category, kind.kind, instance.where, kind.dtype, kind.algorithm)
+        found.append(Span(instance.name, *labels, starts[row], duration, depth, row))
+    return sorted(found, key=lambda span: (span.start_us, span.depth))

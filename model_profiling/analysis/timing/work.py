@@ -1,0 +1,65 @@
+"""The record of an operator's work: the matrix product it is, and the bytes it reads and writes."""
+
+import msgspec
+
+BITS = {
+    **{"fp32": 32, "fp16": 16, "bf16": 16, "pfp32": 32, "float64": 64, "bool": 8},
+    **{"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "int64": 64},
+    **{"qint8": 8, "quint8": 8, "qint32": 32, "qcint8": 8, "qcint32": 32, "qdint8": 8, "qpint8": 8},
+    **{"qcint4": 4, "qbint4": 4},
+}
+
+
+class Product(msgspec.Struct, frozen=True):
+    """`count` products of an m x k matrix with a k x n one: groups of a convolution, batches of a multiplication."""
+
+    m: int
+    n: int
+    k: int
+    count: int = 1
+
+    @property
+    def multiply_accumulates(self) -> int:
+        return self.m * self.n * self.k * self.count
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What an operator has to do. `product` is None for what multiplies no matrices.
+
+    `element` is the type it computes in or moves. Where the CPU cannot compute in what the program has, that is a wider
+    one, and `program_element` is the program's.
+    `inner` are the sizes of inner loops where the rate depends on them: the row of a softmax, the window of a pooling.
+    """
+
+    element: str
+    weight_bytes: int
+    read_bytes: int
+    written_bytes: int
+    product: Product | None = None
+    multiply_accumulates: int = 0
+    program_element: str = ""
+    inner: tuple[int, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """All that has to cross between memory and the processor at least once."""
+        return self.weight_bytes + self.read_bytes + self.written_bytes
+
+    @property
+    def elements(self) -> float:
+        """The numbers that are read and written, weights left out; those of another type are counted by their size."""
+        return 8 * (self.read_bytes + self.written_bytes) / BITS.get(self.element, 8)
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte, two to a multiply-accumulate; None where nothing is multiplied."""
+        return 2 * self.multiply_accumulates / self.bytes if self.multiply_accumulates and self.bytes else None
+
+
+def in_element(work: Work, element: str) -> Work:
+    """The same work in another type: as many numbers, each as wide as that type is."""
+    old, new = BITS[work.element], BITS[element]
+    weights, read, written = (
+        (size * new + old - 1) // old for size in (work.weight_bytes, work.read_bytes, work.written_bytes)
+    )
+    return Work(element, weights, read, written, work.product, work.multiply_accumulates, inner=work.inner)

@@ -1,0 +1,702 @@
+"""The SME2 ExecuTorch Profiling Kit as a Python library; `docs/api.md` has the whole of it with examples.
+
+    import sme2_kit
+    run = sme2_kit.profile(module, example_inputs, dtype="fp16")   # export, run on and off, analyse
+    run.categories, run.operators, run.latency, run.advice         # typed rows: .to_dicts(), .to_pandas()
+    run.startup, run.memory                                        # until the first result; peak, growth, packing
+    run.report("report.html")
+
+Nothing here prints, ends the process or handles signals. What fails raises a `KitError`, with `message` and `hint`.
+Importing this package imports neither torch nor executorch nor numpy: each function imports what it needs when called.
+
+`out` is the directory for all files; without it they go to a temporary one that lives as long as the process.
+`on_progress(label, done, total)` is called while work goes on, `total` 0 where that is not known; in a notebook a
+progress bar is shown unless it is given. `runs`, `launches` and `budget_s` say how much to measure (timed executions
+and processes per experiment, seconds for all of them); what is left out is chosen to fit the rest. `startup_launches`
+are processes that are started only to see how they start (0: none), with the .pte in the system's `page_cache` ("warm")
+or dropped from it ("cold").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model_profiling import __version__
+from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
+from model_profiling.base.on_progress import OnProgress
+
+if TYPE_CHECKING:
+    import torch
+
+    from model_profiling.analysis.accuracy.numerics import Numerics
+    from model_profiling.analysis.roofs.roofs import Roofs
+    from model_profiling.analysis.run.forecast import Forecast
+    from model_profiling.api.comparing import Compared, Comparisons
+    from model_profiling.api.history_api import History
+    from model_profiling.api.loaded_run import Run
+    from model_profiling.api.records import Records
+    from model_profiling.export.request import ExportResult
+    from model_profiling.fleet.sweep.result import SweepResult
+    from model_profiling.pipeline.config import PageCache
+    from model_profiling.pipeline.schedule import Counts
+    from model_profiling.platforms.base import Platform
+    from model_profiling.tune.tuning import TuneResult
+
+__all__ = [
+    "Compared",
+    "Comparisons",
+    "ExportResult",
+    "GateError",
+    "History",
+    "InputError",
+    "InterruptionError",
+    "KitError",
+    "OnProgress",
+    "Records",
+    "Run",
+    "RunError",
+    "SetupError",
+    "__version__",
+    "compare",
+    "export",
+    "forecast",
+    "history",
+    "kernels",
+    "numerics",
+    "open_run",
+    "profile",
+    "roofs",
+    "run",
+    "sweep",
+    "tune",
+]
+
+# Types that are imported when somebody asks for them: what they need takes longer than a blink.
+_LATER = {
+    "Compared": "model_profiling.api.comparing",
+    "Comparisons": "model_profiling.api.comparing",
+    "ExportResult": "model_profiling.export.request",
+    "History": "model_profiling.api.history_api",
+    "Records": "model_profiling.api.records",
+    "Run": "model_profiling.api.loaded_run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def profile(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str | None = None,
+    threads: int | Sequence[int] = 1,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    input_shapes: Sequence[Sequence[int] | str] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    rewrites: Sequence[str] = (),
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
+    inputs: Sequence[str | Path] = (),
+    label: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
+
+    `model` is an nn.Module in memory, which stays as it is; `"file.py:Class"`; a name that `sme2-kit models` lists; or
+    a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
+    tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
+    `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
+    "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
+    `label`, `labels` and `force` as of `run`.
+    """
+    from model_profiling.api.exporting import is_target
+    from model_profiling.api.notebook import shown_progress
+
+    _counts(runs, launches, budget_s, threads, startup_launches, page_cache)  # refused before the export
+    home = _place(out, "profile")
+    with shown_progress(on_progress) as report:
+        program: str | Path | ExportResult
+        if is_target(model) and str(model).endswith(".pte"):
+            told = (dtype, example_inputs, settings, checkpoint, calibration, *input_shapes, *rewrites, *keep_fp32)
+            if any(value is not None for value in told):
+                raise InputError(
+                    f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
+                    "Leave them out, or give the model itself.",
+                )
+            program = Path(str(model))
+        else:
+            program = export(
+                model,
+                example_inputs,
+                dtype=dtype or "fp16",
+                out=home / "artifacts",
+                input_shapes=input_shapes,
+                settings=settings,
+                checkpoint=checkpoint,
+                rewrites=rewrites,
+                keep_fp32=keep_fp32,
+                calibration=calibration,
+                force=force,
+                on_progress=report,
+            )
+        return run(
+            program,
+            inputs=inputs,
+            label=label,
+            labels=labels,
+            force=force,
+            threads=threads,
+            runs=runs,
+            launches=launches,
+            budget_s=budget_s,
+            startup_launches=startup_launches,
+            page_cache=page_cache,
+            out=home / "runs" / _runs_folder(platform),
+            platform=platform,
+            lock=lock,
+            on_progress=report,
+        )
+
+
+def open_run(path: str | Path, categories: str | Path | None = None, emulated: str | Path | None = None) -> Run:
+    """Open a run directory, `DIR@LABEL` for an earlier run of it, or one ETDump. Nothing is written.
+
+    `categories` is a file that extends the category table. With `emulated`, a run that `kernels` made of the same
+    model, there are forecasts, too. Neither torch nor executorch is needed.
+    """
+    from model_profiling.api.loaded_run import Run
+    from model_profiling.store.runs import resolve
+
+    return Run.open(resolve(path), categories, None if emulated is None else resolve(emulated))
+
+
+def export(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp32",
+    out: str | Path | None = None,
+    name: str = "",
+    backend: str = "xnnpack",
+    memory_format: str = "contiguous",
+    rewrites: Sequence[str] = (),
+    delegation: str = "whole",
+    io_layout: str = "contiguous",
+    dynamic_shapes: Any = None,
+    input_shapes: Sequence[Sequence[int] | str] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
+    save_graph: bool = False,
+    verify: bool = True,
+    force: bool = False,
+    verbose: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ExportResult:
+    """Export a model into `out`: the .pte (`result.paths.pte`), its ETRecord, sample inputs and `result.record`.
+
+    Models and inputs are given as to `profile`. A model by its name or from a file is not exported again while nothing
+    has changed, unless `force`. `name`, `example_inputs` and `dynamic_shapes` are for a module in memory.
+    `keep_fp32` names layers that are left out of fp16 or quantization; `calibration` is a folder of .npy samples that
+    set the ranges of int8. Unless `verify` is False, the program is executed once with the kit's runner and compared
+    with the eager model (`result.record.verification`); one that does not run is an error that names the operator.
+    """
+    from model_profiling.api import exporting
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.export.request import ExportRequest
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, name, dynamic_shapes, options)
+    known = exporting.named(target, options) if target else exporting.module_name(model, name)
+    request = ExportRequest(
+        known,
+        _place(out, "export"),
+        dtype,
+        backend,
+        memory_format,
+        seed,
+        save_graph,
+        verbose,
+        target=target,
+        options=options,
+        rewrites=tuple(rewrites),
+        delegation=delegation,
+        io_layout=io_layout,
+        keep_fp32=tuple(keep_fp32),
+        calibration=None if calibration is None else Path(calibration),
+        verify=verify,
+        candidates=True,
+    )
+    with shown_progress(on_progress) as report:
+        if target:
+            return exporting.from_target(report, force)(request, "export")
+        return exporting.from_memory(model, example_inputs, dynamic_shapes, report)(request, "export")
+
+
+def run(
+    model: str | Path | ExportResult | None = None,
+    *,
+    config: str | Path | None = None,
+    inputs: Sequence[str | Path] = (),
+    threads: int | Sequence[int] | None = None,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+    prefill: int | None = None,
+    decode: int | None = None,
+    depths: Sequence[int] = (),
+    tokens: str | Path | None = None,
+    method: str | None = None,
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    label: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    keep_program: bool = True,
+    only: Sequence[str] | None = None,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Measure a .pte with acceleration on and off, in turns, and write all that derives from it into `out`.
+
+    `model` is a .pte or what `export` returned; `config`, a JSON config, goes instead of it and of all that it says.
+    `platform` is None for this machine, "emulator", "android", "android:SERIAL" or "ssh:HOST". Several `threads` are
+    measured side by side, within one budget, and `run.scaling` compares them. What is in `out` already is not measured
+    again unless `force`; `run.notes` says so. `label` is what the run is called; by `labels` (key and value) `history`
+    finds it again, which can also compare its program with later ones unless `keep_program` is False.
+
+    A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
+    leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
+    which has several.
+    """
+    from model_profiling.api.measuring import Asked
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.pipeline.phases import checked_lengths
+
+    if (model is None) == (config is None):
+        raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
+    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
+    lengths = checked_lengths(prefill, decode, depths, str)
+    beside = out or inputs or threads or tokens or method or lengths.asked
+    if config is not None and (beside or counts != _counts(None, None, None, None)):
+        raise InputError(
+            "out, inputs, method, and what is said of counts, start-up and phases, can be used only with a .pte",
+            "Set them in the config instead.",
+        )
+    asked = Asked(
+        model=None if model is None else _pte(model),
+        config=None if config is None else Path(config),
+        inputs=[Path(file) for file in inputs],
+        lengths=lengths,
+        token_file=None if tokens is None else Path(tokens),
+        method=method,
+        out=_place(out, "run") if config is None else None,
+        counts=counts,
+        threads=threads,
+        label=label,
+        labels=labels or {},
+        keep_program=keep_program,
+        only=None if only is None else list(only),
+        force=force,
+    )
+    with shown_progress(on_progress) as report:
+        return _measured(asked, platform, report, lock)
+
+
+def kernels(
+    model: str | Path | ExportResult,
+    *,
+    levels: Sequence[str] | None = None,
+    platform: str | Platform = "emulator",
+    out: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Run a .pte once under an emulated SME2 CPU and see which kernels it uses: `run.kernels`, operator by operator.
+    Or on another `platform`: a CPU that has SME2.
+
+    `levels` are the CPUs to emulate, of "neon", "sme1" and "sme2"; all of them unless said otherwise, so that their
+    outputs can be compared. Times of such a run mean nothing and are never shown.
+    """
+    from model_profiling.api.measuring import kernels_asked, opened_platform
+    from model_profiling.api.notebook import shown_progress
+
+    for level in levels or ():
+        if level not in ("neon", "sme1", "sme2"):
+            raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
+    pte = _pte(model)
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, pte) as opened:
+        asked = kernels_asked(pte, opened, levels, _place(out, "kernels"))
+        return _measured(asked, opened, report)
+
+
+def compare(
+    before: str | Path | Run | ExportResult,
+    after: str | Path | Run | ExportResult,
+    *,
+    threads: int | None = None,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+    categories: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    on_progress: OnProgress | None = None,
+) -> Comparisons:
+    """Hold `after` against `before`: latency with its interval and verdict, and every category and operator; `startup`
+    and `memory` where both sides have them.
+
+    Each is a run, or its directory (`DIR`, `DIR@LABEL`, either with `:EXPERIMENT`), or an ETDump. Two .pte are measured
+    now, side by side, which is the most exact comparison; threads, counts and `platform` are for those, and start-up is
+    measured only if `startup_launches` says how often.
+    """
+    from model_profiling.api import comparing
+    from model_profiling.api.measuring import opened_platform
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.store.runs import resolve
+
+    sides = [str(resolve(_path(side))) for side in (before, after)]
+    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
+    with shown_progress(on_progress) as report:
+        if not all(side.endswith(".pte") for side in sides):
+            if platform is not None:
+                raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
+            return comparing.compare(sides[0], sides[1], categories, counts, threads)
+        with opened_platform(platform, lambda _: None, *map(Path, sides), lock=lock) as opened:
+            return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
+
+
+def history(
+    *folders: str | Path,
+    model: str | None = None,
+    platform: str | None = None,
+    dtype: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    since: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> History:
+    """Every run below some folders (this one unless said otherwise): `runs`, `series` with their steps, `top` operators
+    and SME2 `coverage` of all models.
+
+    `model` may have * in it, `labels` are of the runs (also "commit" and "branch"), `since` is a date or "90d". Nothing
+    is measured, and only an index in the cache is written.
+    """
+    from model_profiling.api.history_api import History
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.fleet.history import history as questions
+
+    first = None if since is None else questions.since(since)
+    filters = questions.Filters(model, platform, dtype, dict(labels or {}), first)
+    with shown_progress(on_progress) as report:
+        return History(questions.History(folders or (".",), filters, report))
+
+
+def forecast(
+    measured: str | Path | Run,
+    emulated: str | Path | Run,
+    *,
+    target: str | Path | None = None,
+    speedups: Sequence[float] | None = None,
+) -> Records[Forecast]:
+    """Predict what SME2 would change: times of a measured run, operators that `kernels` shows on SME2.
+
+    How much faster each becomes follows from its dtype and shape on `target`: a machine that the kit knows
+    ("apple_m4", which is taken unless said otherwise, or "arm_c1"), or a file that `roofs` wrote on one with SME2.
+    Instead, `speedups` are assumed of all of them, each with its own prediction.
+    """
+    from model_profiling.analysis.run.forecast import forecasts
+    from model_profiling.analysis.sme2.target import DEFAULT
+    from model_profiling.api.records import Records
+
+    if target is not None and speedups:
+        raise InputError("target and speedups exclude each other", "Give the machine, or what to assume.")
+    return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ()), target or DEFAULT))
+
+
+def tune(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp32",
+    threads: int = 1,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    input_shapes: Sequence[Sequence[int] | str] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    seed: int = 0,
+    force: bool = False,
+    tokens: str | Path | None = None,
+    worst_layers: int = 0,
+    calibration: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    on_progress: OnProgress | None = None,
+) -> TuneResult:
+    """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
+
+    Models and inputs are given as to `profile`; `dtype` is that of the baseline. Of a language model the weight formats
+    are tried, each phase by itself (`format` of each variant); `tokens`, a .npy of int64 ids, adds their perplexity.
+    With `worst_layers`, up to so many of the layers that `numerics` ranks worst are kept in fp32 instead: `pareto` of
+    each variant says whether no other is both faster and more accurate.
+    """
+    from model_profiling.api import exporting
+    from model_profiling.api.layer_errors import numerics_of
+    from model_profiling.api.measuring import opened_platform
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.export.publish import refuse_unwritable
+    from model_profiling.export.request import ExportRequest
+    from model_profiling.tune.tuning import Tuner, TuneRequest
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, options)
+    given = model, example_inputs
+    counts = _counts(runs, launches, budget_s, threads)
+    name = exporting.named(target, options) if target else exporting.module_name(model)
+    base = ExportRequest(
+        name,
+        _place(out, "tune"),
+        dtype,
+        seed=seed,
+        target=target,
+        options=options,
+        calibration=None if calibration is None else Path(calibration),
+    )
+    if worst_layers < 0 or (worst_layers and dtype == "fp32"):
+        raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
+    refuse_unwritable(base.outdir)
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
+        if opened.timing != "measured":
+            raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
+        make = (
+            exporting.from_target(report, force)
+            if target
+            else exporting.from_memory(model, example_inputs, None, report)
+        )
+        spelled = exporting.typed_command if target else exporting.python_call
+        tuner = Tuner(
+            TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
+            opened,
+            lambda request: make(request, f"export {request.outdir.name}"),
+            report,
+            spelled,
+            lambda request, made: numerics_of(request, made, opened, report, None if target else given, trial=False),
+        )
+        return tuner.run()
+
+
+def sweep(
+    asked: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    only: Sequence[str] = (),
+    fresh: bool = False,
+    ray: str | None = None,
+    on_progress: OnProgress | None = None,
+) -> SweepResult:
+    """Export and run models x dtypes x rewrites x threads x targets, and hold them against each other.
+
+    `asked` is a sweep file, or its keys as a dictionary. What is finished in `out` is not done again, unless `fresh`:
+    then all of it, or of the cells that `only` names, is measured anew and held against what was there. Jobs are
+    processes of their own, on this machine or, with `ray` (HOST:PORT, or "auto"), on a Ray cluster. A job that fails
+    raises nothing: `result.jobs` has its `failure`. `result.cells` has the numbers; `out` has the page, portfolio.html.
+    """
+    from model_profiling.api import sweeping
+    from model_profiling.api.notebook import shown_progress
+
+    opened = sweeping.opened(asked, out, only)
+    with shown_progress(on_progress) as report:
+        return opened.run(sweeping.executor(ray), fresh, report)
+
+
+def numerics(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    dtype: str = "fp16",
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    input_shapes: Sequence[Sequence[int] | str] = (),
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    rewrites: Sequence[str] = (),
+    keep_fp32: Sequence[str] = (),
+    calibration: str | Path | None = None,
+    trial: bool = True,
+    seed: int = 0,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Numerics:
+    """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
+
+    Models and inputs are given as to `profile`, the rest as to `export`. `result.alarms` are layers that something is
+    wrong with, `result.worst` all that are not exact, worst first, `result.layers` all in the order in which they run.
+    Remedies are exported and run once: `result.trials`, each with its `outputs` by experiment, and `helps` for those to
+    follow; `trial=False` leaves that out. What is found lies beside the .pte in `out`, where reports on it find it.
+    """
+    from model_profiling.api import exporting
+    from model_profiling.api.layer_errors import numerics_of
+    from model_profiling.api.measuring import opened_platform
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.export.request import ExportRequest
+
+    options = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, options)
+    request = ExportRequest(
+        exporting.named(target, options) if target else exporting.module_name(model),
+        _place(out, "numerics"),
+        dtype,
+        seed=seed,
+        target=target,
+        options=options,
+        rewrites=tuple(rewrites),
+        keep_fp32=tuple(keep_fp32),
+        calibration=None if calibration is None else Path(calibration),
+    )
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+        make = (
+            exporting.from_target(report, force)
+            if target
+            else exporting.from_memory(model, example_inputs, None, report)
+        )
+        made = make(request, "export")
+        given = None if target else (model, example_inputs)
+        return numerics_of(request, made, opened, report, given, trial=trial)
+
+
+def roofs(
+    dtypes: Sequence[str] = ("fp32", "fp16", "int8"),
+    *,
+    threads: Sequence[int] = (1,),
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    runs: int | None = None,
+    launches: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Roofs:
+    """Measure what this backend reaches at its best on a CPU: probe operators of many shapes, in each dtype.
+
+    The result is kept in the cache under the CPU's name, where later reports and forecasts find it, or in `out`.
+    """
+    from model_profiling.api.measuring import opened_platform
+    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.roof_measuring import COUNTS, Probing, measure_roofs
+    from model_profiling.pipeline.schedule import Counts
+
+    for number in threads:
+        _counts(runs, launches, None, number)
+    counts = Counts(runs or COUNTS.runs, launches or COUNTS.launches)
+    asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
+    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
+        return measure_roofs(asked, opened, report)
+
+
+def _runs_folder(platform: str | Platform | None) -> str:
+    from model_profiling.platforms.choosing import folder_of, named
+
+    return folder_of(named(platform)) if platform is None or isinstance(platform, str) else platform.folder
+
+
+def _place(out: str | Path | None, what: str) -> Path:
+    from model_profiling.api.temporary import temporary_directory
+
+    return temporary_directory(what) if out is None else Path(out)
+
+
+def _counts(
+    runs: int | None,
+    launches: int | None,
+    budget_s: float | None,
+    threads: int | Sequence[int] | None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+) -> Counts:
+    from model_profiling.pipeline.counts import checked_counts
+
+    return checked_counts(runs, launches, budget_s, threads, startup_launches=startup_launches, page_cache=page_cache)
+
+
+def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, options: Any) -> str:
+    """A model's name or file; '' for a module in memory. What does not go with it is refused and not ignored."""
+    from model_profiling.api.exporting import is_target
+
+    if not is_target(model):
+        if options.inputs or options.settings or options.checkpoint:
+            raise InputError(
+                "input_shapes, settings and checkpoint are for a model by its name or from a file",
+                "Give a module with its weights, and example_inputs.",
+            )
+        return ""
+    if example_inputs is not None or name or dynamic_shapes is not None:
+        raise InputError(
+            f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
+            "Leave them out; input_shapes gives a model from a file random inputs.",
+        )
+    return str(model)
+
+
+def _path(given: Any) -> str | Path:
+    """The path of whatever names a program or a run."""
+    from model_profiling.export.request import ExportResult
+
+    if isinstance(given, (str, Path)):
+        return given
+    if isinstance(given, ExportResult):
+        return given.paths.pte
+    path = getattr(given, "path", None)
+    if isinstance(path, Path):
+        return path
+    raise InputError(f"a {type(given).__name__} is neither a path nor a result", "Give a path, a Run or an export.")
+
+
+def _pte(given: str | Path | ExportResult) -> Path:
+    return Path(_path(given))
+
+
+def _opened(given: str | Path | Run) -> Run:
+    from model_profiling.api.loaded_run import Run
+
+    return given if isinstance(given, Run) else open_run(given)
+
+
+def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgress, lock: bool = True) -> Run:
+    from model_profiling.api.measuring import measure, opened_platform
+
+    notes: list[str] = []
+    with opened_platform(platform, notes.append, *filter(None, [asked.model]), lock=lock) as opened:
+        found = measure(asked, opened, on_progress, notes.append)
+    found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
+    found.run.check_outputs()
+    found.run.save()
+    found.run.check()
+    return found.run

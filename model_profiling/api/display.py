@@ -1,0 +1,122 @@
+"""What a notebook shows of a result: sentences, one picture, one table. All names are escaped."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from model_profiling.api.records import escaped, html_table
+from model_profiling.base.errors import KitError
+from model_profiling.report import numbers
+
+if TYPE_CHECKING:
+    from model_profiling.api.comparing import Comparisons
+    from model_profiling.api.loaded_run import Run
+    from model_profiling.report.charts import Spec
+
+_TOP = 10
+_WIDTH = 720
+
+
+def run_html(run: "Run", picture: str) -> str:
+    """The result in sentences, where the time goes, and the top operators."""
+    return _paragraphs(_sentences(run)) + picture + _top_operators(run)
+
+
+def comparisons_html(found: "Comparisons", picture: str) -> str:
+    """The verdicts, where the time of both sides goes, and the operators that differ most."""
+    from model_profiling.report.words import comparison_sentence
+
+    text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
+    for each in found[:1]:
+        changes = each.profile.operators[:_TOP]
+        rows = [
+            (
+                *(change.after or change.before, change.category, numbers.ms(change.change.before_ms)),
+                *(numbers.ms(change.change.after_ms), numbers.bounded_speedup(*_bounds(change.change))),
+            )
+            for change in changes
+        ]
+        picture += html_table(("operator", "category", each.latency.before, each.latency.after, "speedup"), rows)
+    return text + picture
+
+
+def _bounds(change: object) -> tuple[float | None, float | None, float | None]:
+    return getattr(change, "ratio", None), getattr(change, "low", None), getattr(change, "high", None)
+
+
+def breakdown_picture(run: "Run") -> str:
+    """Where the time goes, as SVG; empty where no time was measured."""
+    from model_profiling.report.charts import of_run
+
+    if not run.path.is_file():
+        from model_profiling.report.theme import LIGHT
+
+        return drawn(of_run(run, _WIDTH, LIGHT).get("shift"))
+    parts = {name: e.breakdown for name, e in run.summary.experiments.items() if e.breakdown.execute_ms > 0}
+    rows: list[tuple[str, dict[str, float]]] = [
+        (name, {entry.category: entry.ms for entry in b.categories}) for name, b in parts.items()
+    ]
+    return drawn(stacked(rows, run.path.name)) if rows else ""
+
+
+def stacked(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
+    """Bars of time by category, one bar for each row."""
+    from model_profiling.report.charts import shift
+    from model_profiling.report.theme import LIGHT
+
+    return shift(rows, _WIDTH, LIGHT, f"{title}: where the time goes")
+
+
+def drawn(spec: "Spec | None") -> str:
+    """The picture as SVG; a sentence where it cannot be drawn."""
+    from model_profiling.report.drawing_process import Hand
+
+    if spec is None:
+        return ""
+    try:
+        hand = Hand()
+        try:
+            return str(hand.ask("svg", spec))
+        finally:
+            hand.close()
+    except (KitError, ValueError) as error:
+        return f"<p>{escaped(str(error))}</p>"
+
+
+def _sentences(run: "Run") -> list[str]:
+    if run.path.is_file():
+        return [f"{run.path.name}: times are traced, and nothing is known of the model or the machine."]
+    from model_profiling.report.content.headline import sentences, title
+
+    return [title(run), *sentences(run)]
+
+
+def _paragraphs(sentences: list[str]) -> str:
+    return "".join(
+        f"<p><b>{escaped(sentence)}</b></p>" if place == 0 else f"<p>{escaped(sentence)}</p>"
+        for place, sentence in enumerate(sentences)
+    )
+
+
+def _top_operators(run: "Run") -> str:
+    """Of the experiment one wants faster; where no time was measured, the operators and their kernels."""
+    timed = [row for row in run.operators if row.ms is not None]
+    if timed:
+        wanted = timed[0].experiment if run.path.is_file() else next(iter(run.of_interest), timed[0].experiment)
+        top = [row for row in timed if row.experiment == wanted][:_TOP]
+        rows = [
+            (row.operator, row.category, row.where, str(row.instances), numbers.ms(row.ms or 0), _share(row.share))
+            for row in top
+        ]
+        columns = ("operator", "category", "where", "instances", "time", "share")
+        return f"<p>Top operators of {escaped(run.label(wanted))}:</p>" + html_table(columns, rows)
+    shown = set() if run.path.is_file() else set(run.shown)
+    traced = [
+        (row.operator, row.category, row.level, ", ".join(row.kernels), row.why_not)
+        for row in run.kernels
+        if row.experiment in shown
+    ]
+    return html_table(("operator", "category", "level", "kernels", "why not SME2"), traced[:_TOP]) if traced else ""
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else numbers.share(value)

@@ -1,0 +1,129 @@
+"""Export a model: by its name, from its file, or as it is in memory. torch is imported when it comes to that."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from model_profiling.base.errors import SetupError
+from model_profiling.base.installation import install_command
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.command import typed
+from model_profiling.export.publish import refuse_unwritable
+from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.models.lookup import model_name, snake_case
+from model_profiling.models.options import LoadOptions, input_spec, name_suffix
+
+# Takes what is asked for and what to call it in progress.
+Exporting = Callable[[ExportRequest, str], ExportResult]
+
+
+def named(target: str, options: LoadOptions) -> str:
+    """The name that a target's artifacts carry; refuses a target that is not there, before torch is imported."""
+    return model_name(target) + name_suffix(options.settings)
+
+
+def load_options(
+    shapes: Any = (), settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
+) -> LoadOptions:
+    """What is said of a model beside its name, checked."""
+    return LoadOptions(
+        tuple(map(input_spec, shapes)),
+        tuple(sorted((settings or {}).items())),
+        Path(checkpoint) if checkpoint else None,
+    )
+
+
+def is_target(model: Any) -> bool:
+    """Whether it is a name or a file; else it is taken for a module in memory."""
+    return isinstance(model, (str, Path))
+
+
+def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
+    """Exports what requests name; what is on disk already, and would be the same, is not exported again."""
+
+    def export(request: ExportRequest, label: str) -> ExportResult:
+        from model_profiling.export.cache import cached
+
+        request.check()
+        earlier = None if force else cached(request)
+        if earlier is not None:
+            on_cached()
+            return earlier
+        refuse_unwritable(request.outdir)
+        announce = announcing(on_progress, label)
+        exporter = _imported(announce, request.loud)
+        return exporter(request, announce)
+
+    return export
+
+
+def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progress: OnProgress) -> Exporting:
+    """Exports this module in the way each request asks for."""
+
+    def export(request: ExportRequest, label: str) -> ExportResult:
+        announce = announcing(on_progress, label)
+        _imported(announce, request.loud)
+        from model_profiling.export.in_memory import export_module
+
+        return export_module(
+            module,
+            example_inputs,
+            request.outdir,
+            name=request.model,
+            dtype=request.dtype,
+            backend=request.backend,
+            memory_format=request.memory_format,
+            rewrites=request.rewrites,
+            delegation=request.delegation,
+            io_layout=request.io_layout,
+            dynamic_shapes=dynamic_shapes,
+            seed=request.seed,
+            save_graph=request.save_graph,
+            loud=request.loud,
+            keep_fp32=request.keep_fp32,
+            calibration=request.calibration,
+            verify=request.verify,
+            candidates=request.candidates,
+            announce=announce,
+        )
+
+    return export
+
+
+def module_name(module: Any, name: str = "") -> str:
+    """The name that a module's artifacts carry: its class's, unless another is given."""
+    return name or snake_case(type(getattr(module, "_orig_mod", module)).__name__)
+
+
+def python_call(request: ExportRequest) -> str:
+    """What a program calls to export a module in memory in this way."""
+    given = [f'dtype="{request.dtype}"']
+    given += [f'memory_format="{request.memory_format}"'] if request.memory_format != "contiguous" else []
+    given += [f'io_layout="{request.io_layout}"'] if request.io_layout != "contiguous" else []
+    given += [f"rewrites={list(request.rewrites)}"] if request.rewrites else []
+    given += [f'delegation="{request.delegation}"'] if request.delegation != "whole" else []
+    given += [f"keep_fp32={list(request.keep_fp32)}"] if request.keep_fp32 else []
+    given += [f'calibration="{request.calibration}"'] if request.calibration is not None else []
+    return f"sme2_kit.export(module, example_inputs, {', '.join(given)})"
+
+
+def typed_command(request: ExportRequest) -> str:
+    """What a user types for it; where it is put is up to them."""
+    return shlex.join(typed(request))
+
+
+def announcing(on_progress: OnProgress, label: str) -> Callable[[str], None]:
+    return lambda stage: on_progress(f"{label}: {stage}", 0, 0)
+
+
+def _imported(announce: Callable[[str], None], loud: bool) -> "Callable[..., ExportResult]":
+    announce("import torch and executorch")
+    from model_profiling.export.quiet import kept_off_terminal
+
+    try:
+        with kept_off_terminal(loud):
+            from model_profiling.export.exporter import export
+    except ModuleNotFoundError as error:
+        raise SetupError(f"exporting needs {error.name}, which is not installed", install_command("export")) from error
+    return export

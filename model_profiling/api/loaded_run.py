@@ -1,0 +1,271 @@
+"""A run: opened, looked at, saved, reported."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model_profiling.analysis.compare.grouping import instance_groups
+from model_profiling.analysis.process.startup import PARTS
+from model_profiling.analysis.roofs.group_work import GroupWork, group_work, roofs_by_row
+from model_profiling.analysis.run.dumps import ExperimentAnalysis
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import OperatorTime
+from model_profiling.analysis.timing.latency import Comparison, Latency
+from model_profiling.api.records import (
+    AdviceRow,
+    CategoryRow,
+    KernelRow,
+    LatencyRow,
+    MemoryRow,
+    ModuleRow,
+    OperatorRow,
+    OperatorThreadRow,
+    Records,
+    StartupRow,
+    ThreadRow,
+)
+from model_profiling.base.errors import KitError
+from model_profiling.store.derived import Outdated
+
+
+class Run(RunView):
+    """A run directory, or one ETDump, that is read and analysed once, when first asked.
+
+    In a notebook the last line of a cell shows it: the result in a sentence, where the time goes, the top operators.
+    """
+
+    @functools.cached_property
+    def notes(self) -> list[str]:
+        """What was worth knowing while it was measured, in words; empty of a run that was only opened."""
+        return []
+
+    @property
+    def program(self) -> Path | None:
+        """The .pte that ran; None if it is gone or has changed since, and of a bare ETDump."""
+        return None if self.path.is_file() else self.manifest.model.file()
+
+    @functools.cached_property
+    def operators(self) -> Records[OperatorRow]:
+        """Operators of every experiment, costliest first."""
+        return Records(
+            _operator(name, o, group_work(experiment.breakdown, places, roofs), timed)
+            for name, experiment, timed in self._experiments()
+            for roofs in [roofs_by_row(experiment.roofline)]
+            for o, places in instance_groups(experiment.breakdown)
+        )
+
+    @functools.cached_property
+    def categories(self) -> Records[CategoryRow]:
+        """Where the time of every experiment goes; the parts add up to `Method::execute`."""
+        return Records(
+            CategoryRow(name, c.category, c.ms if timed else None, c.share if timed else None, c.instances)
+            for name, experiment, timed in self._experiments()
+            for c in experiment.breakdown.categories
+        )
+
+    @functools.cached_property
+    def modules(self) -> Records[ModuleRow]:
+        """Cost by module, source line and operator of every experiment, a tree in order: each part before its own."""
+        return Records(
+            ModuleRow(
+                *(name, depth, node.kind, node.name, node.module, node.file, node.line, node.code, node.category),
+                *(node.operators, node.ms if timed else None, node.share if timed else None, node.why),
+            )
+            for name, _, timed in self._experiments()
+            for depth, node in self.cost_tree(name).walk()
+        )
+
+    @functools.cached_property
+    def latency(self) -> Records[LatencyRow]:
+        """Latency of every experiment. An emulated run, or a bare ETDump, has none."""
+        metrics = self.summary.metrics
+        if metrics is None or not self.measured:
+            return Records([])
+        return Records(
+            LatencyRow(name, entry.status, entry.latency_source, **_latency(entry.latency))
+            for name, entry in metrics.experiments.items()
+        )
+
+    @functools.cached_property
+    def startup(self) -> Records[StartupRow]:
+        """How every experiment starts, part by part; nothing of those whose start was not measured."""
+        metrics = self.summary.metrics
+        return Records(
+            StartupRow(name, part, time.median_ms, time.low_ms, time.high_ms, start.launches, start.page_cache)
+            for name, entry in (metrics.experiments.items() if metrics is not None else ())
+            if (start := entry.startup) is not None
+            for part in PARTS
+            if (time := getattr(start, part)) is not None
+        )
+
+    @functools.cached_property
+    def memory(self) -> Records[MemoryRow]:
+        """What the processes of every experiment hold in memory, and what the .pte says of it."""
+        metrics = self.summary.metrics
+        if metrics is None:
+            return Records([])
+        program = metrics.program
+        told = (program.planned_bytes, program.all_constant_bytes) if program is not None else (None, None)
+        return Records(
+            MemoryRow(
+                *(name, entry.memory_unknown, entry.workspace, entry.weight_cache, *told),
+                **(msgspec.structs.asdict(entry.memory) if entry.memory is not None else {}),
+            )
+            for name, entry in metrics.experiments.items()
+        )
+
+    @functools.cached_property
+    def comparisons(self) -> Records[Comparison]:
+        """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
+        metrics = self.summary.metrics
+        return Records(metrics.comparisons if metrics is not None and self.measured else [])
+
+    @functools.cached_property
+    def scaling(self) -> Records[ThreadRow]:
+        """What more threads bring, of a run with several numbers of them; else empty."""
+        found = self.summary.metrics.scaling if self.summary.metrics is not None else None
+        switches = {switch.after: switch for switch in found.switches} if found else {}
+        return Records(
+            ThreadRow(
+                *(p.experiment, curve.disabled, p.threads, p.median_ms, p.speedup, p.low, p.high, p.verdict),
+                *(p.efficiency, p.threads == curve.best),
+                *((s.ratio, s.low, s.high) if (s := switches.get(p.experiment)) is not None else ()),
+            )
+            for curve in (found.curves if found else [])
+            for p in curve.points
+        )
+
+    @functools.cached_property
+    def operator_scaling(self) -> Records[OperatorThreadRow]:
+        """The same for every operator, those first that lose most by not scaling."""
+        return Records(
+            OperatorThreadRow(
+                *(experiment, o.operator, o.category, o.where, o.instances, threads, ms, curve.many),
+                *(o.speedup, o.low, o.high, o.lost_ms, o.scales),
+            )
+            for curve in self.summary.operator_scaling
+            for o in curve.operators
+            for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
+        )
+
+    @functools.cached_property
+    def advice(self) -> Records[AdviceRow]:
+        """What to do next, for every experiment: a leak first, then what a flag can do, by its gain."""
+        return Records(
+            AdviceRow(
+                *(name, found.rule.value, found.title, found.gain, found.ms, found.share, found.saved_ms),
+                *(found.next_step, found.evidence, found.rewrite, found.measured),
+            )
+            for name, experiment, timed in self._experiments()
+            for found in experiment.advice
+            if timed
+        )
+
+    @functools.cached_property
+    def kernels(self) -> Records[KernelRow]:
+        """The CONV and GEMM operators of trace runs, with the kernels that ran for them."""
+        return Records(
+            KernelRow(
+                *(name, o.name, o.category, o.instruction, o.level, [call.kernel for call in o.kernels]),
+                *(o.multiply_accumulates, o.shape, o.why_not),
+            )
+            for name, experiment in self.summary.experiments.items()
+            if experiment.coverage is not None
+            for o in experiment.coverage.operators
+        )
+
+    def _experiments(self) -> list[tuple[str, ExperimentAnalysis, bool]]:
+        """Every experiment, and whether its times mean anything."""
+        found = self.summary.experiments.items()
+        return [(name, experiment, experiment.breakdown.execute_ms > 0) for name, experiment in found]
+
+    def check(self) -> None:
+        """Raise RunError if an emulated run's outputs differ by more than the dtype explains, or a kernel trace fails
+        to show which operators called which kernels."""
+        from model_profiling.analysis.run.output_checks import verify_kernels
+
+        self.check_outputs()
+        if any(record.mode == "trace" for record in self.manifest.experiments.values()):
+            verify_kernels(self.summary)
+
+    def check_outputs(self) -> None:
+        """The first half of `check`."""
+        from model_profiling.analysis.run.output_checks import verify_outputs
+
+        if self.manifest.timing != "measured":
+            verify_outputs(self.summary)
+
+    def save(self) -> list[Outdated]:
+        """Write everything that derives from the run into its directory, apart from reports.
+
+        Returns which files there show an earlier state of it; those that nobody has edited are gone.
+        """
+        from model_profiling.report.artifact_files import save
+
+        return save(self)
+
+    def report(
+        self, output: str | Path | None = None, title: str = "", html: bool = False, markdown: bool = True
+    ) -> list[Path]:
+        """Write a report and say where: Markdown with pictures and a trace; with `html` also one page.
+
+        A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
+        """
+        from model_profiling.report.drawing import Artist
+        from model_profiling.report.report_files import write_report
+        from model_profiling.store.artifacts import REPORT
+
+        place = Path(output) if output is not None else self.path / REPORT
+        only_page = place.suffix == ".html"
+        with Artist() as artist:
+            return write_report(self, artist, place, title, markdown and not only_page, html or only_page)[0]
+
+    def graph(self, output: str | Path | None = None) -> Path:
+        """Write a page with the interactive graph of its operators and say where; by default graph.html in the run
+        directory. What is on it, as data, is `graphs`."""
+        from model_profiling.report.report_files import write_graph
+
+        return write_graph(self, Path(output) if output is not None else None)[0]
+
+    def __repr__(self) -> str:
+        from model_profiling.base.printing import clean
+
+        what = str(self.path)
+        if not self.path.is_file():
+            try:
+                manifest = self.manifest
+                what = f"{manifest.model.stem} on {manifest.platform}: {', '.join(manifest.experiments)}; {self.path}"
+            except KitError as error:  # it may have gone since it was opened
+                what = error.message
+        return f"<Run {clean(what)}>".replace("\n", " ")
+
+    @functools.cached_property
+    def _picture(self) -> str:
+        from model_profiling.api.display import breakdown_picture
+
+        return breakdown_picture(self)
+
+    def _repr_html_(self) -> str:
+        from model_profiling.api.display import run_html
+
+        return run_html(self, self._picture)
+
+
+def _operator(name: str, o: OperatorTime, work: GroupWork, timed: bool) -> OperatorRow:
+    ms, share, median, mad, p95 = _if(timed, o.ms, o.share, o.spread.median_ms, o.spread.mad_ms, o.spread.p95_ms)
+    words = (name, o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm)
+    return OperatorRow(*words, o.instances, ms, share, median, mad, p95, **msgspec.structs.asdict(work))
+
+
+def _if(timed: bool, *values: float) -> list[float | None]:
+    """The values, or as many times that nothing is known."""
+    return [value if timed else None for value in values]
+
+
+def _latency(found: Latency | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    fields = set(LatencyRow.__struct_fields__) & set(Latency.__struct_fields__)
+    return {name: getattr(found, name) for name in fields}

@@ -1,0 +1,145 @@
+"""Measure one program: choose the platform and the config, run the pipeline, open what it made."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from model_profiling.api.loaded_run import Run
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
+from model_profiling.pipeline.config import Config, load_config
+from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
+from model_profiling.pipeline.phases import Lengths
+from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
+from model_profiling.pipeline.schedule import CHOSEN, Counts
+from model_profiling.platforms.base import Platform
+from model_profiling.platforms.choosing import checked, named
+from model_profiling.platforms.choosing import chosen as open_chosen
+from model_profiling.store.derived import notes as outdated_notes
+from model_profiling.store.labels import checked_labels
+from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import checked_label
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, and how. Of `model` and `config` one is given; what is None is chosen for the platform."""
+
+    model: Path | None = None
+    config: Path | None = None
+    inputs: Sequence[Path] = ()
+    out: Path | None = None
+    counts: Counts = CHOSEN
+    threads: int | Sequence[int] | None = None
+    # Of a language model: how many tokens its phases read, and which; and the method to run of any program.
+    lengths: Lengths = Lengths()  # noqa: RUF009 - frozen
+    token_file: Path | None = None
+    method: str | None = None
+    label: str | None = None
+    # What to find the run by later, and whether its .pte is kept for comparisons with later ones.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    keep_program: bool = True
+    only: list[str] | None = None
+    force: bool = False
+    # NEON, SME and SME2 one after another, with a kernel trace.
+    ladder: bool = False
+    # What a user typed for it; empty if a program asks.
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The run, which experiments were measured now and which were there already.
+
+    `remark` is about what was chosen for this machine, `reused` about what was not measured now; '' for nothing.
+    """
+
+    run: Run
+    ran: list[str]
+    kept: list[str]
+    remark: str
+    reused: str
+
+
+def kernels_asked(
+    model: Path, platform: Platform, levels: Sequence[str] | None, out: Path | None = None, command: str = ""
+) -> Asked:
+    """One traced execution at each level that the platform's CPU has, in a place where no timed run lies."""
+    only = [f"{platform.name}_{level}" for level in levels] if levels else None
+    place = out or output_root_of(model, platform.kernels_folder)
+    return Asked(model=model, out=place, ladder=True, only=only, command=command)
+
+
+@contextlib.contextmanager
+def opened_platform(
+    chosen: str | Platform | None, on_note: OnNote, *programs: Path, lock: bool = True
+) -> Iterator[Platform]:
+    """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
+    the caller's own. Without `lock`, others who measure on this machine are not waited for. What is wrong with the
+    programs to measure is said before what this machine lacks."""
+    if chosen is not None and not isinstance(chosen, str):
+        yield chosen
+        return
+    choice = checked(replace(named(chosen), no_lock=not lock))
+    for program in programs:
+        checked_program(program)
+    with contextlib.closing(open_chosen(choice, on_note=on_note)) as platform:
+        yield platform
+
+
+def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Measured:
+    """Run what is not there yet and open the run. What derives from it is not written: `Run.save` does that.
+
+    If an experiment fails, what did finish is saved before the error is raised.
+    """
+    config, remark = _config(asked, platform)
+    directory = RunDirectory(Path(config.output_root))
+    try:
+        result = Pipeline(config, platform, on_progress, asked.only, asked.force, asked.command, on_note).run()
+    except (KitError, KeyboardInterrupt):
+        # What did finish is worth its numbers even if another experiment failed.
+        if directory.manifest_path.is_file():
+            for sentence in outdated_notes(Run.open(directory.path).save()):
+                on_note(sentence)
+        raise
+    if result.archived:
+        on_note(f"the previous run is kept as {directory.path}@{result.archived}")
+    return Measured(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
+
+
+def _reused(result: PipelineResult) -> str:
+    """Say which numbers are older than this call."""
+    if not result.kept:
+        return ""
+    when = max(result.manifest.experiments[name].finished for name in result.kept)
+    what = f" of {', '.join(result.kept)}" if result.ran else ""
+    return f"reused existing results{what} from {when} (use --force to measure again)"
+
+
+def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:
+    """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
+    label = None if asked.label is None else checked_label(asked.label)
+    if asked.config is not None:
+        config, remark = load_config(asked.config), ""
+    elif asked.model is not None:
+        config, remark = default_config(
+            asked.model,
+            platform,
+            asked.out,
+            asked.counts,
+            asked.threads,
+            asked.ladder,
+            asked.inputs,
+            asked.lengths,
+            asked.method,
+            asked.token_file,
+        )
+    else:
+        raise InputError("there is nothing to run", "Give a .pte or a config.")
+    said: dict[str, Any] = {"labels": {**config.labels, **checked_labels(asked.labels)}}
+    said |= {"keep_program": config.keep_program and asked.keep_program}
+    return msgspec.structs.replace(config, label=label or config.label, **said), remark

@@ -1,0 +1,191 @@
+"""The cache: what the kit has made and can make again, known by what it was made from and by the hash of every file.
+
+<cache>/<kind>/<key>/…             the files of an entry; the key is a hash of all that they were made from
+<cache>/<kind>/<key>/.record.json  what they were made from, and their hashes
+
+An entry is compared with its record before it is used, and made again if a file is not what it was. Another source,
+compiler or version has another key, and an entry appears whole: kits and processes may share a cache.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.base import files
+from model_profiling.base.errors import SetupError
+from model_profiling.base.file_memo import Remembered
+from model_profiling.base.on_progress import say_note
+from model_profiling.base.places import CACHE_VARIABLE, cache_directory
+
+KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
+_RECORD = ".record.json"
+# Bump when the record changes: kits that write another one have other keys.
+_FORMAT = 1
+# No record and no index is larger.
+_MOST_BYTES = 1 << 31
+_DIGITS = 20
+_SEAL = hashlib.sha256().digest_size
+_MAKING = ".making-"
+# Nobody makes one entry for so long.
+_LEFT_BEHIND_S = 3600.0
+# An SDK has more than a hundred files, and one command may ask for it several times.
+_sha256 = Remembered(files.sha256, most=1000)
+
+
+class CachedFile(msgspec.Struct, frozen=True):
+    sha256: str
+    executable: bool
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What an entry was made from, by name, and the files that came of it."""
+
+    made_from: dict[str, str]
+    files: dict[str, CachedFile]
+
+
+def digest(*parts: str) -> str:
+    """A short name for what an entry is made from where that is long."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+
+
+def home_of(kind: str, made_from: Mapping[str, str]) -> Path:
+    """Where the entry lies that is made from this, if there is one."""
+    assert kind in KINDS
+    key = digest(str(_FORMAT), *(f"{name}={value}" for name, value in sorted(made_from.items())))
+    return cache_directory() / kind / key
+
+
+def entry(
+    kind: str, what: str, made_from: Mapping[str, str], make: Callable[[Path], object], made: str = "built"
+) -> Path:
+    """Return the folder of an entry, whole. `make` fills it where there is none, or where it is damaged.
+
+    `what` is what users call it, and `made` what is done to it.
+    """
+    home = home_of(kind, made_from)
+    if _is_whole(home, made_from):
+        return home
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with _held(home.parent):
+            if not _is_whole(home, made_from):  # another process may have made it meanwhile
+                damaged = os.path.lexists(home)
+                _put(home, made_from, make)
+                if damaged:
+                    say_note(f"the cached {what} was damaged: {made} again")
+    except OSError as error:
+        if not _is_whole(home, made_from):
+            raise SetupError(
+                f"the {what} cannot be kept in {home.parent}: {error.strerror or error}",
+                f"Check free space and permissions there, or set {CACHE_VARIABLE} to another folder.",
+            ) from None
+    return home
+
+
+def damaged_entries() -> list[Path]:
+    """The entries of this cache that are not what they were made as, whoever made them."""
+    homes = [home for kind in KINDS for home in sorted((cache_directory() / kind).glob("[0-9a-f]" * _DIGITS))]
+    return [home for home in homes if not _keeps_its_record(home)]
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Write a file that changes as it is used: it begins with the hash of the rest."""
+    make_way(path)
+    files.write_bytes(path, hashlib.sha256(data).digest() + data)
+
+
+def make_way(path: Path) -> None:
+    """Remove a folder that has taken the place of a file: no file replaces it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What was written; None if it is damaged, or not there."""
+    try:
+        whole = _read_regular(path)
+    except OSError:
+        return None
+    data = whole[_SEAL:]
+    return data if hashlib.sha256(data).digest() == whole[:_SEAL] else None
+
+
+def _keeps_its_record(home: Path) -> bool:
+    try:
+        made_from = msgspec.json.decode(_read_regular(home / _RECORD), type=Record).made_from
+    except (OSError, msgspec.DecodeError, UnicodeError):
+        return False
+    return home == home_of(home.parent.name, made_from) and _is_whole(home, made_from)
+
+
+def _is_whole(home: Path, made_from: Mapping[str, str]) -> bool:
+    try:
+        return _read_regular(home / _RECORD) == _record(home, made_from)
+    except OSError:
+        return False
+
+
+def _read_regular(path: Path) -> bytes:
+    """Read a file, and not where a link leads, out of the cache."""
+    if path.is_symlink():
+        raise OSError(f"{path} is not a file of the cache")
+    return files.content(path, _MOST_BYTES)
+
+
+def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
+    """The record of a folder as it is now: always the same bytes for the same files."""
+    found = {}
+    for folder, _, names in os.walk(home, onerror=_fail):
+        for path in (Path(folder, name) for name in names):
+            if path == home / _RECORD:
+                continue
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise OSError(f"{path} is not a file")
+            found[path.relative_to(home).as_posix()] = CachedFile(_sha256(path), os.access(path, os.X_OK))
+    whole = Record(dict(sorted(made_from.items())), dict(sorted(found.items())))
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], object]) -> None:
+    """Make an entry beside its place and move it there; what was there goes."""
+    with tempfile.TemporaryDirectory(dir=home.parent, prefix=_MAKING, ignore_cleanup_errors=True) as scratch:
+        new = Path(scratch, "new")
+        new.mkdir()
+        make(new)
+        (new / _RECORD).write_bytes(_record(new, made_from))
+        if os.path.lexists(home):
+            home.rename(Path(scratch, "old"))
+        new.rename(home)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a folder of the cache while an entry is made in it, and remove what killed processes left there.
+
+    Some file systems have no locks: there several processes may make the same entry, each a whole one.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        for left in folder.glob(f"{_MAKING}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - left.lstat().st_mtime > _LEFT_BEHIND_S:
+                    shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,90 @@
+"""The only way the kit fails: a sentence that says what is wrong, one that says what to do, and an exit code."""
+
+from typing import Any, TypeVar
+
+from model_profiling.base.visible import visible
+
+Error = TypeVar("Error", bound="KitError")
+
+
+class KitError(Exception):
+    """A failure written for the person who meets it. Raise one of the subclasses, which fix the exit code."""
+
+    exit_code = 1
+    # How the runner ended if that is what failed: its exit code (see runner/protocol.py), negative for a signal.
+    runner_exit: int | None = None
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        # Both quote names and files of others.
+        super().__init__(visible(message))
+        self.message = visible(message)
+        self.hint = visible(hint)
+
+    def within(self: Error, where: str) -> Error:
+        """The same error with `where` before its message: its class, exit code, hint and attributes stay."""
+        message = f"{visible(where)}: {self.message}"
+        error = _restored(type(self), (message,), vars(self))
+        error.message = message
+        error.__cause__ = self
+        return error
+
+    def names(self, path: object) -> bool:
+        """Whether it sends the reader to this file."""
+        return visible(str(path)) in f"{self.message} {self.hint}"
+
+    def moved(self, before: object, after: object) -> None:
+        """Name files where they are now: what was below `before` is below `after`."""
+        old, new = visible(f"{before}/"), visible(f"{after}/")
+        self.message, self.hint = (text.replace(old, new) for text in (self.message, self.hint))
+        self.args = (self.message,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses have constructors of their own: calling one with `args`, as copy and pickle would, garbles it.
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    """An error as it was, without a call of its constructor."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
+
+
+class GateError(KitError):
+    """A check the user asked for did not hold."""
+
+    exit_code = 1
+
+
+class InputError(KitError):
+    """Something the user gave (a flag, a config, a file) is wrong."""
+
+    exit_code = 2
+
+
+class SetupError(KitError):
+    """Something this machine needs is missing or broken."""
+
+    exit_code = 3
+
+
+class OutputError(SetupError):
+    """Standard output cannot be written."""
+
+
+class UnreadError(OutputError):
+    """Whoever read standard output has left: as shells report a program that such a pipe ended (SIGPIPE)."""
+
+    exit_code = 141
+
+
+class InterruptionError(KitError):
+    """The user, or the system, ended a command early; as shells report it."""
+
+    exit_code = 130
+
+
+class RunError(KitError):
+    """A model was run and the run failed."""
+
+    exit_code = 4

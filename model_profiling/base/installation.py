@@ -1,0 +1,55 @@
+"""How this copy of the kit got here, as a clone or through pip, and so which command brings what is missing."""
+
+import shlex
+import sys
+from pathlib import Path
+
+from model_profiling.base.places import working_directory
+
+NAME = "executorch-sme2-kit"
+PACKAGE = Path(__file__).resolve().parents[1]
+# What `make setup` brings; other extras are added to what it made.
+_OF_SETUP = ("run", "export")
+
+
+def clone() -> Path | None:
+    """The root of the clone that the package lies in; None where pip installed it."""
+    root = PACKAGE.parent
+    described = root / "pyproject.toml"
+    if not (root / "Makefile").is_file() or not described.is_file():
+        return None
+    # Somebody else's project may hold a copy of the package: its `make setup` is not ours.
+    return root if f'name = "{NAME}"' in described.read_text(encoding="utf-8") else None
+
+
+def stands_in_clone() -> bool:
+    """Whether the working directory is the clone, or its package: then the kit itself is what the user works on."""
+    root, here = clone(), Path(working_directory())
+    return root is not None and (here == root or here.is_relative_to(PACKAGE))
+
+
+def default_output(model: str) -> Path:
+    """Where quick tests leave results: out_<model> here, or where the documentation has it if this is the clone."""
+    root = clone()
+    return Path("model_profiling" if root == Path(working_directory()) else "") / f"out_{model}"
+
+
+def install_command(extra: str) -> str:
+    """The shell command that brings what `extra` names to the way the kit was installed here."""
+    root = clone()
+    if root is None:
+        return f"pip install '{NAME}[{extra}]'"
+    own = root / ".venv"
+    in_own = Path(sys.prefix).resolve() == own.resolve()
+    # In an environment of the user's own, or in one that make believes complete, `make setup` would change nothing.
+    useless = (own / ".setup").is_file() if in_own else sys.prefix != sys.base_prefix
+    if extra in _OF_SETUP and not useless:
+        make = "make" if shown(root) == Path() else f"make -C {shlex.quote(str(root))}"
+        return f"{make} setup && source {shlex.quote(str(shown(own / 'bin' / 'activate')))}"
+    return f"pip install -e {shlex.quote(f'{shown(root)}[{extra}]')}"
+
+
+def shown(path: Path) -> Path:
+    """The path as it is typed from here: relative where it lies below."""
+    here = working_directory()
+    return path.relative_to(here) if here and path.is_relative_to(here) else path

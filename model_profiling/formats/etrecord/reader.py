@@ -1,0 +1,211 @@
+"""From the bytes of an ETRecord to the source of each instruction, by method."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.formats.etrecord.archive import Archive, EtrecordError
+from model_profiling.formats.etrecord.source import SourceNode, source_node
+from model_profiling.formats.graph_terms import packet
+
+_EDGE_PROGRAM = "edge_dialect_exported_program"
+# An instruction lists the nodes behind it; records of real models list each node about once in all.
+_MAX_LISTED = 5_000_000
+
+# How torch.export numbers dtypes (torch/_export/serde/schema.py).
+_DTYPES = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+    13: "bfloat16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionSource:
+    """What one instruction of the .pte was made from. `delegate` is the backend, None for a kernel call."""
+
+    instruction: int
+    delegate: str | None
+    nodes: tuple[SourceNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """A tensor the method takes; None stands for a size that is not fixed."""
+
+    dtype: str
+    sizes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The method before delegation: its nodes by debug handle, all its operators, and its tensor inputs."""
+
+    nodes: dict[int, tuple[SourceNode, ...]]
+    operators: frozenset[str]
+    inputs: tuple[InputTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Etrecord:
+    """What is behind each instruction (`sources`) and each debug handle (`graphs`), by method."""
+
+    path: Path
+    sources: dict[str, dict[int, InstructionSource]]
+    graphs: dict[str, Graph]
+
+    def source(
+        self, instruction: int, method: str = "forward", operator: str | None = None
+    ) -> InstructionSource | None:
+        """Return what the instruction an ETDump's event carries was made from; None for one that passes added.
+
+        Nodes can share a handle (what quantization or a decomposition put around an operator has the operator's).
+        `operator`, as the .pte has it (`aten::mean.out`), leaves those of that operator, if any.
+        """
+        found = self.sources.get(method, {}).get(instruction)
+        if found is None or operator is None:
+            return found
+        named = tuple(node for node in found.nodes if packet(node.op) == packet(operator))
+        return InstructionSource(instruction, found.delegate, named) if named else found
+
+    def nodes(self, debug_handle: int, method: str = "forward") -> tuple[SourceNode, ...]:
+        """Return the nodes with a debug handle, for the delegated operators whose backend kept it."""
+        graph = self.graphs.get(method)
+        return graph.nodes.get(debug_handle, ()) if graph else ()
+
+
+class _Metadata(msgspec.Struct):
+    stack_trace: str = ""
+    nn_module_stack: str = ""
+    debug_handle: str = ""
+    from_node: str = ""
+
+
+class _Node(msgspec.Struct):
+    target: str
+    metadata: _Metadata
+    name: str | None = None
+
+
+class _Name(msgspec.Struct):
+    name: str = ""
+
+
+class _Argument(msgspec.Struct):
+    as_tensor: _Name | None = None
+
+
+class _UserInput(msgspec.Struct):
+    arg: _Argument
+
+
+class _InputSpec(msgspec.Struct):
+    user_input: _UserInput | None = None
+
+
+class _Signature(msgspec.Struct):
+    input_specs: list[_InputSpec] = []
+
+
+class _Size(msgspec.Struct):
+    as_int: int | None = None
+
+
+class _TensorValue(msgspec.Struct):
+    dtype: int
+    sizes: list[_Size]
+
+
+class _FxGraph(msgspec.Struct):
+    nodes: list[_Node]
+    tensor_values: dict[str, _TensorValue] = {}
+
+
+class _GraphModule(msgspec.Struct):
+    graph: _FxGraph
+    signature: _Signature = msgspec.field(default_factory=_Signature)
+
+
+class _ExportedProgram(msgspec.Struct):
+    graph_module: _GraphModule
+
+
+class _Delegate(msgspec.Struct):
+    name: str | None = None
+
+
+_Handles = dict[str, dict[int, int | list[int]]]
+_Delegates = dict[str, dict[int, _Delegate]]
+
+
+def read(path: Path) -> Etrecord:
+    """Read which nodes of the model are behind each instruction; weights and sample inputs stay in the file."""
+    with Archive(path) as archive:
+        handles = archive.decode("debug_handle_map", _Handles)
+        delegates = archive.decode("delegate_map", _Delegates) if "delegate_map" in archive.names else {}
+        graphs = {method: _graph(archive, method, alone=len(handles) == 1) for method in handles}
+    listed = 0
+    sources: dict[str, dict[int, InstructionSource]] = {}
+    for method, by_instruction in handles.items():
+        sources[method] = {}
+        backends = delegates.get(method, {})
+        for instruction, value in by_instruction.items():
+            backend = backends.get(instruction)
+            nodes = _behind(graphs[method], [value] if isinstance(value, int) else value)
+            listed += len(nodes)
+            if listed > _MAX_LISTED:
+                raise EtrecordError(path, f"its instructions list more than {_MAX_LISTED} nodes")
+            sources[method][instruction] = InstructionSource(
+                instruction, None if backend is None else backend.name or "", nodes
+            )
+    return Etrecord(path, sources, graphs)
+
+
+def _behind(graph: Graph, handles: Iterable[int]) -> tuple[SourceNode, ...]:
+    """List the nodes of some handles, each once: a delegate repeats a handle for every node that has it."""
+    lists = [graph.nodes[handle] for handle in dict.fromkeys(handles) if handle in graph.nodes]
+    return lists[0] if len(lists) == 1 else tuple(node for nodes in lists for node in nodes)
+
+
+def _graph(archive: Archive, method: str, alone: bool) -> Graph:
+    """Read a method's graph before delegation."""
+    name = f"{_EDGE_PROGRAM}/{method}"
+    if alone and name not in archive.names and _EDGE_PROGRAM in archive.names:
+        name = _EDGE_PROGRAM  # older ExecuTorch wrote a single one, without a method's name
+    module = archive.decode(name, _ExportedProgram).graph_module
+    nodes: dict[int, list[SourceNode]] = {}
+    operators = set()
+    for node in module.graph.nodes:
+        meta = node.metadata
+        handle = _handle(meta.debug_handle)
+        lines = (meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
+        found = source_node(node.target, *lines, node.name or "")
+        operators.add(found.op)
+        # 0 is how ExecuTorch marks a node without a handle.
+        if found.debug_handle:
+            nodes.setdefault(found.debug_handle, []).append(found)
+    return Graph({handle: tuple(same) for handle, same in nodes.items()}, frozenset(operators), _inputs(module))
+
+
+def _handle(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _inputs(module: _GraphModule) -> tuple[InputTensor, ...]:
+    found = []
+    for spec in module.signature.input_specs:
+        name = spec.user_input.arg.as_tensor if spec.user_input else None
+        value = module.graph.tensor_values.get(name.name) if name else None
+        if value:
+            dtype = _DTYPES.get(value.dtype, f"dtype {value.dtype}")
+            found.append(InputTensor(dtype, tuple(size.as_int for size in value.sizes)))
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""Which dtype a program computes in, from what is in the .pte: XNNPACK's nodes and portable kernels, never a name.
+
+The work of an operator is its multiply-accumulates; where nothing multiplies matrices, the bytes of its tensors.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from model_profiling.base.file_memo import Remembered
+from model_profiling.formats.graph_terms import base_name
+from model_profiling.formats.pte import xnnpack_graph
+from model_profiling.formats.pte.program import DELEGATE, KERNEL, SCALAR_BYTES, Method, Program, TensorSpec, read
+from model_profiling.formats.pte.xnnpack_graph import BACKEND, Node
+
+UNKNOWN = "unknown"
+
+# What the kit calls what XNNPACK computes with; weights of four bits tell more than what they are multiplied with.
+_WEIGHTS = {"qcint4": "int4-channel", "qbint4": "int4"}
+_ACTIVATIONS = {
+    **{"fp32": "fp32", "pfp32": "fp32", "fp16": "fp16", "bf16": "bf16"},
+    **{"qint8": "int8", "quint8": "int8", "qdint8": "int8-dynamic", "qpint8": "int8-dynamic"},
+}
+_TENSORS = {"float16": "fp16", "float32": "fp32", "float64": "fp64", "bfloat16": "bf16"}
+_INTEGERS = {"int8": "int8", "uint8": "int8"}
+_NODE_BYTES = {"fp32": 4, "pfp32": 4, "fp16": 2, "bf16": 2, "qint8": 1, "quint8": 1, "qdint8": 1, "qpint8": 1}
+# These change a dtype and compute in none.
+_CONVERSIONS = ("quantize", "dequantize", "choose_qparams", "_to_copy", "_to_dim_order_copy")
+# Portable products, and where the left matrix is among their tensors.
+_PRODUCTS = {"mm": 0, "bmm": 0, "mv": 0, "linear": 0, "matmul": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
+
+
+@dataclass(frozen=True)
+class ProgramDtype:
+    """`shares` has which part of the work uses each dtype, the largest first.
+
+    `main` is the dtype of most of the work that CPU features change: of XNNPACK's products, where it has some.
+    """
+
+    main: str
+    shares: dict[str, float]
+
+
+class _Work:
+    """What operators do, by dtype: multiply-accumulates, and bytes of floating-point and of whole numbers."""
+
+    def __init__(self) -> None:
+        self.products: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.integers: Counter[str] = Counter()
+
+    def add(self, other: "_Work") -> None:
+        self.products.update(other.products)
+        self.bytes.update(other.bytes)
+        self.integers.update(other.integers)
+
+    @property
+    def counted(self) -> Counter[str]:
+        return next((+some for some in (self.products, self.bytes, self.integers) if +some), Counter())
+
+
+# What XNNPACK does, and what all else does.
+_Both = tuple[_Work, _Work]
+
+
+def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
+    """The dtype of a program, of some of its methods if they are named; a file that cannot be read is an error."""
+    known = _by_method(path)
+    named = [known[name] for name in methods if name in known]
+    delegated, other = _Work(), _Work()
+    for inside, outside in named or known.values():
+        delegated.add(inside)
+        other.add(outside)
+    whole = _Work()
+    whole.add(delegated)
+    whole.add(other)
+    counted = whole.counted
+    total = sum(counted.values())
+    shares = {dtype: work / total for dtype, work in counted.most_common()}
+    main = next((dtype for dtype, _ in (+delegated.products or counted).most_common(1)), UNKNOWN)
+    return ProgramDtype(main, shares)
+
+
+def _read_methods(path: Path) -> dict[str, _Both]:
+    program = read(path)
+    return {method.name: (_delegated(program, method), _outside(method)) for method in program.methods}
+
+
+_by_method = Remembered(_read_methods)
+
+
+def _delegated(program: Program, method: Method) -> _Work:
+    found = _Work()
+    for graph in xnnpack_graph.graphs(program, method).values():
+        for node in graph.nodes:
+            dtype = node_dtype(node)
+            if dtype and node.op != "Convert":
+                found.products[dtype] += node.multiply_accumulates
+                found.bytes[dtype] += sum(prod(v.shape) * _NODE_BYTES.get(v.dtype, 0) for v in _tensors(node))
+    return found
+
+
+def node_dtype(node: Node) -> str:
+    """What an XNNPACK node computes in, as the kit calls it; '' for what is not known."""
+    for value in node.inputs[1:2]:
+        if value.constant and value.dtype in _WEIGHTS:
+            return _WEIGHTS[value.dtype]
+    return next((_ACTIVATIONS.get(value.dtype, "") for value in _tensors(node) if not value.constant), "")
+
+
+def _tensors(node: Node) -> tuple[xnnpack_graph.Value, ...]:
+    return (*node.inputs, *node.outputs)
+
+
+def _outside(method: Method) -> _Work:
+    """What portable kernels and the delegates of other backends do, as far as their tensors tell."""
+    found = _Work()
+    for step in method.instructions:
+        name = base_name(step.name)
+        if step.kind not in (KERNEL, DELEGATE) or step.name == BACKEND or name.startswith(_CONVERSIONS):
+            continue
+        tensors = [t for number in step.arguments if isinstance(t := method.values[number], TensorSpec)]
+        floats = [tensor for tensor in tensors if tensor.dtype in _TENSORS]
+        if floats:
+            dtype = _TENSORS[floats[0].dtype]
+            found.products[dtype] += _multiply_accumulates(name, floats) if step.kind == KERNEL else 0
+            found.bytes[dtype] += sum(prod(tensor.sizes) * SCALAR_BYTES[tensor.dtype] for tensor in floats)
+        for tensor in tensors:
+            if not floats and tensor.dtype in _INTEGERS:
+                found.integers[_INTEGERS[tensor.dtype]] += prod(tensor.sizes)
+    return found
+
+
+def _multiply_accumulates(name: str, tensors: list[TensorSpec]) -> int:
+    """Count those of a portable kernel whose last tensor is its result; 0 for what multiplies no matrices."""
+    out = tensors[-1].sizes
+    if name == "convolution" and len(tensors) > 2 and tensors[1].sizes:
+        source, weights = tensors[0].sizes, tensors[1].sizes
+        # Each weight of an output channel meets each position of the output; transposed, of the input.
+        transposed = len(source) > 1 and len(out) > 1 and weights[0] == source[1] and weights[0] != out[1]
+        return prod(source if transposed else out) * prod(weights[1:])
+    place = _PRODUCTS.get(name)
+    if place is None or place + 1 >= len(tensors) or not tensors[place].sizes:
+        return 0
+    return prod(out) * tensors[place].sizes[-1]

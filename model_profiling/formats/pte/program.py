@@ -1,0 +1,333 @@
+"""What a .pte says of itself: its methods, their instructions in order, and where each delegate's blob lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.file_memo import Remembered
+from model_profiling.formats.pte.flatbuffer import Buffer, Table
+
+# The union InstructionArguments of ExecuTorch's schema/program.fbs; 0 is none.
+KINDS = ("", "KernelCall", "DelegateCall", "MoveCall", "JumpFalseCall", "FreeCall")
+KERNEL, DELEGATE = "KernelCall", "DelegateCall"
+
+# The enum ScalarType of schema/scalar_type.fbs, as far as NumPy or PyTorch have a name for it.
+SCALAR_TYPES = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
+    27: "uint16",
+    28: "uint32",
+    29: "uint64",
+}
+SCALAR_BYTES = {
+    **{"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4},
+    **{"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
+
+# In the union KernelTypes. A list of integers holds the numbers of other values, as a list of tensors does.
+_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 5, 7, 10, 11
+_MAX_PROGRAM = 1 << 31  # the largest a flatbuffer can be
+_HEADER = 40
+
+
+class PteError(InputError):
+    """The file is not an ExecuTorch program, or not a whole one."""
+
+    def __init__(self, path: Path, problem: str, offset: int | None = None, hint: str = "") -> None:
+        where = "" if offset is None else f" at byte {offset}"
+        super().__init__(
+            f"{path} is not a readable .pte: {problem}{where}",
+            hint or "Export the model again; if the file was copied, copy it again.",
+        )
+        self.path = path
+        self.problem = problem
+        self.offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor; `sizes` are upper bounds where `dynamic`. `dim_order` names the dimensions from outer to inner.
+
+    `constant` tensors come with the program: weights, and buffers' first values.
+    """
+
+    dtype: str
+    sizes: tuple[int, ...]
+    dynamic: bool
+    dim_order: tuple[int, ...] = ()
+    constant: bool = False
+
+
+# What an instruction may take: a tensor, a whole number, the numbers of other values, or something not read here.
+Value = TensorSpec | int | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """`index` is what an ETDump calls instruction. `name` is the operator (`aten::mean.out`) or the backend.
+
+    `arguments` are numbers of the method's values: what a kernel or a delegate takes, then what it returns.
+    """
+
+    chain: int
+    index: int
+    kind: str
+    name: str
+    delegate: int | None = None
+    arguments: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delegate:
+    """A backend and the bytes of the file its blob takes."""
+
+    backend: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`inputs` and `outputs` hold None for what is not a tensor; `takes` and `returns` are their places in `values`."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    delegates: tuple[Delegate, ...]
+    inputs: tuple[TensorSpec | None, ...]
+    outputs: tuple[TensorSpec | None, ...]
+    values: tuple[Value, ...] = ()
+    takes: tuple[int, ...] = ()
+    returns: tuple[int, ...] = ()
+    # The bytes of each planned arena, by its memory id, which count from 1.
+    planned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    path: Path
+    version: int
+    methods: tuple[Method, ...]
+    # Bytes of constant tensors that no delegate has taken, and of data that delegates look up by name.
+    constant_bytes: int = 0
+    named_bytes: int = 0
+
+    @property
+    def usual_method(self) -> str:
+        """The method to run if nobody names one: `forward`; else the only one that does anything."""
+        working = [method.name for method in self.methods if method.instructions]
+        return working[0] if len(working) == 1 and "forward" not in working else "forward"
+
+    def method(self, name: str) -> Method | None:
+        return next((method for method in self.methods if method.name == name), None)
+
+    def blob(self, delegate: Delegate, start: int, size: int) -> bytes:
+        """Read `size` bytes of a delegate's blob from `start` on, without its gigabytes of weights."""
+        if start < 0 or size < 0 or start + size > delegate.size:
+            raise PteError(
+                self.path, f"a delegate's blob has {delegate.size} bytes, not {start + size}", delegate.offset
+            )
+        try:
+            with files.open_file(self.path) as file:
+                file.seek(delegate.offset + start)
+                data = file.read(size)
+        except OSError as error:
+            raise PteError(self.path, f"it cannot be read, {error.strerror}") from None
+        if len(data) != size:
+            raise PteError(self.path, "it is cut short", delegate.offset)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Blobs:
+    """Where delegate blobs are: inline in the flatbuffer or in segments after it, each (offset, size) in the file."""
+
+    inline: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[int, int], ...]
+
+
+def read(path: Path) -> Program:
+    """The program of a .pte, without the weights that follow it; read again only if the file has changed."""
+    return _remembered(path)
+
+
+def parse(path: Path) -> Program:
+    """Read the program of a .pte from its file."""
+    data, base, size = _load(path)
+    buffer = Buffer(data, lambda problem, at: PteError(path, problem, at))
+    root = buffer.root("the program")
+    blobs = _Blobs(tuple(_inline(root)), tuple(_segments(root, base, size)))
+    methods = tuple(_method(plan, blobs) for plan in root.tables(1, "execution plan"))
+    return Program(path, root.u32(0), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs))
+
+
+_remembered = Remembered(parse)
+
+
+def _load(path: Path) -> tuple[bytes, int, int]:
+    """Return the flatbuffer's bytes, where segments start (0 if nowhere) and the file's size."""
+    try:
+        with files.open_file(path) as file:
+            size = files.size_of(file)
+            head = file.read(_HEADER)
+            if head[4:6] != b"ET":
+                raise PteError(
+                    path, "it has no ET12 identifier", 4, "Check that it is a .pte, not another kind of file."
+                )
+            # The extended header tells where the flatbuffer ends and segments begin; old files have none.
+            extended = head[8:12] == b"eh00" and len(head) >= 32
+            program_size = int.from_bytes(head[16:24], "little") if extended else size
+            base = int.from_bytes(head[24:32], "little") if extended else 0
+            if program_size > size:
+                raise PteError(
+                    path, f"it is cut short, {size} bytes are there and its program alone has {program_size}"
+                )
+            if program_size > _MAX_PROGRAM:
+                raise PteError(path, "it is larger than a flatbuffer can be")
+            file.seek(0)
+            return file.read(program_size), base, size
+    except FileNotFoundError:
+        raise PteError(path, "it does not exist", hint="Check the path.") from None
+    except OSError as error:
+        raise PteError(path, f"it cannot be read, {error.strerror}", hint="Check the path and its rights.") from None
+
+
+def _inline(root: Table) -> "list[tuple[int, int]]":
+    found = []
+    for entry in root.tables(3, "inline delegate data"):
+        at = entry.where(0)
+        found.append(root.buffer.vector(root.buffer.follow(at, "delegate data"), 1, "delegate data") if at else (0, 0))
+    return found
+
+
+def _segments(root: Table, base: int, size: int) -> "list[tuple[int, int]]":
+    found = []
+    for segment in root.tables(4, "segment"):
+        offset, length = base + segment.u64(0), segment.u64(1)
+        if offset + length > size:
+            raise root.buffer.fail("a segment reaches past the end of the file", segment.at)
+        found.append((offset, length))
+    return found
+
+
+def _constant_bytes(root: Table, blobs: _Blobs) -> int:
+    """The bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
+    inline = 0
+    for entry in root.tables(2, "constant buffer"):
+        at = entry.where(0)
+        inline += root.buffer.vector(root.buffer.follow(at, "constant data"), 1, "constant data")[1] if at else 0
+    place = root.table(5, "constant segment")
+    # Its first offset is reserved: of a segment with no other one, nothing is a constant.
+    if place is None or len(place.i64s(1, "constant offsets")) < 2:
+        return inline
+    return inline + _segment_bytes(root, blobs, place.u32(0))
+
+
+def _named_bytes(root: Table, blobs: _Blobs) -> int:
+    """The bytes of the segments that names lead to, each once."""
+    indices = {entry.u32(1) for entry in root.tables(7, "named data")}
+    return sum(_segment_bytes(root, blobs, index) for index in indices)
+
+
+def _segment_bytes(root: Table, blobs: _Blobs, index: int) -> int:
+    if index >= len(blobs.segments):
+        raise root.buffer.fail(f"data is in segment {index} of {len(blobs.segments)}", root.at)
+    return blobs.segments[index][1]
+
+
+def _planned(plan: Table) -> tuple[int, ...]:
+    """The sizes of planned arenas; the first one of the list is not used."""
+    sizes = plan.i64s(8, "planned arenas")[1:]
+    if any(size < 0 for size in sizes):
+        raise plan.buffer.fail("a planned arena has fewer than 0 bytes", plan.at)
+    return sizes
+
+
+def _method(plan: Table, blobs: _Blobs) -> Method:
+    operators = [_joined(entry.string(0, "name"), entry.string(1, "overload")) for entry in plan.tables(6, "operator")]
+    delegates = tuple(_delegate(entry, blobs) for entry in plan.tables(7, "delegate"))
+    instructions = tuple(
+        _instruction(entry, chain, index, operators, delegates)
+        for chain, table in enumerate(plan.tables(5, "chain"))
+        for index, entry in enumerate(table.tables(2, "instruction"))
+    )
+    values = tuple(_value(entry) for entry in plan.tables(2, "value"))
+    takes, returns = plan.i32s(3, "inputs"), plan.i32s(4, "outputs")
+    for number in (*takes, *returns, *(number for step in instructions for number in step.arguments)):
+        if not 0 <= number < len(values):
+            raise plan.buffer.fail(f"value {number} of {len(values)} is used", plan.at)
+    inputs, outputs = (tuple(_as_tensor(values[number]) for number in some) for some in (takes, returns))
+    name = plan.string(0, "the method's name")
+    return Method(name, instructions, delegates, inputs, outputs, values, takes, returns, _planned(plan))
+
+
+def _joined(name: str, overload: str) -> str:
+    return f"{name}.{overload}" if overload else name
+
+
+def _delegate(entry: Table, blobs: _Blobs) -> Delegate:
+    place = entry.table(1, "delegate data reference")
+    if place is None:
+        return Delegate(entry.string(0, "backend"), 0, 0)
+    homes = blobs.segments if place.u8(0) else blobs.inline
+    index = place.u32(1)
+    if index >= len(homes):
+        raise entry.buffer.fail(f"a delegate's data is number {index} of {len(homes)}", entry.at)
+    return Delegate(entry.string(0, "backend"), *homes[index])
+
+
+def _instruction(
+    entry: Table, chain: int, index: int, operators: Sequence[str], delegates: Sequence[Delegate]
+) -> Instruction:
+    """Read one instruction and look up what it calls."""
+    number = entry.u8(0)
+    arguments = entry.table(1, "instruction arguments")
+    if arguments is None or not 0 < number < len(KINDS):
+        raise entry.buffer.fail(f"instruction {index} is of unknown kind {number}", entry.at)
+    kind = KINDS[number]
+    called = arguments.i32(0)
+    known = {KERNEL: len(operators), DELEGATE: len(delegates)}.get(kind)
+    if known is not None and not 0 <= called < known:
+        raise entry.buffer.fail(f"instruction {index} calls number {called} of {known}", entry.at)
+    if kind == KERNEL:
+        return Instruction(chain, index, kind, operators[called], None, arguments.i32s(1, "arguments"))
+    if kind == DELEGATE:
+        taken = arguments.i32s(1, "arguments")
+        return Instruction(chain, index, kind, delegates[called].backend, called, taken)
+    return Instruction(chain, index, kind, "")
+
+
+def _value(entry: Table) -> Value:
+    """Read one value of the method, as far as it says which operator feeds which and how tensors lie in memory."""
+    kind = entry.u8(0)
+    if kind not in (_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
+        return None
+    value = entry.table(1, "value")
+    if value is None:
+        return None
+    if kind == _INT:
+        return value.i64(0)
+    if kind == _INT_LIST:
+        return value.i64s(0, "integers")
+    return _tensor(value) if kind == _TENSOR else value.i32s(0, "tensors")
+
+
+def _as_tensor(value: Value) -> TensorSpec | None:
+    return value if isinstance(value, TensorSpec) else None
+
+
+def _tensor(tensor: Table) -> TensorSpec:
+    dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
+    sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
+    if order and sorted(order) != list(range(len(sizes))):
+        raise tensor.buffer.fail(f"a tensor of {len(sizes)} dimensions has the dim order {order[:8]}", tensor.at)
+    return TensorSpec(dtype, sizes, tensor.u8(8) != 0, order, tensor.u32(5) != 0)

@@ -1,0 +1,213 @@
+"""The real `adb`, wrapped thinly: no shell interprets what it is given, every call ends, every failure has a name.
+
+`adb shell` joins its arguments and hands them to the device's shell, so all words are quoted for that shell first;
+scripts are constants of this package and take what varies as positional parameters.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.platforms.choosing import checked_machine
+from model_profiling.platforms.remote.device import ANSWER_S, Device, DeviceLostError, Output, call
+
+# A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
+_SLOWEST_BYTES_PER_S = 500_000
+_INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."
+_STATE_HINTS = {
+    "unauthorized": "Unlock the device and accept `Allow USB debugging?`, then run again.",
+    "authorizing": "Unlock the device and accept `Allow USB debugging?`, then run again.",
+    "offline": "Unplug it and plug it in again, or run `adb reconnect offline`.",
+    "no permissions": "Install android-sdk-platform-tools-common (its udev rules), then plug it in again.",
+    "recovery": "Let it boot into Android.",
+    "sideload": "Let it boot into Android.",
+    "bootloader": "Let it boot into Android.",
+    "connecting": "Wait a moment, then run again.",
+}
+# What adb itself says when the way to the device is gone, whatever was asked of it.
+_GONE = re.compile(
+    r"^(error|adb): (error: )?(closed|device '.*' not found|device offline|device unauthorized|device still|"
+    r"no devices/emulators found|protocol fault|cannot connect to daemon|"
+    r"failed to (copy|read|stat).*(read|device|EOF|closed|reset))",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One line of `adb devices`."""
+
+    serial: str
+    state: str
+    model: str = ""
+
+
+def find_adb() -> str:
+    path = shutil.which("adb")
+    if path is None:
+        raise SetupError("adb is not in PATH", _INSTALL)
+    return path
+
+
+def list_devices(adb: str) -> list[Listed]:
+    """All devices that adb's server knows, whatever their state."""
+    said = _call([adb, "devices", "-l"], ANSWER_S, "adb").stdout
+    return [_listed(line) for line in said.splitlines()[1:] if line.strip() and not line.startswith("*")]
+
+
+def _listed(line: str) -> Listed:
+    serial, _, rest = line.partition(" ")
+    if "\t" in serial:
+        serial, _, rest = line.partition("\t")
+    rest = rest.strip()
+    state = "no permissions" if rest.startswith("no permissions") else rest.split(" ")[0]
+    model = next((word.removeprefix("model:") for word in rest.split() if word.startswith("model:")), "")
+    return Listed(serial, state, model)
+
+
+def connect(adb: str, address: str) -> None:
+    """Connect to a device over the network; its serial is then the address."""
+    said = _call([adb, "connect", address], ANSWER_S, "adb").stdout.strip()
+    if not said.startswith(("connected to", "already connected to")):
+        raise SetupError(
+            f"adb cannot connect to {address}: {said or 'it gave no reason'}",
+            "Turn on wireless debugging there (or `adb tcpip 5555` over the cable), and check host and port.",
+        )
+
+
+def choose_device(adb: str, device: str | None, remote: str | None) -> str:
+    """The serial of the one device meant; none, several, unauthorized and offline are errors that say what to do."""
+    given = remote or device or os.environ.get("ANDROID_SERIAL")
+    wanted = checked_machine(given) if given else None
+    if remote:
+        connect(adb, remote)
+    listed = list_devices(adb)
+    if wanted:
+        found = [entry for entry in listed if entry.serial == wanted]
+        if not found:
+            others = ", ".join(entry.serial for entry in listed) or "none"
+            raise InputError(f"no device '{wanted}' is connected", f"adb sees: {others}.")
+    else:
+        # A device that cannot be used does not make the choice harder where another one can.
+        found = [entry for entry in listed if entry.state == "device"] or listed
+        if not found:
+            raise SetupError(
+                "no Android device is connected",
+                "Plug one in with USB debugging on (Settings, Developer options), or give --remote-device HOST:PORT.",
+            )
+        if len(found) > 1:
+            names = ", ".join(f"{entry.serial} ({entry.model or entry.state})" for entry in found)
+            raise InputError(f"{len(found)} Android devices are connected: {names}", "Choose one with --device SERIAL.")
+    chosen = found[0]
+    if chosen.state != "device":
+        hint = _STATE_HINTS.get(chosen.state, "Look at the device, and at `adb devices`.")
+        raise SetupError(f"the device {chosen.serial} is {chosen.state}", hint)
+    return chosen.serial
+
+
+class AdbDevice(Device):
+    """One device behind adb."""
+
+    link = "try another cable"
+    cut = "adb's server was restarted, or the cable moved"
+    writable = "The kit works in /data/local/tmp, which adb's user must be able to write."
+
+    def __init__(self, adb: str, serial: str, remote: bool = False) -> None:
+        self.serial = self.key = serial
+        self.title = f"the device {serial}"
+        self._adb = adb
+        self._remote = remote
+
+    def command(self, *words: str) -> list[str]:
+        """The adb call whose words are run on the device, each taken as it is."""
+        return [self._adb, "-s", self.serial, "shell", "-T", shlex.join(words)]
+
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+        done = self._run(["shell", "-T", "-n", shlex.join(words)], timeout_s)
+        return Output(done.returncode, done.stdout, done.stderr)
+
+    def push(self, sources: Mapping[str, Path], folder: str) -> None:
+        for name, local in sources.items():
+            allowed_s = ANSWER_S + local.stat().st_size / _SLOWEST_BYTES_PER_S
+            done = self._run(["push", str(local.resolve()), f"{folder}/{name}"], allowed_s)
+            if done.returncode != 0:
+                raise self.refused(f"{local.name} could not be pushed to {self.title}", _last(done))
+
+    def fetch(self, remote: str, size: int, local: Path) -> None:
+        done = self._run(["pull", remote, str(local.absolute())], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
+        if done.returncode != 0:
+            raise self.refused(f"{local.name} could not be pulled from {self.title}", _last(done))
+
+    def require_exit_codes(self) -> None:
+        """Older devices do not tell how a command ended, nor keep its two outputs apart."""
+        if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
+            raise SetupError(
+                f"the Android of the device {self.serial} is too old for the kit",
+                "Use a device with Android 7 or newer.",
+            )
+
+    def present(self) -> bool:
+        try:
+            said = _call([self._adb, "-s", self.serial, "get-state"], ANSWER_S, "adb")
+        except KitError:
+            return False
+        return said.returncode == 0 and said.stdout.strip() == "device"
+
+    def answers(self, within_s: float) -> bool:
+        return _attempt([self._adb, "-s", self.serial, "shell", "-n", "true"], within_s)
+
+    def reconnect(self, wait_s: float) -> bool:
+        self._lost = None
+        if self._remote:
+            _attempt([self._adb, "connect", self.serial], min(ANSWER_S, wait_s))
+        if not _attempt([self._adb, "-s", self.serial, "wait-for-device"], wait_s):
+            return False
+        return self.answers(min(ANSWER_S, wait_s))
+
+    def complains(self, line: str) -> bool:
+        return _GONE.search(line) is not None
+
+    def _run(self, arguments: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+        if self._lost is not None:
+            raise self._lost
+        try:
+            done = _call([self._adb, "-s", self.serial, *arguments], timeout_s, self.title)
+        except DeviceLostError as error:
+            self._lost = error
+            raise
+        # A shell that was cut off ends with 1 and no word, like many a command: only adb knows which it was.
+        if done.returncode != 0 and (_GONE.search(done.stderr) or not self.present()):
+            raise self.lost(f"is not reachable any more ({_last(done)})")
+        return done
+
+
+def _call(command: list[str], timeout_s: float, who: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        return call(command, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise DeviceLostError(
+            f"{who} did not answer within {timeout_s:g} s",
+            "Check whether it hangs, reconnect it, and run the same command: what was finished is kept.",
+        ) from None
+    except OSError as error:
+        raise SetupError(f"adb cannot be started: {error.strerror}", _INSTALL) from None
+
+
+def _attempt(command: list[str], timeout_s: float) -> bool:
+    try:
+        return _call(command, timeout_s, "adb").returncode == 0
+    except KitError:
+        return False
+
+
+def _last(done: "subprocess.CompletedProcess[str]") -> str:
+    """adb's own complaint, which push and pull bury among their progress on standard output; else the last word."""
+    lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
+    complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
+    return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"

@@ -1,0 +1,96 @@
+"""An Android device behind adb: the kit's Linux runner with its own C library, paced as on a desktop."""
+
+import contextlib
+from dataclasses import dataclass
+
+from model_profiling.base.errors import KitError
+from model_profiling.base.on_progress import OnNote, no_notes
+from model_profiling.platforms.bundle import Bundle, kit_bundle
+from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, in_turn, is_given, target_lock
+from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
+from model_profiling.platforms.remote.android_power import PowerSettings
+from model_profiling.platforms.remote.android_probe import examine
+from model_profiling.platforms.remote.android_thermal import look
+from model_profiling.platforms.remote.platform import Connected, RemotePlatform
+from model_profiling.platforms.remote.remote_store import Store
+from model_profiling.runner.build import Build
+
+ROOT = "/data/local/tmp/sme2_kit"
+
+
+@dataclass(frozen=True)
+class AndroidOptions:
+    """Which device, and how to treat it."""
+
+    device: str | None = None
+    remote_device: str | None = None
+    power_mode: str = "keep"
+    cool_down: float | None = None
+    # Whether the folder on the device goes when the run is over; else what was pushed is there for the next one.
+    remove_pushed: bool = False
+
+
+class AndroidDevice(Connected):
+    """A device behind adb in use."""
+
+    def __init__(self, options: AndroidOptions) -> None:
+        super().__init__()
+        adb = find_adb()
+        serial = choose_device(adb, options.device, options.remote_device)
+        self.device = self._adb = AdbDevice(adb, serial, remote=options.remote_device is not None)
+        self._adb.require_exit_codes()
+        self.facts = examine(self._adb)
+        self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
+        self._power = PowerSettings(self._adb, options.power_mode)
+        self._claim: Claim | None = None
+
+    def take(self) -> Store:
+        in_turn(self._hold)
+        store = Store(self.device, ROOT)
+        self._power.apply()
+        return store
+
+    def bundle(self, build: Build) -> Bundle:
+        return kit_bundle(build)
+
+    def power(self) -> dict[str, object]:
+        return self._power.record
+
+    def system_log(self, home: str) -> str:
+        """XNNPACK built with trace logging names its kernels there."""
+        pid = self.device.shell("cat", f"{home}/pid").stdout.strip()
+        if not pid.isdigit():
+            return ""
+        return self.device.shell("logcat", "-d", f"--pid={pid}", timeout_s=60).stdout
+
+    def let_go(self, remove_pushed: bool) -> str:
+        """Put the settings back, also those that an earlier run could not."""
+        if remove_pushed and self.pushed is not None:
+            with contextlib.suppress(KitError):
+                self.device.shell("rm", "-rf", ROOT)
+        try:
+            self._hold()
+            return self._power.restore_whatever_happened()
+        except TakenError:
+            return ""  # they are the other run's
+        finally:
+            if self._claim is not None:
+                self._claim.close()
+
+    def _hold(self) -> None:
+        """Take the device for this run; whoever does not hold it changes nothing on it."""
+        name = target_lock("android", self.device.key)
+        if self._claim is None and not is_given(name):
+            claim = Claims().try_target(name)
+            if isinstance(claim, Busy):
+                raise TakenError(self.device.title, claim.who)
+            self._claim = claim
+
+
+def android_platform(options: AndroidOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
+    """The platform `android`; a device is chosen when it is first needed."""
+    name = "android"
+    return RemotePlatform(
+        name, name, options.power_mode, lambda: AndroidDevice(options), emulated, options.remove_pushed, on_note
+    )

@@ -1,0 +1,157 @@
+"""A machine behind ssh, such as an Arm board or server: pushed to, paced and fetched from as a phone is."""
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.on_progress import OnNote, no_notes
+from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
+from model_profiling.platforms.choosing import checked_machine, ssh_folder
+from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.locks import in_turn
+from model_profiling.platforms.remote.device import PATIENCE, Output
+from model_profiling.platforms.remote.platform import Connected, RemotePlatform
+from model_profiling.platforms.remote.remote_store import Store
+from model_profiling.platforms.remote.ssh import SshDevice
+from model_profiling.platforms.remote.ssh_lock import TargetLock
+from model_profiling.platforms.remote.ssh_probe import examine, look
+from model_profiling.runner.build import Build
+from model_profiling.runner.protocol import Features, decode_message
+
+_WAIT_FOR_HOST_S = 5.0 * PATIENCE
+# How long to wait before a host is asked again whether somebody still measures on it, which costs it a little time.
+_LOOK_S = 5.0
+# Where the kit may keep its files, best first. A folder that anybody could have made must be the user's own.
+_FOLDERS = ("${XDG_CACHE_HOME:-$HOME/.cache}/sme2_kit", "/var/tmp/sme2_kit-$(id -u)", "/tmp/sme2_kit-$(id -u)")
+# Makes a folder, private, and runs something in it: home directories may be mounted without the right to.
+_TRY_FOLDER = """umask 077
+mkdir -p "$1" || exit 1
+[ "$(stat -c %u "$1")" = "$(id -u)" ] || { echo "it belongs to somebody else" >&2; exit 1; }
+cd "$1" || exit 1
+try=$1/try-$$
+printf '#!/bin/sh\\nexit 0\\n' > "$try" && chmod 700 "$try" && "$try"
+code=$?
+rm -f "$try"
+exit $code"""
+# What lies in the kit's folder and runs while nobody else holds the machine was left behind by a lost connection.
+_END_STALE = """for p in "$1"/session-*/pid; do
+  [ -r "$p" ] || continue
+  pid=$(cat "$p"); case "$pid" in ''|*[!0-9]*) continue ;; esac
+  case "$(tr '\\0' ' ' < /proc/$pid/cmdline 2> /dev/null)" in *"$1"*) kill -9 "$pid" && echo "$pid" ;; esac
+done
+true"""
+
+
+@dataclass(frozen=True)
+class SshOptions:
+    """Which machine, and how to treat it."""
+
+    host: str
+    # An ssh_config to use in place of the user's own, and the kit's folder there.
+    config: Path | None = None
+    folder: str | None = None
+    cool_down: float | None = None
+    remove_pushed: bool = False
+
+
+class Board(Connected):
+    """A machine behind ssh in use."""
+
+    def __init__(self, options: SshOptions) -> None:
+        super().__init__()
+        self.device = self._ssh = SshDevice(options.host, options.config)
+        self._folder = options.folder
+        self._lock = TargetLock(self.device)
+        try:
+            self.facts = examine(self.device)
+        except BaseException:
+            self._ssh.close()
+            raise
+        self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
+
+    def take(self) -> Store:
+        in_turn(self._lock.take, _LOOK_S)
+        root = self._usable_folder()
+        self.device.script(_END_STALE, root)
+        return Store(self.device, root)
+
+    def bundle(self, build: Build) -> Bundle:
+        """The target's own C library if the runner starts with it, else the one that the kit brings."""
+        own = small_bundle(build)
+        why = self._tried(own)
+        if not why:
+            self.c_library = "the target's own"
+            return own
+        whole = kit_bundle(build)
+        why_not = self._tried(whole)
+        if why_not:
+            raise SetupError(
+                f"the runner does not start on {self.device.title}: {why_not} (with its own C library: {why})",
+                "Look at the reason; --remote-dir names another folder for the kit's files.",
+            )
+        self.c_library = f"the kit's ({why})"
+        return whole
+
+    def let_go(self, remove_pushed: bool) -> str:
+        """Nothing is left running: if the connection was lost, one more is tried for that alone."""
+        store = self.pushed
+        try:
+            if store is not None:
+                with contextlib.suppress(KitError):
+                    if self.device.reconnect(_WAIT_FOR_HOST_S):
+                        self.device.script(_END_STALE, store.root)
+                        if remove_pushed:
+                            self.device.shell("rm", "-rf", store.root)
+            self._lock.release()
+        finally:
+            self._ssh.close()
+        return ""
+
+    def _tried(self, bundle: Bundle) -> str:
+        """Why the kit's runner does not start from a bundle; empty if it does."""
+        home = self.store.bundle(bundle)
+        output = self.device.shell(*bundle.start(home), "--list_features", timeout_s=60 * max(1.0, PATIENCE))
+        try:
+            first = output.stdout.splitlines()[0] if output.stdout else ""
+            if isinstance(decode_message(first), Features):
+                return ""
+        except msgspec.DecodeError:
+            pass
+        return _reason(output)
+
+    def _usable_folder(self) -> str:
+        """A folder in which files can be written and run."""
+        if self._folder is not None:
+            names = [self._folder]
+        else:
+            names = [name for name in self._expanded() if name.startswith("/")]
+        refusals = []
+        for name in names:
+            output = self.device.script(_TRY_FOLDER, name)
+            if output.code == 0:
+                return name
+            refusals.append((name, _reason(output)))
+        if len(refusals) == 1 or all("No space left" in why for _, why in refusals):
+            raise self.device.refused(f"{self.device.title} has no use of the folder {refusals[0][0]}", refusals[0][1])
+        tried = "; ".join(f"{name}: {why}" for name, why in refusals)
+        raise SetupError(
+            f"{self.device.title} has no folder where the runner could lie ({tried})",
+            "Name one that you may write, on a file system mounted without noexec, with --remote-dir DIR.",
+        )
+
+    def _expanded(self) -> list[str]:
+        return self.device.script("\n".join(f'echo "{name}"' for name in _FOLDERS)).stdout.splitlines()
+
+
+def _reason(output: Output) -> str:
+    said = (output.stderr or output.stdout).strip().splitlines()
+    return said[-1][:200] if said else f"exit code {output.code}"
+
+
+def ssh_platform(options: SshOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
+    """The platform `ssh`; the connection is made when it is first needed."""
+    folder = ssh_folder(checked_machine(options.host))
+    return RemotePlatform("ssh", folder, "", lambda: Board(options), emulated, options.remove_pushed, on_note)

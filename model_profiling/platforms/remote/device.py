@@ -1,0 +1,173 @@
+"""What the kit asks of another machine, a phone behind adb or a board behind ssh: commands, files, signs of life.
+
+Words are never a shell's to interpret: scripts are constants of this package and take what varies as `$1`, `$2`, …
+"""
+
+import os
+import re
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.base import files
+from model_profiling.base.errors import KitError, RunError, SetupError
+
+
+def _patience() -> float:
+    """How much longer to wait for devices than usual (SME2_KIT_PATIENCE), for slow ones or to give up sooner."""
+    try:
+        return min(100.0, max(0.05, float(os.environ.get("SME2_KIT_PATIENCE", "1"))))
+    except ValueError:
+        return 1.0
+
+
+PATIENCE = _patience()
+# A device that says nothing for this long to a question that needs no work is not going to answer.
+ANSWER_S = 20.0 * PATIENCE
+# A pipe would be read for ever.
+_SHA256 = 'for f in "$@"; do { [ -f "$f" ] && sha256sum < "$f"; } 2> /dev/null || echo -; done'
+_SIZE_AND_SHA256 = 'stat -c %s "$1" && sha256sum < "$1"'
+# A slow machine reads so long in a large file.
+_HASHING_S = 120.0 * max(1.0, PATIENCE)
+_REASONS = r"No space left|Disk quota|Permission denied|Read-only"
+# So many paths go into one question.
+_AT_ONCE = 50
+
+
+class DeviceLostError(RunError):
+    """The way to the device is gone: cable, reboot, network, adb's server, ssh's connection."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command on the device said, and its exit code there."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def call(command: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """Run a program that leads to a device, to its end."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+        check=False,
+        text=True,
+        errors="replace",
+        # Ctrl-C is for the pipeline, which still has something to end or to restore there.
+        start_new_session=True,
+    )
+
+
+class Device(ABC):
+    """One machine that is reached by commands. Once it is lost, every further call fails at once until `reconnect`."""
+
+    # What to call it in a sentence, and what tells it from others on this computer.
+    title: str
+    key: str
+    # How to make the connection better if a file arrives damaged, and where the kit may write.
+    link: str
+    # What may have cut a connection that is there again.
+    cut: str
+    writable: str
+    # The line after which the output of `command` is the command's own; b"" where all of it is.
+    begins = b""
+    _lost: DeviceLostError | None = None
+
+    @abstractmethod
+    def command(self, *words: str) -> list[str]:
+        """The process here that runs these words there, with its standard streams; `freed` when it has ended."""
+
+    def freed(self, command: list[str]) -> None:
+        """What `command` gave has ended, or was never started."""
+        del command
+
+    @abstractmethod
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+        """Run one command on the device to its end; its exit code is the caller's to judge."""
+
+    @abstractmethod
+    def push(self, sources: Mapping[str, Path], folder: str) -> None:
+        """Copy files into a folder of the device, each under its name; the caller verifies what arrived by `sha256`."""
+
+    @abstractmethod
+    def fetch(self, remote: str, size: int, local: Path) -> None:
+        """Copy a file from the device; `pull` verifies what arrived."""
+
+    @abstractmethod
+    def present(self) -> bool:
+        """Whether there is a working connection, as far as that is known without asking the device."""
+
+    @abstractmethod
+    def answers(self, within_s: float) -> bool:
+        """Whether the device's shell still does something."""
+
+    @abstractmethod
+    def reconnect(self, wait_s: float) -> bool:
+        """Whether the device answers, or does again within `wait_s`."""
+
+    @abstractmethod
+    def complains(self, line: str) -> bool:
+        """Whether the program that leads to the device says here that the way is gone."""
+
+    def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> Output:
+        """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""
+        return self.shell("sh", "-c", text, "sh", *parameters, timeout_s=timeout_s)
+
+    def must(self, what: str, *words: str, timeout_s: float = ANSWER_S) -> str:
+        """`shell` where the command has to succeed; returns what it said."""
+        output = self.shell(*words, timeout_s=timeout_s)
+        if output.code != 0:
+            raise self.refusal(what, output)
+        return output.stdout
+
+    def refusal(self, what: str, output: Output) -> KitError:
+        """Why the device would not do something."""
+        said = (output.stderr or output.stdout).strip()
+        return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
+
+    def refused(self, what: str, why: str) -> KitError:
+        """An error that knows the common reasons, in whichever line they stand; else the last line counts."""
+        lines = why.splitlines()
+        why = next((line for line in lines if re.search(_REASONS, line)), lines[-1] if lines else "").strip()
+        if "No space left" in why or "Disk quota" in why:
+            return RunError(
+                f"{what}: its disk is full ({why})", "Free some space there (17 MB and the model), then run again."
+            )
+        if "Permission denied" in why or "Read-only" in why:
+            return SetupError(f"{what}: {why}", self.writable)
+        return RunError(f"{what}: {why}", "Look at the device, then run again: what was finished is kept.")
+
+    def pull(self, remote: str, local: Path) -> None:
+        """Copy a file from the device and make sure that it arrived whole."""
+        said = self.script(_SIZE_AND_SHA256, remote, timeout_s=_HASHING_S).stdout
+        found = re.match(r"([0-9]{1,18})\s+([0-9a-f]{64})\b", said)
+        if found is None:
+            raise RunError(f"{self.title} has no {remote}", "Look into the runner's log.")
+        self.fetch(remote, int(found[1]), local)
+        if files.sha256(local) != found[2]:
+            raise RunError(f"{local.name} was damaged on its way from the device", f"Run again; {self.link}.")
+
+    def sha256(self, remotes: list[str]) -> dict[str, str]:
+        """The hash of each of these files that is there."""
+        found: dict[str, str] = {}
+        for start in range(0, len(remotes), _AT_ONCE):
+            part = remotes[start : start + _AT_ONCE]
+            lines = self.script(_SHA256, *part, timeout_s=_HASHING_S).stdout.splitlines()
+            found |= {path: line.split()[0] for path, line in zip(part, lines, strict=False) if len(line) >= 64}
+        return found
+
+    def boot_id(self) -> str:
+        return self.shell("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+
+    def lost(self, why: str) -> DeviceLostError:
+        """Remember that the device is gone, and say so."""
+        self._lost = DeviceLostError(
+            f"{self.title} {why}", "Connect it again and run the same command: what was finished is kept."
+        )
+        return self._lost

@@ -1,0 +1,251 @@
+"""The real `ssh`, with the user's own configuration: one connection that everything goes through.
+
+Whatever login shell the target has, it is given one word list that all shells read alike: `exec sh -c '…'`, in which
+everything but plain characters is written in octal. What a login shell prints first ends at a line that we know.
+"""
+
+import contextlib
+import re
+import secrets
+import shlex
+import shutil
+import string
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.units import counted
+from model_profiling.platforms.choosing import checked_machine
+from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, Device, Output, call
+from model_profiling.platforms.remote.transfer import STALLED_S, Moved, receive, send
+
+# sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
+_SESSIONS_OF_A_CONNECTION = 3
+_CONNECT_S = 15.0 * PATIENCE
+# A connection that nobody uses, because the kit was killed, ends by itself.
+_IDLE_S = 120
+_PLAIN = frozenset(string.ascii_letters + string.digits + "_/.,:=+-")
+_BEGINS = "sme2-kit begins"
+_UNPACK = 'mkdir -p "$1" && cd "$1" && exec tar xf -'
+# What ssh says when it cannot connect, and what to do about it.
+_HINTS = (
+    (r"Host key verification failed|REMOTE HOST IDENTIFICATION|No \w+ host key is known", "key"),
+    (r"Permission denied|Too many authentication failures", "login"),
+    (r"Could not resolve|Name or service not known|nodename nor servname", "name"),
+    (r"Connection refused", "refused"),
+    (r"timed out|No route to host|Network is unreachable", "away"),
+)
+
+
+def find_ssh() -> str:
+    path = shutil.which("ssh")
+    if path is None:
+        raise SetupError("ssh is not in PATH", "Install it: apt-get install openssh-client.")
+    return path
+
+
+def in_any_shell(script: str) -> str:
+    """A command that POSIX shells, csh and fish all take as `sh` running this script."""
+    octal = "".join(c if c in _PLAIN else "".join(f"\\0{byte:03o}" for byte in c.encode()) for c in script)
+    return f'exec sh -c \'eval "$(printf %b "{octal}")"\''
+
+
+class SshDevice(Device):
+    """One machine behind ssh, by the name that the user's ssh_config has for it."""
+
+    link = "look at the network"
+    cut = "the network failed, or ssh's connection was ended"
+    begins = _BEGINS.encode()
+
+    def __init__(self, host: str, config: Path | None = None) -> None:
+        self._host = self.key = checked_machine(host)
+        self.title = f"the host {host}"
+        self.writable = "Name a folder there that you may write with --remote-dir."
+        self._ssh = [find_ssh(), *(["-F", str(config.resolve())] if config is not None else [])]
+        if config is not None and not config.is_file():
+            raise InputError(f"the ssh configuration {config} does not exist", "Correct --ssh-config.")
+        # Short: a socket's path may have about 100 characters.
+        self._home = Path(tempfile.mkdtemp(prefix="sme2-ssh-", dir="/tmp"))
+        self._connections: list[Path] = []
+        self._used: dict[Path, int] = {}
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all connections; what still ran behind them is told so by its closed streams."""
+        self._disconnect()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def command(self, *words: str) -> list[str]:
+        if self._lost is not None:
+            raise self._lost
+        path = min(self._connections, key=lambda each: self._used.get(each, 0))
+        if self._used.get(path, 0) >= _SESSIONS_OF_A_CONNECTION:
+            path = self._connect()
+        self._used[path] = self._used.get(path, 0) + 1
+        return self._remote(path, words)
+
+    def freed(self, command: list[str]) -> None:
+        for path in self._connections:
+            if f"-oControlPath={path}" in command:
+                self._used[path] = max(0, self._used.get(path, 0) - 1)
+
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            done = call(self._quick(words), timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self.lost(f"did not answer within {timeout_s:g} s") from None
+        noise, begun, said = f"\n{done.stdout}".partition(f"\n{_BEGINS}\n")
+        if done.returncode == 255 and not self.present():
+            raise self.lost(f"is not reachable any more ({_last(done.stderr) or 'the connection was cut'})")
+        if not begun:
+            raise self._not_a_shell(done.returncode, noise, done.stderr)
+        return Output(done.returncode, said, done.stderr)
+
+    def push(self, sources: Mapping[str, Path], folder: str) -> None:
+        """All files as one archive."""
+        names = [path.name for path in sources.values()]
+        what = names[0] if len(names) == 1 else counted(len(names), "file")
+        self._judge(
+            f"{what} could not be pushed to {self.title}",
+            send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources),
+        )
+
+    def fetch(self, remote: str, size: int, local: Path) -> None:
+        moved = receive(self._quick(["cat", remote]), self.begins, size, local)
+        self._judge(f"{local.name} could not be fetched from {self.title}", moved)
+
+    def _judge(self, what: str, moved: Moved) -> None:
+        if moved.stalled:
+            raise self.lost(f"did not answer: nothing moved for {STALLED_S:g} s")
+        if moved.code == 255 and not self.present():
+            raise self.lost(f"is not reachable any more ({_last(moved.stderr) or 'the connection was cut'})")
+        if moved.code != 0 or not moved.begun:
+            raise self.refused(what, moved.stderr.strip() or f"exit code {moved.code}")
+
+    def present(self) -> bool:
+        try:
+            return all(call(self._about(path, "check"), ANSWER_S).returncode == 0 for path in self._connections)
+        except subprocess.TimeoutExpired:
+            return False
+
+    def answers(self, within_s: float) -> bool:
+        try:
+            return call(self._quick(["true"]), within_s).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def reconnect(self, wait_s: float) -> bool:
+        self._lost = None
+        if self.present() and self.answers(min(ANSWER_S, wait_s)):
+            return True
+        self._disconnect()
+        try:
+            self._connect(wait_s)
+        except KitError:
+            return False
+        return True
+
+    def complains(self, line: str) -> bool:
+        return (
+            re.match(
+                r"(mux_client|ssh: |Connection to .* closed|client_loop|Shared connection to|Timeout, server)", line
+            )
+            is not None
+        )
+
+    def _connect(self, wait_s: float = _CONNECT_S) -> Path:
+        """A new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
+        path = self._home / secrets.token_hex(3)
+        options = [
+            "ControlMaster=yes",
+            f"ControlPath={path}",
+            f"ControlPersist={_IDLE_S}",
+            f"ConnectTimeout={max(1, int(wait_s))}",
+        ]
+        options += [
+            "ServerAliveInterval=5",
+            "ServerAliveCountMax=3",
+            "ForwardX11=no",
+            "ForwardAgent=no",
+            "ClearAllForwardings=yes",
+        ]
+        options += ["RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"]
+        asks = sys.stdin is not None and sys.stdin.isatty()
+        options += [] if asks else ["BatchMode=yes"]
+        words = [*self._ssh, "-f", "-N", *(f"-o{each}" for each in options), "--", self._host]
+        with tempfile.TemporaryFile() as said:
+            # Its words go to a file: the connection stays in the background and would keep a pipe open. ssh itself
+            # asks on the terminal, for which it must be of our session until it has gone to the background.
+            try:
+                code = subprocess.run(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    timeout=None if asks else wait_s + ANSWER_S,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                raise self._unreachable("it did not answer in time", "away") from None
+            said.seek(0)
+            why = said.read().decode(errors="replace").strip()
+        if code != 0:
+            kind = next((kind for pattern, kind in _HINTS if re.search(pattern, why)), "")
+            raise self._unreachable(_last(why) or f"exit code {code}", kind)
+        self._connections.append(path)
+        return path
+
+    def _unreachable(self, why: str, kind: str) -> KitError:
+        by_hand = shlex.join([Path(self._ssh[0]).name, *self._ssh[1:], self._host])
+        hints = {
+            "key": f"Connect once by hand and accept its key if it is right: {by_hand}",
+            "login": f"Make this work without a question, with a key in your agent: {by_hand}",
+            "name": "Correct --host, or add it to your ssh_config.",
+            "refused": "Start sshd there, or correct host and port in your ssh_config.",
+            "away": "Check that it is on and in reach, then run the same command: what was finished is kept.",
+        }
+        return SetupError(f"{self.title} cannot be reached: {why}", hints.get(kind, f"Try by hand: {by_hand}"))
+
+    def _not_a_shell(self, code: int, stdout: str, stderr: str) -> KitError:
+        """The command was never begun: the login shell ended, or does something else."""
+        said = _last(stderr) or _last(stdout) or f"exit code {code}"
+        return SetupError(
+            f"{self.title} does not run commands: {said[:200]}",
+            "Its login shell must take `ssh HOST COMMAND`; look at what its start-up files do without a terminal.",
+        )
+
+    def _disconnect(self) -> None:
+        for path in self._connections:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                call(self._about(path, "exit"), 5)
+        self._connections.clear()
+        self._used.clear()
+
+    def _about(self, path: Path, question: str) -> list[str]:
+        return [*self._ssh, "-O", question, f"-oControlPath={path}", "--", self._host]
+
+    def _quick(self, words: Sequence[str]) -> list[str]:
+        """A command that ends soon: it needs none of the places that runners take."""
+        if self._lost is not None:
+            raise self._lost
+        return self._remote(self._connections[0], words)
+
+    def _remote(self, path: Path, words: Sequence[str]) -> list[str]:
+        script = f"echo; echo {shlex.quote(_BEGINS)}; exec {shlex.join(words)}"
+        # If the connection is gone, no other is opened behind our back.
+        options = [f"-oControlPath={path}", "-oControlMaster=no", "-oProxyCommand=false", "-oBatchMode=yes"]
+        return [*self._ssh, "-T", *options, "-oLogLevel=ERROR", "--", self._host, in_any_shell(script)]
+
+
+def _last(said: str) -> str:
+    lines = said.strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,269 @@
+"""The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from model_profiling.formats.graph_terms import base_name
+
+EXPORT_META = "export_meta.json"
+GRAPH = "graph.json"
+MANIFEST = "manifest.json"
+METRICS = "metrics.json"
+ANALYSIS_SUMMARY = "analysis_summary.json"
+DERIVED = "derived.json"
+# The user's category table, as the run was last analysed with.
+CATEGORIES = "categories.json"
+# The roofs of the CPU that the run was last held against.
+ROOFS = "roofs.json"
+REPORT = "report.md"
+REPORT_PAGE = "report.html"
+TRACE = "trace.json"
+GRAPH_PAGE = "graph.html"
+# For Google's Model Explorer: where it is, and how the names of graphs and of what to lay over them end.
+MODEL_EXPLORER = "model_explorer"
+EXPLORER_GRAPH = "_graph.json"
+OVERLAY = "_overlay.json"
+# Of runs with several numbers of threads: latency, and the times of operators, by number of threads.
+THREADS = "threads.csv"
+OPERATOR_THREADS = "operator_threads.csv"
+KERNELS = "kernels.json"
+# The end of the name of the file in which a trace run leaves its kernel calls.
+KERNEL_TRACE = "_kernel_trace.txt"
+KERNEL_VIEW = "kernel_view.md"
+# The end of the name of the file beside a .pte that tells where it loses accuracy.
+NUMERICS = "_numerics.json"
+# The same in the directory of a run of that .pte.
+RUN_NUMERICS = "numerics.json"
+# Where in a run directory a failed run leaves its log, if there was a good one before.
+FAILED = "failed"
+# Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.
+EARLIER = "earlier"
+PARTIAL = ".partial"
+# Where in a run directory the programs lie that its runs measured, each once, under the start of its hash; and how
+# records of two of them measured side by side are called there.
+PROGRAMS = "programs"
+COMPARED = "compared_"
+
+# A signal-to-noise ratio; no two sets of numbers that a computer holds are further apart.
+Decibel = Annotated[float, msgspec.Meta(ge=-3000, le=10_000)]
+
+# The dimensions of an NCHW tensor from outer to inner where its channels are the innermost.
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One tensor of the model's signature and the .npy (path relative to the .pte) that holds its sample, in C order.
+
+    `dim_order` are its dimensions from outer to inner as the program takes or gives it: [0, 2, 3, 1] for channels-last.
+    """
+
+    shape: list[int]
+    dtype: str
+    file: str
+    # Empty: exported by a kit that did not record it.
+    dim_order: list[int] = []
+
+    @property
+    def layout(self) -> Literal["contiguous", "channels_last", "other", ""]:
+        """The name of the dim order; '' if it is not known."""
+        if self.dim_order == list(CHANNELS_LAST):
+            return "channels_last"
+        return (
+            ""
+            if len(self.dim_order) != len(self.shape)
+            else "contiguous"
+            if self.dim_order == sorted(self.dim_order)
+            else "other"
+        )
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator that stayed outside every delegate, how often, why as far as we can tell, and where in the model."""
+
+    op: str
+    count: int
+    reason: str
+    # `path:line`, each once, in the order of the graph.
+    sources: list[str] = []
+
+
+class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    delegated_nodes: int
+    portable_nodes: int
+    delegate_calls: int
+    not_delegated: list[LeftOut]
+
+    def why_not(self, operator: str) -> str:
+        """Why an operator of this name stayed outside every delegate; empty if the export does not say.
+
+        Where operators of one name stayed outside for several reasons, nothing tells which is which: all are given.
+        """
+        left = [entry.reason for entry in self.not_delegated if base_name(entry.op) == base_name(operator)]
+        return "; or ".join(dict.fromkeys(left))
+
+
+class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a dtype alone costs: eager PyTorch in that dtype, quantization simulated, against eager PyTorch in fp32."""
+
+    max_abs_error: float
+    cosine: float
+    # None: no error at all.
+    sqnr_db: Decibel | None
+
+
+class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked of an export beyond what its record says, as it was asked; paths are relative to `directory`."""
+
+    origin: Literal["registry", "file", "memory"]
+    # A registered name, `path/to/file.py:Class`, or what the class of a module in memory is called.
+    target: str
+    directory: str
+    outdir: str
+    settings: dict[str, Any] = {}
+    shapes: list[list[int]] = []
+    checkpoint: str = ""
+    rewrites: list[str] = []
+    delegation: str = "whole"
+    # Random inputs as `--input` takes them, instead of `shapes`: one of them is not of float32 or has a range.
+    inputs: list[str] = []
+    calibration: str = ""
+
+
+class CalibrationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The samples that set the ranges of an int8 program; `sha256` is over all of them."""
+
+    directory: str
+    batches: int
+    sha256: str
+
+
+class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens to feed to a language model, and what it answers; paths are relative to the .pte.
+
+    `tokens` is int64 [n]. `logits` maps the index of a token, as text, to what eager PyTorch in fp32 answers there (one
+    value for each entry of the vocabulary) when it is fed all tokens up to it from a fresh start.
+    """
+
+    tokens: str
+    logits: dict[str, str]
+
+
+class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether an exported program was executed once with the kit's runner, and its outputs compared with eager's.
+
+    `reason` says why it was not executed or, of a verified one, why its outputs were not compared. Numbers are over
+    all outputs; None: exact, or not compared.
+    """
+
+    status: Literal["verified", "not verified"]
+    reason: str = ""
+    # Which runner: `linux-aarch64`.
+    runner: str = ""
+    verdict: Literal["agrees", "differs", ""] = ""
+    sqnr_db: Decibel | None = None
+    max_abs_error: float | None = None
+    max_abs_reference: float | None = None
+
+    def __str__(self) -> str:
+        """`yes, executed once on linux-aarch64, SQNR 52.1 dB against eager`, or `no, with the reason`."""
+        if self.status == "not verified":
+            return f"no ({self.reason})"
+        compared = {"agrees": "agrees with", "differs": "differs from", "": ""}[self.verdict]
+        if not compared:
+            return f"executed once on {self.runner}; outputs not compared ({self.reason})"
+        known = self.sqnr_db is not None or self.max_abs_error
+        number = "exact" if not known else f"SQNR {self.sqnr_db:.1f} dB" if self.sqnr_db is not None else ""
+        if not number:
+            number = f"max error {self.max_abs_error:.3g} of {self.max_abs_reference or 0.0:.3g}"
+        return f"executed once on {self.runner}, {compared} eager ({number})"
+
+
+class StepChange(msgspec.Struct, frozen=True, order=True):
+    """Operators of one kind and shape, of which another export of the model has `count` more (below 0: fewer).
+
+    Tensors are written `fp32 1x3x8x8`, constants with `=` before it. `operator call` and `delegate call` are calls.
+    """
+
+    op: str
+    delegated: bool = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    permutation: tuple[int, ...] = ()
+    count: int = 0
+
+
+class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
+
+    `reference` says which model computed the expected outputs; `warnings` what the user should know of them.
+    """
+
+    model: str
+    source: str
+    dtype: str
+    backend: str
+    memory_format: str
+    seed: int
+    weights: str
+    inputs: list[TensorFile]
+    outputs: list[TensorFile]
+    delegation: Delegation
+    versions: dict[str, str]
+    files: dict[str, str]
+    stage_seconds: dict[str, float]
+    created: str
+    reference: str = ""
+    warnings: list[str] = []
+    # None for fp32, and where the model of that dtype gives no finite numbers.
+    dtype_cost: DtypeCost | None = None
+    # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
+    # place, '' where the line is not known. None: the export did not look.
+    rewrites: dict[str, list[str]] | None = None
+    # What the program would have more and less of with a rewrite, from lowering it; of those that were looked at.
+    candidates: dict[str, list[StepChange]] = {}
+    # None: exported by a kit that did not record it.
+    request: RequestRecord | None = None
+    # What was asked for; the `dim_order` of each input and output says what it got.
+    io_layout: str = "contiguous"
+    # None: not a language model, or exported by a kit that did not look.
+    sequence: SequenceRecord | None = None
+    # Layers that stayed in fp32, as they were named.
+    keep_fp32: list[str] = []
+    # None: not int8, or calibrated on the example inputs with noise.
+    calibration: CalibrationRecord | None = None
+    # None: exported by a kit that did not execute programs.
+    verification: Verification | None = None
+
+    @property
+    def channels_last(self) -> list[str]:
+        """The inputs and outputs whose channels are the innermost dimension: `input 0`, `output 1`."""
+        sides = (("input", self.inputs), ("output", self.outputs))
+        return [f"{side} {i}" for side, tensors in sides for i, t in enumerate(tensors) if t.layout == "channels_last"]
+
+
+class ExportMeta(msgspec.Struct, forbid_unknown_fields=True, tag="export_meta", tag_field="kind"):
+    """export_meta.json: one record per .pte of the directory, by its stem."""
+
+    schema: int = 1
+    exports: dict[str, ExportRecord] = {}
+
+
+class ExportPaths:
+    """Where one export's files lie: everything beside the .pte and named after it."""
+
+    def __init__(self, pte: Path) -> None:
+        self.pte = pte
+        self.stem = pte.name.removesuffix(".pte")
+        self.directory = pte.parent
+        self.etrecord = pte.with_name(f"{pte.name}.etrecord")
+        self.meta = pte.with_name(EXPORT_META)
+        self.graph = pte.with_name(GRAPH)
+        self.inputs = pte.with_name(f"{self.stem}_inputs")
+        self.expected = pte.with_name(f"{self.stem}_expected")
+        self.numerics = pte.with_name(f"{self.stem}{NUMERICS}")
+
+    @classmethod
+    def for_export(cls, outdir: Path, model: str, backend: str, dtype: str) -> "ExportPaths":
+        return cls(outdir / f"{model}_{backend}_{dtype}.pte")

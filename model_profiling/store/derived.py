@@ -1,0 +1,305 @@
+"""What derives from a run, and from what: so that a report can be told from a report on an earlier run.
+
+`derived.json` lists every derived file of a run directory with its hash and the fingerprint of its sources. The
+fingerprint stands inside the files, too, where their format has room for it, so that a copy elsewhere can be checked.
+"""
+
+import errno
+import functools
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from model_profiling import __version__
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.base.png import with_comment
+from model_profiling.store import changes
+from model_profiling.store.artifacts import DERIVED, MANIFEST
+from model_profiling.store.changes import Change
+from model_profiling.store.run_directory import Manifest, RunDirectory
+
+# What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
+# machine's load) changes with a run that measures nothing.
+_SOURCES = ("platform", "timing", "status", "compare_pairs", "experiments", "schedules")
+_MODEL = ("stem", "sha256", "dtype", "export")
+# How the command begins that makes again what every analysis makes.
+_ANALYSIS = "sme2-kit analyze "
+_STAMP = re.compile(rb'(?:made from sources |"sources": ?")([0-9a-f]{16})')
+
+
+class DerivedFile(msgspec.Struct, frozen=True):
+    """One derived file. `renew` is the command that makes it again; {dir} in it stands for the run directory."""
+
+    sha256: str
+    sources: str
+    renew: str
+    # Other run directories it was made from (relative to this one), with their fingerprints.
+    others: dict[str, str] = {}
+
+
+class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind"):
+    """derived.json. `kit`, `categories` (a hash of the user's table, if any) and `roofs` (one of those that the run was
+    held against, if any) are part of every fingerprint.
+
+    They are those of the last analysis: a newer kit alone makes nothing stale, but one that analyses makes all else so.
+    """
+
+    kit: str
+    categories: str
+    files: dict[str, DerivedFile]
+    schema: int = 1
+    roofs: str = ""
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """A file that shows an earlier state of its run: removed, or left in place because somebody has edited it."""
+
+    path: Path
+    renew: str
+    removed: bool
+
+
+def notes(outdated: list[Outdated]) -> list[str]:
+    """One sentence for all files that one command makes again; without those that are there again already."""
+    together: dict[tuple[str, bool], list[str]] = {}
+    for entry in outdated:
+        if not (entry.removed and entry.path.exists()):
+            together.setdefault((entry.renew, entry.removed), []).append(entry.path.name)
+    found = []
+    for (renew, removed), names in together.items():
+        what = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        state = f"removed {what}" if removed else f"{what} was edited and is kept"
+        found.append(f"{state}: made from an earlier state of this run; to make it again: {renew}")
+    return found
+
+
+# The folders whose code makes the numbers of derived files, with all that lies below them.
+_MAKE_NUMBERS = ("analysis", "formats")
+
+
+@functools.lru_cache(maxsize=1)
+def analysis_version() -> str:
+    """The kit's version and a hash of the code that computes numbers, which changes between versions, too."""
+    home = Path(__file__).parents[1]
+    code = (path.read_bytes() for folder in _MAKE_NUMBERS for path in sorted((home / folder).rglob("*.py")))
+    return f"{__version__}+{hashlib.sha256(b''.join(code)).hexdigest()[:8]}"
+
+
+def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> str:
+    """The fingerprint that derived files should have: for the kit, categories and roofs of the last analysis."""
+    return fingerprint(directory, index.kit, index.categories, index.roofs) if index else fingerprint(directory)
+
+
+def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "", roofs: str = "") -> str:
+    """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
+    # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
+    manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
+    return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
+
+
+def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str) -> str:
+    model = manifest.get("model")
+    parts = {key: manifest.get(key) for key in _SOURCES}
+    parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
+    # Without roofs it is what it was before there were any.
+    known = [kit, categories, parts, *([roofs] if roofs else [])]
+    return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:16]
+
+
+def read_index(directory: RunDirectory) -> DerivedIndex | None:
+    """What is known of a run's derived files; None where an older kit kept no record."""
+    path = directory.path / DERIVED
+    return files.read_json(path, DerivedIndex, "record of derived files") if path.is_file() else None
+
+
+def stamps(path: Path) -> set[str]:
+    """The fingerprints that a file carries inside."""
+    return {found.decode() for found in _STAMP.findall(files.read_bytes(path, "derived file"))}
+
+
+def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
+    """The file with what it was made from inside, if its format has a place for that; a table has none."""
+    words = [f"made from sources {each}" for each in sources]
+    if suffix in (".md", ".html", ".svg"):
+        return data.rstrip(b"\n") + "".join(f"\n<!-- {each} -->" for each in words).encode() + b"\n"
+    if suffix == ".png":
+        for each in words:
+            data = with_comment(data, each)
+    return data
+
+
+class _Identified(Protocol):
+    @property
+    def identity(self) -> str: ...
+
+
+class OpenRun(Protocol):
+    """What has to be known of a run (analysis/run_view.py) to say of a file that it derives from it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def sources(self) -> str: ...
+    @property
+    def table(self) -> _Identified: ...
+    @property
+    def roofs(self) -> _Identified: ...
+    @property
+    def emulated(self) -> "OpenRun | None": ...
+
+
+class DerivedWriter:
+    """Writes what derives from a run as it was when it was opened. `finish` comes after the last file.
+
+    In the run directory nothing changes before that, and then the files do together with the record of them.
+    """
+
+    def __init__(self, run: OpenRun) -> None:
+        self._directory = RunDirectory(run.path)
+        self._categories, self._roofs = run.table.identity, run.roofs.identity
+        self._written: dict[str, DerivedFile] = {}
+        self.sources = run.sources
+        self._others: dict[str, str] = {}
+        if run.emulated is not None:
+            place = os.path.relpath(run.emulated.path.resolve(), run.path.resolve())
+            self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
+
+    @functools.cached_property
+    def _change(self) -> Change | None:
+        return changes.begin(self._directory.path)
+
+    def may_keep(self, experiments: Iterable[str]) -> bool:
+        """Whether files may be written beside the run and these experiments: reading a run does not need that right."""
+        homes = [self._directory.experiment(name) for name in experiments]
+        return self._change is not None and all(os.access(home, os.W_OK) for home in homes)
+
+    def keep(self, name: str, data: bytes | None) -> None:
+        """Keep what the run was analysed with beside it, or with None no longer."""
+        if self._change is not None and data is not None:
+            self._change.write(name, data)
+        elif self._change is not None and (self._directory.path / name).is_file():
+            self._change.remove(name)
+
+    def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
+        data, home = stamped(data, path.suffix, [self.sources]), self._directory.path
+        if path.is_relative_to(home):
+            files.inside(home, path)
+        if not path.resolve().is_relative_to(home.resolve()):
+            files.write_bytes(path, data)
+            return
+        name = path.resolve().relative_to(home.resolve()).as_posix()
+        if self._change is None:
+            raise changes.cannot_write(path, errno.EACCES)
+        self._change.write(name, data)
+        others = self._others if renew.startswith(("report", "graph")) else {}
+        self._written[name] = DerivedFile(hashlib.sha256(data).hexdigest(), self.sources, f"sme2-kit {renew}", others)
+
+    def write_text(self, path: Path, text: str, renew: str) -> None:
+        self.write_bytes(path, files.text_bytes(text), renew)
+
+    def write_json(self, path: Path, value: msgspec.Struct, renew: str) -> None:
+        """Indented, with the fingerprint in the field that every derived type has for it."""
+        data = msgspec.structs.replace(value, sources=self.sources)
+        self.write_bytes(path, files.json_bytes(data), renew)
+
+    def finish(self) -> list[Outdated]:
+        """Put all files in place, remove what this run no longer says, and tell which files are outdated."""
+        if self._change is None or not self._written:
+            return []
+        with self._change.committing():
+            kept, outdated = self._earlier(self._change)
+            listed = dict(sorted({**kept, **self._written}.items()))
+            index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
+            self._change.write(DERIVED, files.json_bytes(index))
+        return outdated
+
+    def _earlier(self, change: Change) -> tuple[dict[str, DerivedFile], list[Outdated]]:
+        """What stays of the files that were there, and what is outdated; of these go those that nobody edited."""
+        kept: dict[str, DerivedFile] = {}
+        outdated: list[Outdated] = []
+        index = _readable_index(self._directory)
+        for name, entry in index.files.items() if index else ():
+            path = inside(self._directory, name)
+            if name in self._written or path is None:
+                continue
+            there, mine = files.is_file(path), entry.sources == self.sources
+            edited = there and not mine and not _is_unedited(path, entry)
+            # One that is gone went with the state of the run that it was made from; an analysis has just been made.
+            if not mine and (there or not entry.renew.startswith(_ANALYSIS)):
+                outdated.append(Outdated(path, command(entry.renew, self._directory), removed=not edited))
+            if there and (mine or edited):
+                kept[name] = entry
+            elif there:
+                change.remove(name)
+        return kept, outdated
+
+
+def write_listed(path: Path, text: str, again: str) -> None:
+    """Write what the command `again` makes; in a run directory that has a record, together with its line there."""
+    data, place = files.text_bytes(text), path.resolve()
+    home = next((RunDirectory(parent) for parent in place.parents[:2] if (parent / DERIVED).is_file()), None)
+    change = changes.begin(home.path) if home is not None else None
+    if home is None or change is None:
+        files.write_bytes(path, data)
+        return
+    name = place.relative_to(home.path).as_posix()
+    change.write(name, data)
+    with change.committing():
+        index = _readable_index(home)
+        if index is not None:
+            sources = current_fingerprint(home, index)
+            index.files[name] = DerivedFile(hashlib.sha256(data).hexdigest(), sources, again)
+            change.write(DERIVED, files.json_bytes(index))
+
+
+def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
+    """Write a run's manifest; what derives from an earlier state of the run goes with that, unless somebody edited it.
+
+    The record still lists what went: whoever analyses the run next says which command makes it again.
+    """
+    data, change = files.json_bytes(manifest), changes.begin(directory.path)
+    if change is None:
+        raise changes.cannot_write(directory.manifest_path, errno.EACCES)
+    with change.committing():
+        index = _readable_index(directory) or DerivedIndex("", "", {})
+        current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
+        for name, entry in index.files.items():
+            path = inside(directory, name)
+            if entry.sources != current and path is not None and _is_unedited(path, entry):
+                change.remove(name)
+        change.write(MANIFEST, data)
+
+
+def command(renew: str, directory: RunDirectory) -> str:
+    """A command of the index as one would type it."""
+    return renew.replace("{dir}", shlex.quote(str(directory.path)))
+
+
+def inside(directory: RunDirectory, name: str) -> Path | None:
+    """The file the index means; None for a name that leads out of the directory, whoever wrote it there."""
+    path = directory.path / name
+    try:
+        return path if path.resolve().is_relative_to(directory.path.resolve()) else None
+    except (ValueError, OSError):  # no name that a file can have
+        return None
+
+
+def _is_unedited(path: Path, entry: DerivedFile) -> bool:
+    return files.is_file(path) and files.sha256(path) == entry.sha256
+
+
+def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
+    """The index for whoever writes it anew if it is broken."""
+    try:
+        return read_index(directory)
+    except KitError:
+        return None

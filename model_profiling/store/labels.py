@@ -1,0 +1,130 @@
+"""What is said of a run so that it can be found again among many: the user's labels, the revision of their code, the
+device. None of it changes what is measured."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from model_profiling.base.errors import InputError
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_MOST_LABELS = 32
+_MOST_TEXT = 200
+_GIT_S = 5.0
+# Where CI systems say it: GitHub, GitLab, Buildkite, Jenkins, CircleCI, Azure, Bitbucket. Of a pull request, GitHub
+# names the branch in GITHUB_HEAD_REF.
+_COMMITS = (
+    *("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT", "CIRCLE_SHA1", "BUILD_SOURCEVERSION"),
+    "BITBUCKET_COMMIT",
+)
+_BRANCHES = (
+    *("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BUILDKITE_BRANCH", "GIT_BRANCH", "CIRCLE_BRANCH"),
+    *("BUILD_SOURCEBRANCHNAME", "BITBUCKET_BRANCH"),
+)
+
+
+class Revision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of the user's code: '' is not known. `dirty`: files differed from the commit; None is not known."""
+
+    commit: str = ""
+    branch: str = ""
+    dirty: bool | None = None
+
+
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """`labels` if all of them can be kept and shown."""
+    if len(labels) > _MOST_LABELS:
+        raise InputError(f"{len(labels)} labels are too many", f"Give up to {_MOST_LABELS} of them.")
+    for key, value in labels.items():
+        if not _KEY.fullmatch(key):
+            raise InputError(
+                f"{key[:80]!r} cannot be the key of a label",
+                "Use up to 40 letters, digits and _ . -, beginning with a letter or digit.",
+            )
+        if not 0 < len(value) <= _MOST_TEXT or not value.isprintable():
+            raise InputError(
+                f"the value of the label {key!r} is empty, too long or has control characters",
+                f"Give one line of up to {_MOST_TEXT} characters.",
+            )
+    return dict(labels)
+
+
+def split_labels(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
+    """What `--label` was given: at most one NAME, which is that of the run, and any number of KEY=VALUE."""
+    name: str | None = None
+    labels: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            if name is not None:
+                raise InputError(
+                    f"a run has one name, and both {name[:80]!r} and {word[:80]!r} were given as --label",
+                    "Give one NAME; others as KEY=VALUE.",
+                )
+            name = word
+        elif key in labels:
+            raise InputError(f"the label {key!r} is given twice", "Give each key once.")
+        else:
+            labels[key] = value
+    return name, checked_labels(labels)
+
+
+def revision(labels: Mapping[str, str]) -> Revision:
+    """Which commit and branch this is: as the labels say, else the CI system, else git in the working directory."""
+    commit, branch, dirty = _from_git()
+    ci_commit, ci_branch = _variable(_COMMITS), _variable(_BRANCHES)
+    if ci_commit and commit and ci_commit != commit:
+        dirty = None  # git looked at another commit than the one that the CI system is about
+    said = labels.get("commit") or ci_commit or commit, labels.get("branch") or ci_branch or branch
+    return Revision(said[0][:_MOST_TEXT], said[1][:_MOST_TEXT], None if "commit" in labels else dirty)
+
+
+def _variable(names: Iterable[str]) -> str:
+    """The first of these variables that is set."""
+    return next((value for name in names if (value := os.environ.get(name, "")) and value.isprintable()), "")
+
+
+def _from_git() -> tuple[str, str, bool | None]:
+    head = _git("rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    words = head.split() if head else []
+    if len(words) != 2:
+        return "", "", None
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return words[0], "" if words[1] == "HEAD" else words[1], None if changed is None else bool(changed)
+
+
+def _git(*words: str) -> str | None:
+    """What git answers; None if there is no git, no repository, or no answer in time. A repository's own program that
+    would watch its files is not started."""
+    import subprocess
+
+    command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def device_name(environment: Mapping[str, object], identity: str = "") -> str:
+    """One device, or machines that are alike: its CPU, cores and memory, and a mark of what else tells it apart."""
+    import hashlib
+
+    cpu = environment.get("cpu") or environment.get("arch") or "unknown CPU"
+    parts = [str(cpu)]
+    if isinstance(cores := environment.get("cores"), int):
+        parts.append(f"{cores} CPUs")
+    if isinstance(memory := environment.get("memory_bytes"), int):
+        parts.append(f"{memory / 2**30:.0f} GiB")
+    mark = f" #{hashlib.sha256(identity.encode()).hexdigest()[:8]}" if identity else ""
+    return ", ".join(parts) + mark

@@ -1,0 +1,269 @@
+"""The runs of one directory: the latest in its usual place, the earlier ones under their labels, interrupted ones.
+
+A run is named `DIR` (the latest), `DIR@LABEL`, or `DIR/earlier/LABEL`.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.store import changes, publication
+from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
+from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
+
+LATEST = "latest"
+UNFINISHED = "run.json"
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+# Words that mean something else where a label can stand.
+_WORDS = (LATEST, EARLIER, FAILED, PARTIAL)
+_NAMED = re.compile(r"(?P<directory>.+)@(?P<label>[^@/:]+)(?P<rest>[:/].*)?", re.DOTALL)
+
+
+class Unfinished(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """run.json of a place below .partial: the run that measures there until it is complete, as it began."""
+
+    manifest: Manifest
+    # By experiment.
+    fingerprints: dict[str, str]
+    runners: dict[str, RunnerRecord]
+    threads: list[int]
+
+    @property
+    def label(self) -> str:
+        return label_of(self.manifest)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One run of a directory. `path` is where it can be read; None of an interrupted one, which is not a run yet."""
+
+    label: str
+    kind: str
+    created: str
+    model: str
+    dtype: str
+    threads: list[int]
+    experiments: list[str]
+    status: str
+    path: Path | None
+
+
+def checked_label(text: str) -> str:
+    """`text` if it can name a run: a file name on every system, and no word with a meaning of its own."""
+    if not _LABEL.fullmatch(text) or text.endswith(".") or text.lower() in _WORDS:
+        raise InputError(
+            f"{text[:80]!r} cannot be a label",
+            "Use up to 64 letters, digits and _ . + -, beginning with a letter or digit; "
+            f"{LATEST}, {EARLIER} and {FAILED} have a meaning.",
+        )
+    return text
+
+
+def label_of(manifest: Manifest) -> str:
+    """A run's label; of one that was made without, when it was made."""
+    return label_of_words(manifest.label, manifest.created)
+
+
+def label_of_words(label: str, created: str) -> str:
+    return label if _LABEL.fullmatch(label) else time_label(created)
+
+
+def time_label(created: str) -> str:
+    """`2026-11-15T17:26:14+00:00` as a file name: 2026-11-15_172614."""
+    text = re.sub(r"[^0-9_-]", "", created[:19].replace("T", "_").replace(":", ""))
+    return text if _LABEL.fullmatch(text) else "undated"
+
+
+def earlier_labels(root: Path) -> list[str]:
+    """The labels of the runs before the latest, oldest first."""
+    home = root / EARLIER
+    found = [
+        path
+        for path in (home.iterdir() if home.is_dir() else ())
+        if _LABEL.fullmatch(path.name) and (path / MANIFEST).is_file()
+    ]
+    return [path.name for path in sorted(found, key=lambda path: (_created(path), path.name))]
+
+
+def taken_labels(root: Path) -> set[str]:
+    """All labels of a directory, in lower case: not every file system tells a from A."""
+    home = root / EARLIER
+    found = {path.name for path in home.iterdir()} if home.is_dir() else set()
+    found |= {entry.label for _, entry in interrupted(root)}
+    latest = _label_in(root)
+    return {label.lower() for label in found | ({latest} if latest else set())}
+
+
+def unique_label(root: Path, wanted: str) -> str:
+    """`wanted`, with a number behind it if another run of this directory has that label."""
+    taken, label, number = taken_labels(root), wanted, 1
+    while label.lower() in taken:
+        number += 1
+        label = f"{wanted}-{number}"
+    return label
+
+
+def resolve(text: str | Path) -> Path:
+    """The path that `DIR`, `DIR@LABEL` or either with an experiment behind it means; what exists as it is, is that.
+
+    What a killed run had begun to put in place there is put in place first.
+    """
+    path = Path(_resolved(str(text)))
+    _recover(path)
+    return path
+
+
+def _run_below(path: Path) -> Path:
+    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
+    try:
+        if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted(path)):
+            return path
+        below = [place for place in roots_below(path) if (place / MANIFEST).is_file()]
+    except OSError:
+        return path
+    if len(below) > 1:
+        raise InputError(
+            f"{path} holds {len(below)} runs", f"Say which: {', '.join(str(place) for place in below[:5])}."
+        )
+    return below[0] if below else path
+
+
+def _resolved(text: str) -> str:
+    named = _NAMED.fullmatch(text)
+    if named is None or _exists(text) or _exists(f"{named['directory']}@{named['label']}"):
+        return _found(text)
+    root, label, rest = Path(named["directory"]), named["label"], named["rest"] or ""
+    if not root.is_dir():
+        return text
+    root = _run_below(root)
+    _recover(root)
+    if label in (LATEST, _label_in(root)):
+        return f"{root}{rest}"
+    if label not in earlier_labels(root):
+        known = [*([_label_in(root)] if _label_in(root) else []), *reversed(earlier_labels(root))]
+        raise InputError(
+            f"{root} has no run labelled '{label}'",
+            f"It has: {', '.join(known)}." if known else "It has no run at all: measure one with sme2-kit run.",
+        )
+    return f"{root / EARLIER / label}{rest}"
+
+
+def _found(text: str) -> str:
+    """`out_<model>` with the run below it in its place, an experiment behind it or not."""
+    root, colon, rest = text.rpartition(":")
+    if colon and not _exists(text) and _exists(root):
+        return f"{_run_below(Path(root))}:{rest}"
+    return str(_run_below(Path(text))) if _exists(text) else text
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _recover(root: Path) -> None:
+    changes.recover(root)
+    with contextlib.suppress(OSError):
+        if publication.pending(root):
+            # Held by a run that is at it, or not ours to write: then it is read as it is.
+            with contextlib.suppress(SetupError), files.locked(root, "pipeline"):
+                publication.recover(root)
+
+
+def interrupted(root: Path) -> Iterator[tuple[Path, Unfinished]]:
+    """The places below .partial in which runs wait to be continued."""
+    for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
+        with contextlib.suppress(KitError):
+            yield path.parent, files.read_json(path, Unfinished, "interrupted run")
+
+
+def listed(root: Path) -> list[Listed]:
+    """All runs of a directory: the latest, the earlier ones from new to old, and the interrupted ones."""
+    _recover(root)
+    found = []
+    if (root / MANIFEST).is_file():
+        found.append(_run(root, "latest", RunDirectory(root).manifest()))
+    for label in reversed(earlier_labels(root)):
+        path = root / EARLIER / label
+        try:
+            found.append(_run(path, "earlier", RunDirectory(path).manifest(), label))
+        except KitError as error:
+            found.append(Listed(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
+    for _, entry in interrupted(root):
+        model, names = entry.manifest.model, list(entry.fingerprints)
+        shown = (
+            entry.label,
+            "interrupted",
+            entry.manifest.created,
+            model.stem,
+            model.asked_dtype,
+            entry.threads,
+            names,
+        )
+        found.append(Listed(*shown, "interrupted", None))
+    return found
+
+
+def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> Listed:
+    threads = sorted({record.threads for record in manifest.experiments.values()})
+    model = manifest.model
+    names = list(manifest.experiments)
+    shown = (label or label_of(manifest), kind, manifest.created, model.stem, model.asked_dtype, threads, names)
+    return Listed(*shown, manifest.status, path)
+
+
+def remove(root: Path, label: str) -> Path:
+    """Remove an earlier or an interrupted run; returns what was removed. The latest one stays."""
+    _recover(root)
+    with files.locked(root, "pipeline"):
+        waiting = {entry.label: place for place, entry in interrupted(root)}
+        place = root / EARLIER / label if label in earlier_labels(root) else waiting.get(label)
+        if place is None and label in (LATEST, _label_in(root)):
+            raise InputError(
+                f"'{label}' is the latest run of {root}, which is not removed by its label",
+                f"Measure another one first, or remove the whole directory: rm -r {root}",
+            )
+        if place is None:
+            known = [entry.label for entry in listed(root)]
+            raise InputError(f"{root} has no run labelled '{label}'", f"It has: {', '.join(known) or 'none'}.")
+        files.remove_directory(files.inside(root, place))
+        with contextlib.suppress(OSError):  # not empty
+            place.parent.rmdir()
+        return place
+
+
+def roots_below(home: Path) -> list[Path]:
+    """Run directories of `out_<model>` or of its `runs`; a link that leads elsewhere is not below it."""
+    places = [*home.glob("*"), *home.glob("runs/*")]
+    real = home.resolve()
+    found = [path for path in places if (path / MANIFEST).is_file() or any(interrupted(path))]
+    return sorted(path for path in found if real in path.resolve().parents)
+
+
+def found_below(home: Path) -> list[Path]:
+    """Run directories where the kit puts them: out_<model>/runs/<platform>, here or one level down."""
+    places = [*home.glob("out_*/runs/*"), *home.glob("*/out_*/runs/*")]
+    return sorted(path for path in set(places) if (path / MANIFEST).is_file() or any(interrupted(path)))
+
+
+def _label_in(root: Path) -> str:
+    """The label of the run that is in `root`; '' if there is none that can be read."""
+    try:
+        return label_of(RunDirectory(root).manifest()) if (root / MANIFEST).is_file() else ""
+    except KitError:
+        return ""
+
+
+def _created(path: Path) -> str:
+    try:
+        return RunDirectory(path).manifest().created
+    except KitError:
+        return ""
