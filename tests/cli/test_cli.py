@@ -33,7 +33,8 @@ NOT_FOR_A_DUMP = (
     "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
     "threading", "zipfile", "torch", "executorch", "pandas", "scipy", "vl_convert",
     "model_profiling.formats.etrecord", "model_profiling.export", "model_profiling.pipeline",
-    "model_profiling.platforms", "model_profiling.formats.pte", "model_profiling.report.charts", "model_profiling.report.html",
+    "model_profiling.platforms", "model_profiling.formats.pte", "model_profiling.report.charts",
+    "model_profiling.report.html",
     "model_profiling.runner.build", "model_profiling.runner.session",
 )  # fmt: skip
 
