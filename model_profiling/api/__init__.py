@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.analysis.roofs.roofs import Roofs
-    from model_profiling.analysis.run.forecast import Forecast
+    from model_profiling.analysis.sme2.forecast import Forecast
     from model_profiling.api.comparing import Compared, Comparisons
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
@@ -431,7 +431,7 @@ def forecast(
     ("apple_m4", which is taken unless said otherwise, or "arm_c1"), or a file that `roofs` wrote on one with SME2.
     Instead, `speedups` are assumed of all of them, each with its own prediction.
     """
-    from model_profiling.analysis.run.forecast import forecasts
+    from model_profiling.analysis.run.run_forecasts import forecasts
     from model_profiling.analysis.sme2.target import DEFAULT
     from model_profiling.api.records import Records
 

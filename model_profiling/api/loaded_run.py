@@ -213,7 +213,7 @@ class Run(RunView):
 
         A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
         """
-        from model_profiling.report.drawing import Artist
+        from model_profiling.report.artist import Artist
         from model_profiling.report.report_files import write_report
         from model_profiling.store.artifacts import REPORT
 

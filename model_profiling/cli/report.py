@@ -9,7 +9,7 @@ from model_profiling.base.printing import say
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
-    from model_profiling.report.drawing import Artist
+    from model_profiling.report.artist import Artist
     from model_profiling.store.derived import Outdated
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.report.drawing import Artist
+    from model_profiling.report.artist import Artist
     from model_profiling.store.artifacts import MANIFEST
     from model_profiling.store.derived import Outdated
     from model_profiling.store.runs import resolve

@@ -90,8 +90,9 @@ def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
 
 def _draw(roofs: "Roofs", output: Path) -> None:
     from model_profiling.base import files
+    from model_profiling.report.artist import Artist
     from model_profiling.report.charts.roofs import roofs as chart
-    from model_profiling.report.drawing import PAPER_SCALE, Artist, squeezed
+    from model_profiling.report.drawing import PAPER_SCALE, squeezed
     from model_profiling.report.theme import LIGHT
 
     with Artist() as artist:

@@ -15,8 +15,8 @@ from model_profiling.analysis.process.program_memory import ProgramMemory
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
-from model_profiling.analysis.run.forecast import Forecast
 from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.forecast import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime
 from model_profiling.analysis.timing.latency import Comparison

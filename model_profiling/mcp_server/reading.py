@@ -9,7 +9,7 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofs.roofs import Roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary
-from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.sme2.forecast import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.mcp_server import answers, history, results
 from model_profiling.mcp_server import parameters as p

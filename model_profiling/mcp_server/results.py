@@ -9,7 +9,7 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
 from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.run.forecast import Forecast
+from model_profiling.analysis.sme2.forecast import Forecast
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace

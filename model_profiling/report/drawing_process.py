@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import RunError, SetupError
+from model_profiling.report import drawing
 
 _REPORT_IT = (
     "Check free memory and `ulimit -n`; else please report it with the run directory. "
@@ -80,8 +81,6 @@ def serve() -> None:
 
 def answer_all(questions: IO[bytes], answers: IO[bytes]) -> None:
     """Answer every question of a `Hand`, until there are no more."""
-    from model_profiling.report import drawing
-
     tasks: dict[str, Callable[..., Any]] = {"svg": drawing.svg, "draw": drawing.draw}
     while True:
         try:

@@ -10,7 +10,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.report import charts, content, markdown_report, perfetto
 from model_profiling.report.artifact_files import write_artifacts
-from model_profiling.report.drawing import PAPER_SCALE, Artist, Drawing, squeezed
+from model_profiling.report.artist import Artist
+from model_profiling.report.drawing import PAPER_SCALE, Drawing, squeezed
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.store.derived import DerivedWriter, Outdated

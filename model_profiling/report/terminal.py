@@ -1,25 +1,21 @@
 """The terminal: one screen after a run or an analysis, aligned, plain in a pipe."""
 
-import os
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.sme2.whatif import Prediction
-from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.base.installation import shown
-from model_profiling.base.printing import paint, room, tell
+from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed
+from model_profiling.report.terminal_screen import first_screen, modules, phases, roofs, startup, threads
+from model_profiling.report.terminal_style import Style, wrapped
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import (
     agreement_sentence,
@@ -37,44 +33,9 @@ if TYPE_CHECKING:
 
 MOST_OPERATORS = 5
 _MOST_ADVICE = 3
-_BAR = 24
+
+
 _SHORT_BAR = 10
-# Of sentences where the output is no terminal.
-_WIDTH = 118
-
-
-class Style(msgspec.Struct, frozen=True):
-    """How to write on this output: colours or not, blocks or ASCII."""
-
-    colour: bool
-    blocks: bool
-    # What is bold or has the colour of a verdict elsewhere is dim.
-    subdued: bool = False
-
-    @classmethod
-    def of_stdout(cls) -> "Style":
-        tty = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        return cls(colour=tty and not os.environ.get("NO_COLOR"), blocks=tty and utf8)
-
-    def paint(self, code: int, text: str) -> str:
-        return paint(code, text) if self.colour and text else text
-
-    def bold(self, text: str) -> str:
-        return self.paint(2 if self.subdued else 1, text)
-
-    def dim(self, text: str) -> str:
-        return self.paint(2, text)
-
-    def verdict(self, comparison: Comparison, text: str) -> str:
-        """Green or red only where the verdict may be relied on."""
-        if comparison.verdict == "no difference seen" or self.subdued:
-            return self.dim(text) if self.subdued else text
-        return self.paint({"faster": 32, "slower": 31}[comparison.verdict] if comparison.reliable else 33, text)
-
-    def bar(self, share: float, width: int = _BAR) -> str:
-        filled = round(max(0.0, min(1.0, share)) * width)
-        return ("█" if self.blocks else "#") * filled + ("·" if self.blocks else ".") * (width - filled)
 
 
 def show_run(run: "RunView") -> None:
@@ -87,8 +48,6 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 def render_run(run: "RunView", style: Style) -> str:
     """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
-    from model_profiling.report.terminal_screen import first_screen, modules, phases, startup, threads
-
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
@@ -110,8 +69,6 @@ def render_run(run: "RunView", style: Style) -> str:
 
 def _time(run: "RunView", style: Style) -> list[str]:
     """Compared experiments side by side, others one by one; of several numbers of threads the first."""
-    from model_profiling.report.terminal_screen import roofs
-
     lines: list[str] = []
     others = run.of_other_threads
     for number, comparison in enumerate(run.summary.comparisons):
@@ -137,11 +94,6 @@ def _notes(run: "RunView", style: Style) -> list[str]:
 def _agreement_lines(run: "RunView", style: Style) -> list[str]:
     sentences = [run.labelled(agreement_sentence(agreement)) for agreement in run.metrics.agreements]
     return [f"  {style.dim('outputs')}  {wrapped(sentence, 11)}" for sentence in sentences]
-
-
-def wrapped(sentence: str, indent: int = 4) -> str:
-    """A long sentence on several lines, those after the first indented."""
-    return f"\n{' ' * indent}".join(textwrap.wrap(sentence, room(indent, _WIDTH), break_long_words=False))
 
 
 def _evidence(run: "RunView", style: Style) -> list[str]:

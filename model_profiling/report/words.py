@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.advice.finding import Finding
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
-    from model_profiling.analysis.run.forecast import Forecast
+    from model_profiling.analysis.sme2.forecast import Forecast
     from model_profiling.analysis.timing.latency import Comparison
 
 

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.advice.finding import Kind
-from model_profiling.analysis.advice.llm import DepthCost
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
+from model_profiling.analysis.llm.phases import DepthCost
 from model_profiling.analysis.movement.movement import data_movement
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime

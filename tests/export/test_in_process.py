@@ -283,7 +283,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
 
 
 DRAWS = """
-from model_profiling.report.drawing import Artist
+from model_profiling.report.artist import Artist
 spec = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 with Artist() as artist:
     print(len(artist.draw(spec).result().png) > 100, artist.svg(spec).result()[:4])

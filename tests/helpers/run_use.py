@@ -11,7 +11,8 @@ from typing import Any, cast
 from model_profiling.base.errors import KitError
 from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
-from model_profiling.report.drawing import Artist, Drawing
+from model_profiling.report.artist import Artist
+from model_profiling.report.drawing import Drawing
 from model_profiling.report.report_files import write_report
 from sme2_kit import Run
 

@@ -24,7 +24,7 @@ from model_profiling.base.files import sha256
 from model_profiling.cli.main import main
 from model_profiling.export.in_memory import export_module
 from model_profiling.report import content, markdown_report, terminal
-from model_profiling.report.terminal import Style
+from model_profiling.report.terminal_style import Style
 from model_profiling.store.run_directory import Samples
 from tests.conftest import ROOT, kit
 from tests.helpers import preloaded

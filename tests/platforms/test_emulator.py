@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.run.dumps import AnalysisSummary
-from model_profiling.analysis.run.forecast import forecasts
 from model_profiling.analysis.run.output_checks import verify_outputs
+from model_profiling.analysis.run.run_forecasts import forecasts
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.base.errors import RunError, SetupError
 from model_profiling.base.files import read_json

@@ -10,7 +10,8 @@ import pytest
 
 from model_profiling.report import content, markdown_report
 from model_profiling.report.html import page
-from model_profiling.report.terminal import Style, render_run
+from model_profiling.report.terminal import render_run
+from model_profiling.report.terminal_style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 

@@ -15,7 +15,7 @@ from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.run.staleness import Ages, ages, copy_problem
 from model_profiling.cli.tools import main as tool
 from model_profiling.report import combined, report_files
-from model_profiling.report.drawing import Artist
+from model_profiling.report.artist import Artist
 from model_profiling.store import derived
 from model_profiling.store.artifacts import CATEGORIES, DERIVED
 from model_profiling.store.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps

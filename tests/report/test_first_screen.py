@@ -17,7 +17,8 @@ from model_profiling.report import content, markdown_report
 from model_profiling.report.blocks import Advice, Branch, Name, Number, Report, Row, Section, Table, Tree
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.markdown import code, text
-from model_profiling.report.terminal import Style, render_run
+from model_profiling.report.terminal import render_run
+from model_profiling.report.terminal_style import Style
 from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT, kit

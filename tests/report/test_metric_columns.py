@@ -16,7 +16,7 @@ from model_profiling.gates.job_summary import job_summary
 from model_profiling.gates.junit import junit_xml
 from model_profiling.report import combined, content, markdown, markdown_report, metric_columns, terminal
 from model_profiling.report.metric_columns import COLUMNS, Column
-from model_profiling.report.terminal import Style
+from model_profiling.report.terminal_style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT
 

@@ -19,7 +19,8 @@ from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.base.files import read_json
 from model_profiling.report import charts, numbers
-from model_profiling.report.drawing import Artist, svg
+from model_profiling.report.artist import Artist
+from model_profiling.report.drawing import svg
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.report_files import write_picture, write_report
 from model_profiling.report.theme import CATEGORY_COLOURS

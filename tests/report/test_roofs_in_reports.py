@@ -18,7 +18,8 @@ from model_profiling.report import charts, content, markdown_report
 from model_profiling.report.blocks import Paragraph, Table
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.html import page
-from model_profiling.report.terminal import Style, render_run
+from model_profiling.report.terminal import render_run
+from model_profiling.report.terminal_style import Style
 from model_profiling.report.theme import LIGHT
 from model_profiling.store.artifacts import ROOFS
 from model_profiling.store.run_directory import RunDirectory

@@ -10,12 +10,13 @@ from model_profiling.analysis.advice.finding import Kind
 from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report import charts, combined, content, markdown_report
+from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import Advice, Bullets, Number, Picture, Table
-from model_profiling.report.drawing import Artist
 from model_profiling.report.html import page
 from model_profiling.report.markdown import pipeline_summary
 from model_profiling.report.report_files import write_picture
-from model_profiling.report.terminal import Style, render_run
+from model_profiling.report.terminal import render_run
+from model_profiling.report.terminal_style import Style
 from model_profiling.report.theme import LIGHT
 from model_profiling.store.run_directory import ExperimentRecord, Manifest
 from sme2_kit import Run

@@ -14,11 +14,11 @@ from model_profiling.base.units import shown_ms
 from model_profiling.store.artifacts import ExportRecord
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.advice.llm import DepthCost
-    from model_profiling.analysis.advice.threads import ThreadEvidence
     from model_profiling.analysis.compare.comparison import ProfileComparison
     from model_profiling.analysis.compare.metrics import ExperimentMetrics
+    from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
+    from model_profiling.analysis.llm.phases import DepthCost
     from model_profiling.analysis.process.memory import Memory
     from model_profiling.analysis.process.program_memory import ProgramMemory
     from model_profiling.analysis.process.startup import Startup

@@ -7,8 +7,6 @@ measurement: it says what something costs and predicts nothing.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
 from model_profiling.analysis.llm.layer_kinds import kind_of
 from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_formats
@@ -30,14 +28,6 @@ _MUCH_RUNTIME = 0.1
 _MUCH_WEIGHT = 0.2
 # Attention at two depths has to differ by more than noise does.
 _GROWN = 1.2
-
-
-class DepthCost(msgspec.Struct, frozen=True):
-    """What one token costs after `depth` others: attention with its cache, and the whole."""
-
-    depth: int
-    attention_ms: float
-    execute_ms: float
 
 
 def _phase(e: Evidence) -> "PhaseMetrics | None":

@@ -5,33 +5,12 @@ These gains are as measured: latency with another number of threads, in the same
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
-from model_profiling.analysis.compare.operator_scaling import CurveOperators
-from model_profiling.analysis.process.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
+from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence
 from model_profiling.base.units import counted, shown_ms
 
 _MOST_LINES = 3
 _SME = "sme"
-
-
-class ThreadEvidence(msgspec.Struct, frozen=True):
-    """An experiment among those that differ from it only in their threads. `switched` are the features that it has and
-    the one it is compared with has not, and `spoken` is what people call them."""
-
-    point: ThreadPoint
-    curve: ThreadCurve
-    scaling: Scaling
-    operators: CurveOperators | None
-    switched: list[str]
-    spoken: str
-
-    @property
-    def switches(self) -> list[ThreadSwitch]:
-        """Its comparison, and those of the others of its curve, fewest threads first."""
-        mine = {point.experiment for point in self.curve.points}
-        return sorted((s for s in self.scaling.switches if s.after in mine), key=lambda switch: switch.threads)
 
 
 def thread_count(evidence: Evidence) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import msgspec
 
 from model_profiling.analysis.compare.comparison import TOUCHED, compare_profiles
 from model_profiling.analysis.compare.grouping import OperatorGroup, operator_groups
-from model_profiling.analysis.process.scaling import ThreadCurve
+from model_profiling.analysis.process.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Part, Profile, Where
 from model_profiling.store.run_directory import Manifest
@@ -95,3 +95,21 @@ def _scales(low: float | None, high: float | None) -> Scales:
     if high < 1 / TOUCHED:
         return "slower"
     return "no faster" if high < TOUCHED else "faster" if low > 1 else "not known"
+
+
+class ThreadEvidence(msgspec.Struct, frozen=True):
+    """An experiment among those that differ from it only in their threads. `switched` are the features that it has and
+    the one it is compared with has not, and `spoken` is what people call them."""
+
+    point: ThreadPoint
+    curve: ThreadCurve
+    scaling: Scaling
+    operators: CurveOperators | None
+    switched: list[str]
+    spoken: str
+
+    @property
+    def switches(self) -> list[ThreadSwitch]:
+        """Its comparison, and those of the others of its curve, fewest threads first."""
+        mine = {point.experiment for point in self.curve.points}
+        return sorted((s for s in self.scaling.switches if s.after in mine), key=lambda switch: switch.threads)

@@ -52,3 +52,11 @@ def phase_metrics(phase: Phase | None, latency: Latency | None) -> PhaseMetrics 
     return msgspec.structs.replace(
         known, tpot_ms=latency.median_ms, tpot_p95_ms=latency.p95_ms, decode_token_per_sec=rate
     )
+
+
+class DepthCost(msgspec.Struct, frozen=True):
+    """What one token costs after `depth` others: attention with its cache, and the whole."""
+
+    depth: int
+    attention_ms: float
+    execute_ms: float

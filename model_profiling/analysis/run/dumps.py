@@ -25,9 +25,9 @@ from model_profiling.store.run_directory import Timing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from model_profiling.analysis.advice.llm import DepthCost
-    from model_profiling.analysis.advice.threads import ThreadEvidence
+    from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
+    from model_profiling.analysis.llm.phases import DepthCost
 
 SCHEMA = 1
 _MOST_PARTS = 8

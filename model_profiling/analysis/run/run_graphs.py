@@ -1,19 +1,16 @@
 """The graphs of a run: one for each experiment that a reader wants to look at, off and on of a comparison."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison
 from model_profiling.analysis.graph.graph import ModelGraph
 from model_profiling.analysis.run.operator_graph import KernelUse, Known, OperatorGraph, graph_of
+from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.summary import has_times, model_graph
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernels import ELIGIBLE
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.store.run_directory import ExperimentRecord
-
-if TYPE_CHECKING:
-    from model_profiling.analysis.run.run_view import RunView
 
 _IN_ORDER = "what feeds what is unknown, and operators are in execution order"
 _BARE = f"an ETDump alone does not tell its model: {_IN_ORDER}"
@@ -27,7 +24,7 @@ _OTHER_MODEL = (
 _OFF = "SME2 is off or absent"
 
 
-def graphed(run: "RunView") -> list[str]:
+def graphed(run: RunData) -> list[str]:
     """The experiments to show: what a reader wants faster first, then what it is compared with."""
     experiments = run.summary.experiments
     if run.path.is_file() or not run.measured:
@@ -37,7 +34,7 @@ def graphed(run: "RunView") -> list[str]:
     return list(dict.fromkeys([*run.of_interest, *(c.before for c in compared)]))
 
 
-def operator_graph(run: "RunView", experiment: str) -> OperatorGraph:
+def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
     """One experiment's graph, with all that the run knows of each operator."""
     analysis = run.summary.experiments[experiment]
     rows, bare = analysis.breakdown.instances, run.path.is_file()
@@ -90,7 +87,7 @@ def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int,
     return found
 
 
-def _kernels(run: "RunView", experiment: str) -> dict[int, KernelUse]:
+def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
     """What each CONV and GEMM operator ran on: by a kernel trace of the same experiment, or one like it in the run."""
     record = run.manifest.experiments[experiment]
     rows = _eligible(run, experiment)
@@ -111,7 +108,7 @@ def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
     return same and active[0] is not None and active[0] == active[1]
 
 
-def _emulated(run: "RunView", experiment: str) -> tuple[dict[int, KernelUse], list[str]]:
+def _emulated(run: RunData, experiment: str) -> tuple[dict[int, KernelUse], list[str]]:
     """What each operator runs on in the emulated run that was given, with SME2 on; and what to know of that."""
     if run.emulated is None:
         return {}, []
@@ -132,7 +129,7 @@ def _phase(record: ExperimentRecord) -> str:
     return record.phase.kind if record.phase is not None else ""
 
 
-def _eligible(run: "RunView", experiment: str) -> dict[int, InstanceTime]:
+def _eligible(run: RunData, experiment: str) -> dict[int, InstanceTime]:
     rows = run.summary.experiments[experiment].breakdown.instances
     return {row: entry for row, entry in enumerate(rows) if entry.category in ELIGIBLE}
 

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.advice.llm import DepthCost
-from model_profiling.analysis.advice.threads import ThreadEvidence
 from model_profiling.analysis.compare.comparison import compare_profiles
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
-from model_profiling.analysis.compare.operator_scaling import CurveOperators, operator_scaling
+from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.graph.operator_work import works
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
+from model_profiling.analysis.llm.phases import DepthCost
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
 from model_profiling.analysis.roofs.run_roofs import RunRoofs

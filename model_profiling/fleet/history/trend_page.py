@@ -8,6 +8,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.fleet.history.records import Point
 from model_profiling.fleet.history.trends import Series, Step, Trend
 from model_profiling.report import html, markdown_report, report_files
+from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import (
     Block,
     Bullets,
@@ -23,7 +24,7 @@ from model_profiling.report.blocks import (
 )
 from model_profiling.report.charts.trend import Dot, Edge, linked, trend
 from model_profiling.report.charts.whole import NARROW, WIDE, Spec
-from model_profiling.report.drawing import PAPER_SCALE, Artist, draw
+from model_profiling.report.drawing import PAPER_SCALE, draw
 from model_profiling.report.numbers import ms as shown_ms
 from model_profiling.report.numbers import percent as shown_percent
 from model_profiling.report.theme import LIGHT, Theme

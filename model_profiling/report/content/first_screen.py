@@ -6,8 +6,8 @@ from typing import TypeVar
 from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.run.experiment_labels import switched_features
-from model_profiling.analysis.run.forecast import Forecast
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.sme2.forecast import Forecast
 from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers

@@ -6,30 +6,24 @@ from its dtype and shape on a target; or the user assumes it, and every assumpti
 
 import operator
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.gains import Gain
 from model_profiling.analysis.sme2.target import (
-    DEFAULT,
     FP16_OVER_FP32,
     I8MM_OVER_DOT,
     AnyTarget,
     rate_dtype,
-    read_target,
 )
 from model_profiling.analysis.sme2.whatif import Prediction, sped_up
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import counted, shown_ms
-from model_profiling.store.run_directory import ExperimentRecord, Manifest
-
-if TYPE_CHECKING:
-    from model_profiling.analysis.run.run_view import RunView
+from model_profiling.store.run_directory import ExperimentRecord
 
 
 class RemainingOperator(msgspec.Struct, frozen=True):
@@ -108,62 +102,7 @@ class Forecast(msgspec.Struct, frozen=True):
         return ["now", *(stage.name for stage in self.stages[1:])]
 
 
-def forecasts(
-    measured: "RunView",
-    emulated: "RunView",
-    speedups: tuple[float, ...] = (),
-    target: str | Path = DEFAULT,
-) -> list[Forecast]:
-    """A forecast of what was measured without SME2 and with all else on, for a target unless speedups are assumed."""
-    manifest, summary = measured.manifest, measured.summary
-    if manifest.timing != "measured":
-        raise InputError(
-            f"the first run ({summary.model} on {summary.platform}) is emulated and has no times",
-            "Give a measured run first, then the emulated one.",
-        )
-    speedups = tuple(sorted(speedups))
-    for value in speedups:
-        if not 1 <= value < float("inf"):
-            raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
-    notes = _notes(manifest, emulated.manifest)
-    # What is switched off on purpose, beside SME2, would not be off with SME2.
-    without = {name: record for name, record in manifest.experiments.items() if _without_sme2(record)}
-    least = min((len(record.disable_features) for record in without.values()), default=0)
-    names = [name for name, record in without.items() if len(record.disable_features) == least]
-    if not names:
-        raise InputError(
-            "no experiment of the first run is known to have run without SME2",
-            "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
-        )
-    # Of a language model each phase has kernels of its own, whatever the number of tokens.
-    kinds = {name: _phase(without[name]) for name in names}
-    coverages = {kind: _sme2_coverage(emulated, kind) for kind in dict.fromkeys(kinds.values())}
-    chosen = None if speedups else read_target(target)
-    found = []
-    for name in names:
-        breakdown, coverage = summary.experiments[name].breakdown, coverages[kinds[name]]
-        if chosen is None:
-            found.append(_assumed(_Sides(name, breakdown, coverage, notes), speedups))
-        else:
-            found.append(_derived(_Sides(name, _as_programmed(breakdown), coverage, notes), chosen, without[name]))
-    return found
-
-
-def _phase(record: ExperimentRecord) -> str:
-    return record.phase.kind if record.phase is not None else ""
-
-
-def _had_sme2(record: ExperimentRecord) -> bool:
-    return record.features is not None and "sme2" in record.features.active
-
-
-def _without_sme2(record: ExperimentRecord) -> bool:
-    if record.status != "ok" or record.mode == "trace" or record.features is None:
-        return False
-    return "sme2" not in record.features.active
-
-
-def _as_programmed(breakdown: Breakdown) -> Breakdown:
+def as_programmed(breakdown: Breakdown) -> Breakdown:
     """A breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2: fp16."""
     instances = [
         msgspec.structs.replace(entry, work=_narrowed(entry.work)) if _was_widened(entry) else entry
@@ -187,7 +126,7 @@ def _narrowed(work: Work | None) -> Work | None:
     )
 
 
-class _Sides:
+class Sides:
     """A measured breakdown, and which of its operators SME2 takes by an emulated run."""
 
     def __init__(self, name: str, breakdown: Breakdown, coverage: Coverage, notes: list[str]) -> None:
@@ -223,7 +162,7 @@ class _Sides:
         )
 
 
-def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
+def assumed_forecast(sides: Sides, speedups: tuple[float, ...]) -> Forecast:
     """One prediction for each speedup that the user assumes of all operators that SME2 takes."""
 
     def assume(speedup: float) -> Prediction:
@@ -233,7 +172,7 @@ def _assumed(sides: _Sides, speedups: tuple[float, ...]) -> Forecast:
     return sides.forecast([assume(speedup) for speedup in speedups], _none_note(sides))
 
 
-def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
+def derived_forecast(sides: Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
     """The prediction that follows from each operator's dtype and shape on a target."""
     target.refuse({dtype for entry in sides.taken.values() if (dtype := rate_dtype(entry.work))})
     known = {key: target.gain(entry, record.threads) for key, entry in sides.taken.items()}
@@ -280,7 +219,7 @@ def _derived(sides: _Sides, target: AnyTarget, record: ExperimentRecord) -> Fore
     )
 
 
-def _none_note(sides: _Sides) -> list[str]:
+def _none_note(sides: Sides) -> list[str]:
     if sides.taken:
         return []
     none = f"none of {counted(len(sides.eligible), 'CONV and GEMM operator')} has an SME2 kernel"
@@ -335,41 +274,3 @@ def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperat
         times=before * gain.times,
         why=f"{first}{gain.why}",
     )
-
-
-def _sme2_coverage(emulated: "RunView", phase: str) -> Coverage:
-    """The coverage of the emulated experiment that uses SME2 most, of those in a phase; '' is of no phase."""
-    summary, records = emulated.summary, emulated.manifest.experiments
-    found = {n: x.coverage for n, x in summary.experiments.items() if x.coverage and _phase(records[n]) == phase}
-    if phase and not found:
-        raise InputError(
-            f"no experiment of the second run ({summary.model} on {summary.platform}) is of the phase {phase}",
-            "Make it with: sme2-kit kernels MODEL.pte",
-        )
-    traced = list(found.values())
-    covered = [coverage for coverage in traced if coverage.on_sme2]
-    if not covered:
-        # A model none of whose operators has an SME2 kernel gains nothing, which is the answer.
-        covered = [c for name, c in found.items() if _had_sme2(records[name]) and c.on_sme2 is not None]
-    unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
-    if unknown and not covered:
-        raise InputError(
-            f"which operators of {summary.model} run on SME2 is unknown: {unknown}",
-            "Trace them again, into another directory: sme2-kit kernels MODEL.pte --output-root DIR",
-        )
-    if not covered:
-        raise InputError(
-            f"no experiment of the second run ({summary.model} on {summary.platform}) had SME2 and traced its kernels",
-            "Make it with: sme2-kit kernels MODEL.pte",
-        )
-    return max(covered, key=lambda coverage: coverage.on_sme2 or 0)
-
-
-def _notes(measured: Manifest, emulated: Manifest) -> list[str]:
-    notes = []
-    if measured.model.sha256 != emulated.model.sha256:
-        names = f"times are of {measured.model.stem}, kernels of {emulated.model.stem}"
-        notes.append(f"{names}: another .pte with the same operators")
-    if measured.environment.get("arch") != "aarch64":
-        notes.append("times are from a CPU that is not Arm: shares differ on an Arm CPU")
-    return notes

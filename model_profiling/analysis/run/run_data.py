@@ -1,0 +1,329 @@
+"""A run as everything that comes after it sees it: opened once, read and analysed when first asked, and only once."""
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, side
+from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
+from model_profiling.analysis.roofs.roofs import roofs_bytes
+from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
+from model_profiling.analysis.run.dumps import Analysed, AnalysisSummary, analyse_dumps
+from model_profiling.analysis.run.experiment_labels import experiment_labels, labelled, switched_features
+from model_profiling.analysis.run.summary import analyse_run, has_times
+from model_profiling.analysis.timing.categories import CategoryTable, load_table
+from model_profiling.analysis.timing.latency import latency_turns
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
+from model_profiling.base.units import counted
+from model_profiling.runner.features import spoken
+from model_profiling.store import artifacts
+from model_profiling.store.derived import fingerprint
+from model_profiling.store.run_directory import Manifest, RunDirectory, Turn
+
+if TYPE_CHECKING:
+    pass
+
+# `--categories builtin`: forget the table that the run remembers.
+BUILT_IN = "builtin"
+# As many experiments as a page can show with all their operators; of more, all have their latencies in it.
+MOST_DETAILED = 24
+_View = TypeVar("_View", bound="RunData")
+
+
+class RunData:
+    """One run directory, or one bare ETDump, of which less is known: it has no manifest, no latency and no turns.
+
+    `path` is as the user wrote it. With `emulated`, a run of the same model under an emulator, there are forecasts, for
+    `target` or the one that is usual. With `only`, it knows of no other experiments than these.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        table: CategoryTable,
+        emulated: "RunData | None" = None,
+        target: str | Path | None = None,
+        only: Sequence[str] = (),
+    ) -> None:
+        self.path = path
+        self.only = tuple(only)
+        # What a user named of these.
+        self.asked = self.only
+        self.table = table
+        self.emulated = emulated
+        self.target = target
+        self.roofs, self.sources = RunRoofs(), ""
+        if not path.is_file():
+            # Those of the whole run, whatever is shown of it: they are a part of what it is made from.
+            self.roofs = run_roofs(path, self.run_directory.manifest() if only else self.manifest)
+            # What it is made from, as it is now: taken before times are read, so that a change in between is noticed.
+            self.sources = fingerprint(self.run_directory, categories=table.identity, roofs=self.roofs.identity)
+
+    @classmethod
+    def open(
+        cls: type[_View],
+        path: str | Path,
+        categories: str | Path | None = None,
+        emulated: str | Path | None = None,
+        target: str | Path | None = None,
+        only: Sequence[str] = (),
+    ) -> _View:
+        """Open a run directory or an ETDump; `categories` extends the category table, now and in later commands.
+
+        With `only`, it is as if there were only these experiments and those that they are compared with.
+        """
+        path, known = Path(path), list(only)
+        if not path.exists():
+            raise InputError(f"there is no run at {path}", "Check the path; `sme2-kit run` prints it.")
+        if not path.is_file():
+            manifest = RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
+            known = _with_compared(manifest, only)
+        other = cls.open(emulated, categories) if emulated is not None else None
+        run = cls(path, _table(path, categories), other, target, known)
+        run.asked = tuple(only)
+        return run
+
+    @property
+    def directory(self) -> str:
+        return str(self.path)
+
+    @property
+    def run_directory(self) -> RunDirectory:
+        if self.path.is_file():
+            raise self._bare()
+        return RunDirectory(self.path)
+
+    def _bare(self) -> InputError:
+        return InputError(
+            f"{self.path} is an ETDump without a run directory",
+            "It has operators and categories only; for the rest, measure the model with sme2-kit run.",
+        )
+
+    @functools.cached_property
+    def manifest(self) -> Manifest:
+        manifest = self.run_directory.manifest()
+        return _restricted(manifest, self.only) if self.only else manifest
+
+    @functools.cached_property
+    def analysed(self) -> Analysed:
+        if self.path.is_file():
+            return analyse_dumps([self.path], self.table)
+        return analyse_run(self.run_directory, self.manifest, self.table, self.roofs)
+
+    @property
+    def summary(self) -> AnalysisSummary:
+        return self.analysed.summary
+
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        return self.analysed.profiles
+
+    @property
+    def metrics(self) -> Metrics:
+        metrics = self.summary.metrics
+        if metrics is None:
+            raise self._bare()
+        return metrics
+
+    @functools.cached_property
+    def turns(self) -> dict[str, list[Turn]]:
+        """The turns of each finished experiment that may be called latency."""
+        done = {name: record for name, record in self.manifest.experiments.items() if record.status == "ok"}
+        return {n: latency_turns(r, self.run_directory.samples(self.manifest, n)) for n, r in done.items()}
+
+    def sqnr(self, experiment: str) -> Mapping[int, float]:
+        """What `sme2-kit numerics` knows of each operator's accuracy, in dB, by its row in the breakdown."""
+        numerics, model = self.numerics, None if self.path.is_file() else self.manifest.model.file()
+        record = read_sources(model).record if numerics is not None and model is not None else None
+        if numerics is None or record is None:
+            return {}
+        errors = {node: side(numerics, layer).error.sqnr_db for layer in numerics.layers for node in layer.nodes}
+        method = self.manifest.experiments[experiment].method or "forward"
+        found: dict[int, float] = {}
+        for row, entry in enumerate(self.summary.experiments[experiment].breakdown.instances):
+            nodes = record.nodes(entry.source.debug_handle, method) if entry.source is not None else ()
+            known = [error for node in nodes if (error := errors.get(node.origin_name)) is not None]
+            if known and entry.name != "delegate call":
+                found[row] = min(known)
+        return found
+
+    @functools.cached_property
+    def numerics(self) -> Numerics | None:
+        """What `sme2-kit numerics` found of this .pte: beside it, or as it was when the run was last analysed."""
+        if self.path.is_file():
+            return None
+        model = self.manifest.model
+        beside = artifacts.ExportPaths(Path(model.path)).numerics
+        for path in (beside, self.path / artifacts.RUN_NUMERICS):
+            # One that cannot be read is as good as none: a report is about the run.
+            with contextlib.suppress(InputError):
+                if files.is_file(path) and (found := read_numerics(path)).pte_sha256 == model.sha256:
+                    return found
+        return None
+
+    @property
+    def busy(self) -> float:
+        """The share of executions that other processes preempted, if so large that times mean little; else 0."""
+        metrics = self.summary.metrics
+        latencies = [each.latency for each in metrics.experiments.values()] if metrics is not None else []
+        return max((latency.preempted for latency in latencies if latency is not None and latency.busy), default=0.0)
+
+    @property
+    def measured(self) -> bool:
+        """Whether times mean anything: an emulator's do not, and are never shown."""
+        return self.summary.timing == "measured"
+
+    def sides(self, before: str, after: str) -> tuple[str, str]:
+        """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
+        switched = switched_features(self.manifest, before, after)
+        if switched:
+            words = " and ".join(map(spoken, switched))
+            return f"{words} off{self._details(before)}", f"{words} on{self._details(after)}"
+        return self.label(before), self.label(after)
+
+    def _details(self, experiment: str) -> str:
+        """What to add where experiments have different phases or numbers of threads."""
+        records = self.manifest.experiments
+        record = records[experiment]
+        details = [record.phase.label] if record.phase is not None else []
+        if len({each.threads for each in records.values()}) > 1:
+            details.append(counted(record.threads, "thread"))
+        return f" ({', '.join(details)})" if details else ""
+
+    @property
+    def threads_compared(self) -> Scaling | None:
+        """What more threads bring; None if no experiments differ only in their threads."""
+        return self.summary.metrics.scaling if self.summary.metrics is not None else None
+
+    @functools.cached_property
+    def thread_curves(self) -> list[tuple[str, ThreadCurve]]:
+        """Experiments that differ only in their threads, each with what to call it: `sme2 off` before `sme2 on`."""
+        found = self.threads_compared
+        curves = sorted(found.curves, key=lambda curve: -len(curve.disabled)) if found is not None else []
+        names = [self._curve_label(curve) for curve in curves]
+        often = Counter(names)
+        return [
+            (name if often[name] == 1 else self.label(curve.points[0].experiment), curve)
+            for name, curve in zip(names, curves, strict=True)
+        ]
+
+    def _curve_label(self, curve: ThreadCurve) -> str:
+        first, found = curve.points[0], self.threads_compared
+        name = self.label(first.experiment)
+        for switch in found.switches if found is not None else []:
+            if first.experiment in (switch.before, switch.after):
+                name = self.sides(switch.before, switch.after)[first.experiment == switch.after]
+        threads = counted(self.manifest.experiments[first.experiment].threads, "thread")
+        return name.removesuffix(f" ({threads})").replace(f", {threads})", ")")
+
+    @functools.cached_property
+    def of_other_threads(self) -> set[str]:
+        """Experiments that differ from an earlier one only in their threads: what that one shows is much the same."""
+        order = {name: place for place, name in enumerate(self.manifest.experiments)}
+        curves = [[point.experiment for point in curve.points] for _, curve in self.thread_curves]
+        return {name for names in curves for name in names if name != min(names, key=order.__getitem__)}
+
+    def repeats(self, before: str, after: str) -> bool:
+        """Whether a comparison is one that was made with other threads, too, and is not the first of these."""
+        return {before, after} <= self.of_other_threads
+
+    @functools.cached_property
+    def labels(self) -> dict[str, str]:
+        """What to call each experiment where people read; its name is what files and commands go by."""
+        return {} if self.path.is_file() else experiment_labels(self.manifest)
+
+    def label(self, experiment: str) -> str:
+        return self.labels.get(experiment, experiment)
+
+    def labelled(self, text: str) -> str:
+        """The text with every experiment called by its label."""
+        return labelled(text, self.labels)
+
+    @functools.cached_property
+    def shown(self) -> list[str]:
+        """Experiments whose operators are shown: the timed ones; where nothing was, the one that uses SME2 most."""
+        experiments = self.summary.experiments
+        if self.measured:
+            return [name for name in experiments if has_times(self.manifest, name)]
+        covered = {name: e.coverage.on_sme2 or 0 for name, e in experiments.items() if e.coverage is not None}
+        return [max(covered, key=lambda name: covered[name])] if covered else list(experiments)
+
+    @functools.cached_property
+    def phases(self) -> list[str]:
+        """The labels of a language model's phases, in the order in which they were run."""
+        records = [] if self.path.is_file() else self.manifest.experiments.values()
+        return list(dict.fromkeys(record.phase.label for record in records if record.phase is not None))
+
+    def phase(self, experiment: str) -> str:
+        """The label of an experiment's phase; '' if it has none."""
+        record = None if self.path.is_file() else self.manifest.experiments.get(experiment)
+        return record.phase.label if record is not None and record.phase is not None else ""
+
+    @property
+    def first_of_phases(self) -> list[str]:
+        """Of the experiments that a reader wants faster the first of each kind of phase: prefill, and decode."""
+        kinds: dict[str, str] = {}
+        for name in self.of_interest:
+            phase = self.manifest.experiments[name].phase
+            kinds.setdefault(phase.kind if phase is not None else "", name)
+        return list(kinds.values())
+
+    @functools.cached_property
+    def alone(self) -> list[str]:
+        """Shown experiments that take part in no comparison."""
+        compared = {name for c in self.summary.comparisons for name in (c.before, c.after)}
+        return [name for name in self.shown if name not in compared]
+
+    @functools.cached_property
+    def of_interest(self) -> list[str]:
+        """The experiments a reader wants faster: the later side of each comparison, else all; of several numbers of
+        threads the one that is named first."""
+        later = dict.fromkeys(c.after for c in self.summary.comparisons if not self.repeats(c.before, c.after))
+        others = self.of_other_threads
+        return [*later, *(name for name in self.alone if name not in others)] or self.shown
+
+    def remembered(self) -> dict[str, bytes | None]:
+        """What is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no longer.
+
+        The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
+        .pte may be elsewhere then, and other roofs may be measured.
+        """
+        kept: dict[str, bytes | None] = {artifacts.CATEGORIES: self.table.text or None}
+        if self.roofs.used is not None:
+            kept[artifacts.ROOFS] = roofs_bytes(self.roofs.used)
+        if self.numerics is not None:
+            kept[artifacts.RUN_NUMERICS] = files.json_bytes(self.numerics)
+        return kept
+
+
+def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:
+    """Experiments, and those that they are compared with."""
+    if unknown := next((name for name in only if name not in manifest.experiments), None):
+        some = ", ".join(list(manifest.experiments)[:10])
+        raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
+    pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
+    return list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
+
+
+def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:
+    wanted = set(only)
+    records = {name: record for name, record in manifest.experiments.items() if name in wanted}
+    pairs = [pair for pair in manifest.compare_pairs if wanted.issuperset(pair)]
+    return msgspec.structs.replace(manifest, experiments=records, compare_pairs=pairs)
+
+
+def _table(path: Path, categories: str | Path | None) -> CategoryTable:
+    """The table that is asked for, else the one that the run remembers, else the built-in one."""
+    if categories is not None:
+        return load_table(None if str(categories) == BUILT_IN else Path(categories))
+    kept = path / artifacts.CATEGORIES
+    return load_table(kept) if path.is_dir() and kept.is_file() else load_table()
