@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from model_profiling.api.records import Records
     from model_profiling.export.request import ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
-    from model_profiling.pipeline.config import PageCache
+    from model_profiling.pipeline.config_types import PageCache
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
     from model_profiling.tune.tuning import TuneResult

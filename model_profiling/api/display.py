@@ -8,20 +8,21 @@ from model_profiling.base.errors import KitError
 from model_profiling.report import numbers
 
 if TYPE_CHECKING:
-    from model_profiling.api.comparing import Comparisons
-    from model_profiling.api.loaded_run import Run
+    from model_profiling.analysis.compare.comparison import PairComparison
+    from model_profiling.analysis.run.run_view import RunView
+    from model_profiling.api.records import KernelRow, OperatorRow
     from model_profiling.report.charts import Spec
 
 _TOP = 10
 _WIDTH = 720
 
 
-def run_html(run: "Run", picture: str) -> str:
-    """The result in sentences, where the time goes, and the top operators."""
-    return _paragraphs(_sentences(run)) + picture + _top_operators(run)
+def run_html(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Sequence[KernelRow]", picture: str) -> str:
+    """Return the result in sentences, where the time goes, and the top operators."""
+    return _paragraphs(_sentences(run)) + picture + _top_operators(run, operators, kernels)
 
 
-def comparisons_html(found: "Comparisons", picture: str) -> str:
+def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
     """The verdicts, where the time of both sides goes, and the operators that differ most."""
     from model_profiling.report.words import comparison_sentence
 
@@ -43,7 +44,7 @@ def _bounds(change: object) -> tuple[float | None, float | None, float | None]:
     return getattr(change, "ratio", None), getattr(change, "low", None), getattr(change, "high", None)
 
 
-def breakdown_picture(run: "Run") -> str:
+def breakdown_picture(run: "RunView") -> str:
     """Where the time goes, as SVG; empty where no time was measured."""
     from model_profiling.report.charts import of_run
 
@@ -82,7 +83,7 @@ def drawn(spec: "Spec | None") -> str:
         return f"<p>{escaped(str(error))}</p>"
 
 
-def _sentences(run: "Run") -> list[str]:
+def _sentences(run: "RunView") -> list[str]:
     if run.path.is_file():
         return [f"{run.path.name}: times are traced, and nothing is known of the model or the machine."]
     from model_profiling.report.content.headline import sentences, title
@@ -97,9 +98,9 @@ def _paragraphs(sentences: list[str]) -> str:
     )
 
 
-def _top_operators(run: "Run") -> str:
+def _top_operators(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Sequence[KernelRow]") -> str:
     """Of the experiment one wants faster; where no time was measured, the operators and their kernels."""
-    timed = [row for row in run.operators if row.ms is not None]
+    timed = [row for row in operators if row.ms is not None]
     if timed:
         wanted = timed[0].experiment if run.path.is_file() else next(iter(run.of_interest), timed[0].experiment)
         top = [row for row in timed if row.experiment == wanted][:_TOP]
@@ -112,7 +113,7 @@ def _top_operators(run: "Run") -> str:
     shown = set() if run.path.is_file() else set(run.shown)
     traced = [
         (row.operator, row.category, row.level, ", ".join(row.kernels), row.why_not)
-        for row in run.kernels
+        for row in kernels
         if row.experiment in shown
     ]
     return html_table(("operator", "category", "level", "kernels", "why not SME2"), traced[:_TOP]) if traced else ""

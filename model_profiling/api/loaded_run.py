@@ -250,7 +250,7 @@ class Run(RunView):
     def _repr_html_(self) -> str:
         from model_profiling.api.display import run_html
 
-        return run_html(self, self._picture)
+        return run_html(self, self.operators, self.kernels, self._picture)
 
 
 def _operator(name: str, o: OperatorTime, work: GroupWork, timed: bool) -> OperatorRow:

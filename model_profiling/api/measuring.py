@@ -11,7 +11,8 @@ import msgspec
 from model_profiling.api.loaded_run import Run
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
-from model_profiling.pipeline.config import Config, load_config
+from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
 from model_profiling.pipeline.phases import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult

@@ -7,21 +7,16 @@ import os
 import sys
 
 from model_profiling.base.code_path import in_utf8, leave_working_directory_out
+from model_profiling.cli.interrupts import interrupt, interruption_code, listen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
-    from types import FrameType
     from typing import NoReturn
 
-# A shell's name for a process that a signal ended is this and the signal's number.
-_SIGNALS = 128
-# While a command ends what it started, which takes no longer, a second Ctrl-C would only leave some of it behind.
-_ENDING_S = 10.0
+
 _AGAIN_S = 0.01
 _MOST_DIGITS = 5
-_received: list[tuple[int, float]] = []
 
 
 def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
@@ -33,7 +28,7 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
     try:
         in_utf8()
         leave_working_directory_out()
-        _listen(_interrupt)
+        listen(interrupt)
         sys.unraisablehook = _raise_again
         _open_streams()
         _forget_odd_sizes()
@@ -61,34 +56,6 @@ def _say(line: str) -> None:
             os.write(2, f"{line}\n".encode(errors="replace"))
         except OSError:
             return  # nobody is there to read it
-
-
-def interruption_code() -> int:
-    """What a process ends with that was interrupted: 130 after Ctrl-C, 143 after SIGTERM."""
-    return _SIGNALS + (_received[-1][0] if _received else 2)
-
-
-def was_interrupted() -> bool:
-    """Whether a signal has asked this process to end; what fails from then on fails because of that."""
-    return bool(_received)
-
-
-def _listen(handler: "Callable[[int, FrameType | None], object] | signal.Handlers") -> None:
-    """Let both signals that end a command do this; a job in the background goes on ignoring Ctrl-C."""
-    import signal
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: "FrameType | None") -> None:
-    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
-    import time
-
-    if not _received or time.monotonic() - _received[-1][1] > _ENDING_S:
-        _received.append((number, time.monotonic()))
-        raise KeyboardInterrupt
 
 
 def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
@@ -137,7 +104,7 @@ def _end(code: int) -> "NoReturn":
     threads = sys.modules.get("threading")
     # One of them may be in the middle of something; else there is nothing left to interrupt.
     waits = threads is not None and threads.active_count() > 1
-    _listen(signal.SIG_DFL if waits else signal.SIG_IGN)
+    listen(signal.SIG_DFL if waits else signal.SIG_IGN)
     from model_profiling.base.errors import OutputError
     from model_profiling.base.printing import flush, warn
 

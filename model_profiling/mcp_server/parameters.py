@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from model_profiling.export.choices import rewrite_name
+from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phases import MOST_DEPTHS
-from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
 from model_profiling.store.run_directory import MOST_TOKENS
 
 Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel"]

@@ -3,7 +3,7 @@
 import msgspec
 
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.config import ACCELERATOR, Analysis, Config, Experiment
+from model_profiling.pipeline.config_types import ACCELERATOR, Analysis, Config, Experiment
 from model_profiling.platforms.base import Platform
 from model_profiling.runner import features
 

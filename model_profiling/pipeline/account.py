@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling.base.errors import KitError
 from model_profiling.formats.pte.sequence import SequenceProgram
-from model_profiling.pipeline.config import Experiment
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.foreign import execution_times
 from model_profiling.pipeline.progress import Ended, Entry, Opened, Planned, Progress, Settled, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left

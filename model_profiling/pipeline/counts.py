@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.config import MOST_LAUNCHES, PageCache
+from model_profiling.pipeline.config_types import MOST_LAUNCHES, PageCache
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.thread_counts import checked_threads
 

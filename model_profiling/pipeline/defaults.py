@@ -8,7 +8,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
-from model_profiling.pipeline.config import Config, parse_config
+from model_profiling.pipeline.config import parse_config
+from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, wants_phases
 from model_profiling.pipeline.pipeline import asked_dtype, export_record
 from model_profiling.pipeline.schedule import CHOSEN, Counts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.config import Experiment
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory
 from model_profiling.store.runs import interrupted, label_of, taken_labels, time_label, unique_label

@@ -9,7 +9,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
-from model_profiling.pipeline.config import Config, Experiment
+from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.naming import PARTIAL_RUN
 from model_profiling.pipeline.place import Place
 from model_profiling.pipeline.progress import combined

@@ -13,7 +13,8 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
 from model_profiling.formats import pte
 from model_profiling.formats.pte.sequence import SequenceProgram, sequence_program
-from model_profiling.pipeline.config import MODES, Config, Experiment, parse_config
+from model_profiling.pipeline.config import MODES, parse_config
+from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.platforms.base import Reading
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 from model_profiling.store.run_directory import MOST_TOKENS, Phase, threads_name, without_threads

@@ -19,7 +19,8 @@ from model_profiling.formats.pte.dtypes import ProgramDtype, program_dtype
 from model_profiling.pipeline.accelerator import fill_in
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
-from model_profiling.pipeline.config import MODES, Config, Experiment, compare_pairs
+from model_profiling.pipeline.config import MODES, compare_pairs
+from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.naming import Asked, standing
 from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, token_sequence, wants_phases

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.config import MODES, Config, Experiment, PageCache, compare_pairs
+from model_profiling.pipeline.config import MODES, compare_pairs
+from model_profiling.pipeline.config_types import Config, Experiment, PageCache
 from model_profiling.pipeline.thread_counts import alike
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable

@@ -7,7 +7,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.account import Account, Outcome, Program
 from model_profiling.pipeline.collecting import clear_directory, collect
-from model_profiling.pipeline.config import Experiment
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.phases import Lengths, chosen_phases, exported_tokens, made_tokens, positions, sequence_of
 from model_profiling.pipeline.pipeline import export_record, sample_inputs

@@ -1,19 +1,14 @@
 """Several numbers of threads: one experiment of a config becomes one for each, and all of them take turns together."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from model_profiling.base.errors import InputError
+from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS, Config, Experiment
 from model_profiling.store.run_directory import threads_name
 
-if TYPE_CHECKING:
-    from model_profiling.pipeline.config import Config, Experiment
-
-MOST_THREADS = 1024
-# Each is a process that is alive while the others take their turns, on and off.
-MOST_COUNTS = 16
 # What may differ between experiments that are one but for their threads: starting is measured for the first of them.
 _OWN = ("name", "num_threads", "startup_launches")
 
@@ -46,7 +41,7 @@ def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dic
     return found, lists
 
 
-def expanded(config: "Config", lists: Mapping[int, list[int]], where: str) -> "Config":
+def expanded(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
     """A config with an experiment for each number of threads, and each pair of compared ones for those both have."""
     if not any(len(counts) > 1 for counts in lists.values()):
         return config
@@ -62,7 +57,7 @@ def expanded(config: "Config", lists: Mapping[int, list[int]], where: str) -> "C
     return msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
 
 
-def _for_counts(experiment: "Experiment", counts: Sequence[int]) -> "list[Experiment]":
+def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experiment]:
     """How a process starts does not depend on its threads, or hardly: it is seen once unless a number is given."""
     return [
         msgspec.structs.replace(
@@ -91,7 +86,7 @@ def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], w
     return [(sides[0][count], sides[1][count]) for count in common]
 
 
-def alike(experiment: "Experiment") -> bytes:
+def alike(experiment: Experiment) -> bytes:
     """What is the same for experiments that differ in nothing but their threads."""
     return msgspec.json.encode(
         {key: getattr(experiment, key) for key in experiment.__struct_fields__ if key not in _OWN}

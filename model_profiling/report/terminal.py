@@ -14,7 +14,6 @@ from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed
-from model_profiling.report.terminal_screen import first_screen, modules, phases, roofs, startup, threads
 from model_profiling.report.terminal_style import Style, wrapped
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import (
@@ -48,6 +47,9 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 def render_run(run: "RunView", style: Style) -> str:
     """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
+    # What `analyze` of a dump has no use for, and would wait for.
+    from model_profiling.report.terminal_screen import first_screen, modules, phases, startup, threads
+
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
     partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
@@ -69,6 +71,8 @@ def render_run(run: "RunView", style: Style) -> str:
 
 def _time(run: "RunView", style: Style) -> list[str]:
     """Compared experiments side by side, others one by one; of several numbers of threads the first."""
+    from model_profiling.report.terminal_screen import roofs
+
     lines: list[str] = []
     others = run.of_other_threads
     for number, comparison in enumerate(run.summary.comparisons):

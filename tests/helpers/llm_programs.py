@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from model_profiling.pipeline.config import Experiment
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.phases import reading_of, sequence_of
 from model_profiling.platforms.base import Platform, Request
 from model_profiling.store.run_directory import Phase

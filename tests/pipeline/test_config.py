@@ -10,7 +10,8 @@ import pytest
 
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.accelerator import fill_in
-from model_profiling.pipeline.config import Config, Experiment, compare_pairs, json_schema, load_config
+from model_profiling.pipeline.config import compare_pairs, json_schema, load_config
+from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.schedule import (
     BUDGET_S,
     Cost,

@@ -16,7 +16,8 @@ from model_profiling.analysis.timing.categories import load_table
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump, pte
 from model_profiling.formats.pte.sequence import Reader, SequenceProgram
-from model_profiling.pipeline.config import Experiment, parse_config
+from model_profiling.pipeline.config import parse_config
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.phases import Lengths, chosen_phases, reading_of, sequence_of
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.store.run_directory import Phase

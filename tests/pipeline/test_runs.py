@@ -24,7 +24,8 @@ from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.pipeline.config import Experiment, parse_config
+from model_profiling.pipeline.config import parse_config
+from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.progress import ALONE, Ended, Entry, Planned, Progress, Sitting, Taken
 from model_profiling.pipeline.resuming import Rest, what_is_left
 from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, first_round, later_rounds

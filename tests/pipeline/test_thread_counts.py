@@ -12,10 +12,10 @@ from hypothesis import given, settings
 
 from model_profiling.base.errors import InputError
 from model_profiling.cli.counts import thread_counts
-from model_profiling.pipeline.config import Config, compare_pairs, json_schema, parse_config
+from model_profiling.pipeline.config import compare_pairs, json_schema, parse_config
+from model_profiling.pipeline.config_types import MOST_COUNTS, Config
 from model_profiling.pipeline.counts import checked_counts
 from model_profiling.pipeline.schedule import Cost, Kind, first_round, groups, lanes_of, later_rounds, plan
-from model_profiling.pipeline.thread_counts import MOST_COUNTS
 from model_profiling.store.run_directory import threads_name, without_threads
 
 COUNTS = st.lists(st.integers(1, 1024), min_size=2, max_size=5, unique=True)

@@ -11,8 +11,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.printing import say
 from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
-from model_profiling.pipeline.config import MOST_LAUNCHES, Count, closest_key, explained, read_object
-from model_profiling.pipeline.thread_counts import MOST_THREADS
+from model_profiling.pipeline.config import closest_key, explained, read_object
+from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing

@@ -1,0 +1,41 @@
+"""What Ctrl-C and SIGTERM do to a command, and the exit code that says so."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+    from types import FrameType
+
+# A shell's name for a process that a signal ended is this and the signal's number.
+_SIGNALS = 128
+# While a command ends what it started, which takes no longer, a second Ctrl-C would only leave some of it behind.
+_ENDING_S = 10.0
+_received: list[tuple[int, float]] = []
+
+
+def interruption_code() -> int:
+    """What a process ends with that was interrupted: 130 after Ctrl-C, 143 after SIGTERM."""
+    return _SIGNALS + (_received[-1][0] if _received else 2)
+
+
+def was_interrupted() -> bool:
+    """Whether a signal has asked this process to end; what fails from then on fails because of that."""
+    return bool(_received)
+
+
+def listen(handler: "Callable[[int, FrameType | None], object] | signal.Handlers") -> None:
+    """Let both signals that end a command do this; a job in the background goes on ignoring Ctrl-C."""
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def interrupt(number: int, frame: "FrameType | None") -> None:
+    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
+    import time
+
+    if not _received or time.monotonic() - _received[-1][1] > _ENDING_S:
+        _received.append((number, time.monotonic()))
+        raise KeyboardInterrupt
