@@ -40,7 +40,7 @@ def modules() -> dict[str, Path]:
 
 @functools.cache
 def imported(path: Path, package: str) -> frozenset[str]:
-    """Return every module that a file's import statements name, at the top, in functions and for type checkers alike."""
+    """Return every module that a file imports: at the top, in functions and for type checkers alike."""
     found = set()
     known = modules()
     for node in ast.walk(ast.parse(path.read_text())):
