@@ -88,10 +88,16 @@ _MAKE_NUMBERS = ("analysis", "formats")
 
 @functools.lru_cache(maxsize=1)
 def analysis_version() -> str:
-    """The kit's version and a hash of the code that computes numbers, which changes between versions, too."""
-    home = Path(__file__).parents[1]
-    code = (path.read_bytes() for folder in _MAKE_NUMBERS for path in sorted((home / folder).rglob("*.py")))
-    return f"{__version__}+{hashlib.sha256(b''.join(code)).hexdigest()[:8]}"
+    """Return the kit's version and a hash of the code that computes numbers, which changes between versions, too."""
+    return f"{__version__}+{code_hash(Path(__file__).parents[1])}"
+
+
+def code_hash(package: Path) -> str:
+    """Return a hash of the names and the text of all files that compute numbers in a copy of the package."""
+    found = hashlib.sha256()
+    for path in sorted(path for folder in _MAKE_NUMBERS for path in (package / folder).rglob("*.py")):
+        found.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> str:

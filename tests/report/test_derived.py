@@ -21,7 +21,7 @@ from model_profiling.store.artifacts import CATEGORIES, DERIVED
 from model_profiling.store.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
-from tests.conftest import kit
+from tests.conftest import ROOT, kit
 
 KNOWN_GOOD = Path(__file__).parents[1] / "data" / "known_good_run"
 REPORTS = {"report.md", "report.html", "trace.json", "shift.png", "report_charts/shift.svg", "report_charts/shift.png"}
@@ -205,6 +205,20 @@ def test_a_newer_kit_outdates_nothing_until_it_analyses(
     told += Run.open(directory.path).save()
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
     assert ages(directory) == Ages()
+
+
+def test_every_file_that_computes_numbers_makes_another_version(tmp_path: Path) -> None:
+    """In whatever folder it lies: a report that was made before it changed is called stale."""
+    package = tmp_path / "kit"
+    for folder in ("analysis", "formats", "report"):
+        shutil.copytree(ROOT / "model_profiling" / folder, package / folder)
+    before = {derived.code_hash(package)}
+    for name in ("analysis/timing/breakdown.py", "formats/pte/program.py", "formats/etrecord/reader.py"):
+        (package / name).write_text((package / name).read_text() + "\n# changed\n")
+        assert derived.code_hash(package) not in before
+        before.add(derived.code_hash(package))
+    (package / "report" / "words.py").write_text("")
+    assert derived.code_hash(package) in before
 
 
 def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory: RunDirectory) -> None:
