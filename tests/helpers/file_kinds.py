@@ -37,10 +37,11 @@ def _sparse(path: Path, data: bytes) -> None:
 def _growing(path: Path, data: bytes) -> None:
     """A thread appends to it as fast as it can, up to a size."""
     path.write_bytes(data)
+    # Opened here: the case may be over before the thread begins, and its folder must stay empty.
+    file = path.open("ab")
 
     def grow() -> None:
-        # The case may be over before this begins.
-        with contextlib.suppress(OSError), path.open("ab") as file:
+        with contextlib.suppress(OSError), file:
             for _ in range(_MOST_GROWTH >> 16):
                 file.write(b" " * (1 << 16))
 
