@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.base import cache
+from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import KitError
 from model_profiling.base.installation import install_command
 from model_profiling.base.places import cache_directory
@@ -99,7 +100,7 @@ def _features() -> str:
             "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
         )
     present = set(said.present)
-    chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ("fp32", "fp16", "int8")}
+    chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ARITHMETICS}
     pairs = ", ".join(f"{dtype}: {name or 'nothing to switch'}" for dtype, name in chosen.items())
     return f"{' '.join(said.present) or 'none'} (proven by {said.proof}); on/off switches {pairs}"
 

@@ -82,15 +82,16 @@ def notes(outdated: list[Outdated]) -> list[str]:
     return found
 
 
-# The folders whose code makes the numbers of derived files, with all that lies below them.
-_MAKE_NUMBERS = ("analysis", "formats")
+# What makes the numbers of derived files: folders with all that lies below them, and the table of dtypes, which has
+# accuracy limits.
+_MAKE_NUMBERS = ("analysis/**/*.py", "formats/**/*.py", "base/dtypes.py")
 
 
 @functools.lru_cache(maxsize=1)
 def analysis_version() -> str:
     """The kit's version and a hash of the code that computes numbers, which changes between versions, too."""
     home = Path(__file__).parents[1]
-    code = (path.read_bytes() for folder in _MAKE_NUMBERS for path in sorted((home / folder).rglob("*.py")))
+    code = (path.read_bytes() for pattern in _MAKE_NUMBERS for path in sorted(home.glob(pattern)))
     return f"{__version__}+{hashlib.sha256(b''.join(code)).hexdigest()[:8]}"
 
 

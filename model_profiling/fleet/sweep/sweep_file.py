@@ -343,8 +343,8 @@ def _model_name(asked: Model) -> str:
 
 def _program_dtype(asked: Model) -> str:
     from model_profiling.base import files
+    from model_profiling.base.dtypes import UNKNOWN
     from model_profiling.formats.pte import PteError
-    from model_profiling.formats.pte.dtypes import UNKNOWN
     from model_profiling.pipeline.pipeline import asked_dtype
     from model_profiling.store.artifacts import ExportPaths
 
