@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import RunError
     from model_profiling.base.installation import default_output
     from model_profiling.cli.main import main
-    from model_profiling.platforms.local import local_name
+    from model_profiling.platforms.platform_table import local_name
     from model_profiling.report import terminal
 
     out = args.outdir or default_output("toy_cnn")

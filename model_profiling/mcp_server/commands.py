@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from mcp.server.mcpserver import Context
@@ -45,7 +46,7 @@ def machine_words(machine: str | None) -> list[str]:
     if machine is None:
         return []
     choice = checked(named(machine))
-    return flags(platform=choice.platform, device=choice.device, host=choice.host)
+    return flags(**{name: value for name, value in asdict(choice).items() if value})
 
 
 def switches(**given: bool) -> list[str]:

@@ -8,12 +8,15 @@ from model_profiling.base.dtypes import linear_only_words
 from model_profiling.export.choices import DTYPES, rewrite_name
 from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
+from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
 from model_profiling.store.run_directory import MOST_TOKENS
 
 if TYPE_CHECKING:
     Dtype = str
+    PlatformName = str
+    PlatformHere = str
 else:
-    Dtype = Literal[DTYPES]
+    Dtype, PlatformName, PlatformHere = Literal[DTYPES], Literal[NAMES], Literal[HERE]
 Setting = bool | int | float | str | list[int | float | str]
 Rewrite = Annotated[
     Literal[
@@ -103,7 +106,8 @@ Pte = Annotated[str, Field(description="The .pte, as `export` answers it in `pte
 Machine = Annotated[
     str | None,
     Field(
-        description="Another machine to measure on: android:SERIAL, or ssh:HOST by its name in the user's ssh_config."
+        description=f"Another machine to measure on: {', '.join(EXAMPLES)}. A host goes by its name in the user's "
+        "ssh_config."
     ),
 ]
 OutputRoot = Annotated[str | None, Field(description="Run directory to write (default: out_<model>/runs/<platform>).")]

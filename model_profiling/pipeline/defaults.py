@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.base import files
+from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
-from model_profiling.export.choices import BACKENDS, DTYPES
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import Config, parse_config
@@ -22,7 +22,7 @@ from model_profiling.store.run_directory import RunDirectory
 _EMULATION_TIMEOUT_S = 7200.0
 _ONCE: dict[str, object] = {"mode": "trace", "num_runs": 1, "warmup": 0}
 # How exports are named: what is left of a name that ends so is the model's. Nothing else is read from a name.
-_BACKEND_AND_DTYPE = rf"_({'|'.join(BACKENDS)})_({'|'.join(DTYPES)})$"
+_BACKEND_AND_DTYPE = rf"_(xnnpack|portable)_({'|'.join(DTYPES)})$"
 
 
 def default_config(
