@@ -33,7 +33,7 @@ from model_profiling.export.host import host_untouched
 from model_profiling.export.kept_layers import keep_in_fp32
 from model_profiling.export.lowering import LoweredProgram, capture, emit, lower
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
-from model_profiling.export.quantization import quantized_graph, weights_to_int4
+from model_profiling.export.quantization import quantized_graph, quantized_weights
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
@@ -217,7 +217,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
         batches, calibration = _calibration(request, call)
         module = quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
     else:
-        module = weights_to_int4(module, request.keep_fp32)
+        module = quantized_weights(module, dtype, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
     return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration)
 

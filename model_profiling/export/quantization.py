@@ -36,8 +36,8 @@ _HANDING_ON = {
     torch.ops.aten.expand.default,
     torch.ops.aten.max_pool2d.default,
 }
-# How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
-INT4_GROUPS = (128, 64, 32)
+# How many weights share a scale; what ExecuTorch's language models use where the layer's width allows it.
+GROUPS = (128, 64, 32)
 _ALL_LAYERS = f"Use --dtype {' or '.join(CALIBRATED)}, which quantizes convolutions too."
 
 
@@ -148,8 +148,8 @@ def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
     return TrainedQuantizer().set_global(config).set_filter_function(allowed)
 
 
-def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Module:
-    """Quantize linear weights to int4 in groups, inputs to int8 while running: what ExecuTorch does to language models.
+def quantized_weights(module: torch.nn.Module, dtype: str, keep: Names = ()) -> torch.nn.Module:
+    """Quantize linear weights in groups, inputs to int8 while running: what ExecuTorch does to language models.
 
     A layer whose width no group size divides stays fp32; a model without any that fits is refused.
     """
@@ -159,8 +159,9 @@ def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Modul
 
     if keep:
         refuse_unknown_modules(module, keep)
+    stored_as = getattr(torch, f"int{dtype_of(dtype).weight_bits}")
     fitting = 0
-    for size in INT4_GROUPS:
+    for size in GROUPS:
 
         def fits(layer: torch.nn.Module, name: str, size: int = size) -> bool:
             plain = isinstance(layer, torch.nn.Linear) and type(layer.weight) is torch.nn.Parameter
@@ -169,11 +170,11 @@ def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Modul
         found = [name for name, layer in module.named_modules() if fits(layer, name)]
         if found:
             fitting += len(found)
-            config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(size))
+            config = Int8DynamicActivationIntxWeightConfig(weight_dtype=stored_as, weight_granularity=PerGroup(size))
             quantize_(module, config, filter_fn=fits)
     if not fitting:
         raise InputError(
-            f"int4 quantizes linear layers, and this model has none{' left' if keep else ''} whose width is a "
+            f"{dtype} quantizes linear layers, and this model has none{' left' if keep else ''} whose width is a "
             "multiple of 32",
             _ALL_LAYERS,
         )

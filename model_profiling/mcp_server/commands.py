@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from mcp.server.mcpserver import Context
@@ -11,6 +10,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Steps, run_kit
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import checked, named
+from model_profiling.platforms.platform_table import MACHINES
 
 
 class Commands:
@@ -46,7 +46,7 @@ def machine_words(machine: str | None) -> list[str]:
     if machine is None:
         return []
     choice = checked(named(machine))
-    return flags(**{name: value for name, value in asdict(choice).items() if value})
+    return flags(platform=choice.platform, **{name: getattr(choice, name) for name in MACHINES})
 
 
 def switches(**given: bool) -> list[str]:

@@ -14,7 +14,7 @@ _COMPUTE = ("CONV", "GEMM")
 def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     """Operators that are fp16 in the graph and ran in fp32, with conversions on both sides."""
     graph = e.graph
-    if graph is None or e.export is None or e.export.dtype != "fp16":
+    if graph is None or e.export is None or not dtype_of(e.export.dtype).halves:
         return
     compute = [
         row

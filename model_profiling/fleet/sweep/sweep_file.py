@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,7 +14,7 @@ from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 from model_profiling.pipeline.config import MOST_LAUNCHES, Count, closest_key, explained, read_object
 from model_profiling.pipeline.thread_counts import MOST_THREADS
 from model_profiling.platforms import choosing, locks
-from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, SWEPT, Choice, row_of
+from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing
 
@@ -264,7 +263,7 @@ def _named_target(text: str) -> Target:
         names = [name for name in SWEPT if name in (LOCAL, *HERE)]
         known = ", ".join(f'"{name}"' for name in (*names, *EXAMPLES))
         raise InputError(f"there is no target {text[:80]!r}", f"Use {known}, or an object.")
-    return Target(**{name: value for name, value in asdict(choice).items() if value})
+    return Target(choice.platform, **{name: getattr(choice, name) for name in MACHINES})
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
