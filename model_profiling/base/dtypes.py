@@ -1,34 +1,30 @@
 """The table of dtypes: everything that depends on which one it is. All lists of them derive from it.
 
 XNNPACK's types (`qdint8`), torch's (`float16`) and the types that operators compute in are other vocabularies; how they
-map to the kit's dtypes stands here.
+map to the kit's dtypes stands here. Rows are named tuples because an analysis imports them: dataclasses load slowly.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """The largest error, as a part of the largest reference value, and the least signal to noise in decibel."""
 
     error: float
     sqnr_db: float
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(NamedTuple):
     """How much more a right program may be off than eager PyTorch of its dtype: times the error, decibel of noise."""
 
     error: float
     noise_db: float
 
 
-@dataclass(frozen=True)
-class Numerics:
+class Numerics(NamedTuple):
     """What outputs may lose before it is worth a word; the defaults are for a dtype of which nothing is known."""
 
     # Below this the dtype does something to the outputs that a user of an export should hear of; None: it converts
@@ -50,8 +46,7 @@ Accelerators = Mapping[str, tuple[str, ...]]
 _MOST_KERNELS: Accelerators = {"aarch64": ("sme2", "sme", "i8mm", "dot"), "x86_64": ("avx512f", "avx2")}
 
 
-@dataclass(frozen=True)
-class Dtype:
+class Dtype(NamedTuple):
     """One dtype that programs are in.
 
     `quantized` is how: "graph" a captured graph, "weights" the model's own layers. `calibrated` are those whose ranges
@@ -77,7 +72,7 @@ class Dtype:
     # XNNPACK's types of activations, and of weights where those tell more.
     activations: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
-    accelerators: Accelerators = field(default_factory=lambda: _MOST_KERNELS)
+    accelerators: Accelerators = _MOST_KERNELS
     numerics: Numerics = Numerics()
     # When `tune` tries it on a model in fp32: where convolutions and products take long, or where products of linear
     # layers take longest; and the CPU features of which it wants one.

@@ -163,3 +163,10 @@ def test_every_surface_offers_the_platforms_and_all_that_they_take() -> None:
     assert {*sweep_file.Target.__struct_fields__} - {"platform", "name"} == settings - {"remove_pushed"}
     schema = msgspec.json.schema(sweep_file.Target)["$defs"]["Target"]["properties"]["platform"]
     assert {*schema["enum"]} == {*platform_table.SWEPT}
+
+
+def test_each_type_of_xnnpack_and_torch_stands_for_one_dtype() -> None:
+    rows = [*dtypes.EXPORTED, *(dtypes.dtype_of(name) for name in ("bf16", "fp64"))]
+    types = [name for row in rows for name in (*row.activations, *row.weights, *row.integers)]
+    types += [row.floats for row in rows if not row.quantized]
+    assert len(types) == len({*types})
