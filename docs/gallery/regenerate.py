@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
 from model_profiling.platforms.emulator import find_qemu  # noqa: E402
-from model_profiling.platforms.local import local_name  # noqa: E402
+from model_profiling.platforms.platform_table import local_name  # noqa: E402
 from model_profiling.report.drawing import squeezed  # noqa: E402
 from tests.helpers.chromium import BINARY, chromium  # noqa: E402
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling import __version__
+from model_profiling.base.dtypes import ARITHMETICS, dtype_of
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
 from model_profiling.base.on_progress import OnProgress
 
@@ -491,7 +492,7 @@ def tune(
         options=options,
         calibration=None if calibration is None else Path(calibration),
     )
-    if worst_layers < 0 or (worst_layers and dtype == "fp32"):
+    if worst_layers < 0 or (worst_layers and not dtype_of(dtype).converts):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
@@ -594,7 +595,7 @@ def numerics(
 
 
 def roofs(
-    dtypes: Sequence[str] = ("fp32", "fp16", "int8"),
+    dtypes: Sequence[str] = ARITHMETICS,
     *,
     threads: Sequence[int] = (1,),
     out: str | Path | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.dtypes import linear_only_words
 from model_profiling.base.installation import shown
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.printing import columns, say_json, tell, warn
@@ -190,8 +191,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_variant(
         parser,
         "fp32",
-        "int8-dynamic, int4 (a scale for each group of weights) and int4-channel (one for each output channel) "
-        "quantize linear layers only, as language models do (default: %(default)s)",
+        f"{linear_only_words()}, as language models do (default: %(default)s)",
     )
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")

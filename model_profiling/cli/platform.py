@@ -3,12 +3,14 @@
 import argparse
 import contextlib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import warn
 from model_profiling.cli.typed import typed
-from model_profiling.platforms.choosing import NAMES, Choice, checked
+from model_profiling.platforms.choosing import checked
+from model_profiling.platforms.platform_table import FLAGS, NAMES, Choice
 
 if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
@@ -22,29 +24,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="measure even while others measure on this machine (default: wait for them)",
     )
     remote = parser.add_argument_group("another machine")
-    remote.add_argument("--device", metavar="SERIAL", help="android: which device, if adb sees several")
-    remote.add_argument("--remote-device", metavar="HOST:PORT", help="android: a device to connect to over the network")
-    remote.add_argument(
-        "--power-mode",
-        choices=("boost", "app", "keep"),
-        help="android: the settings while it is measured, restored afterwards (keep: as they are)",
-    )
-    remote.add_argument("--host", metavar="NAME", help="ssh: the host, by its name in your ssh_config")
-    remote.add_argument("--ssh-config", type=Path, metavar="FILE", help="ssh: another configuration than your own")
-    remote.add_argument(
-        "--remote-dir", metavar="DIR", help="ssh: the kit's folder there (default: in ~/.cache, else /var/tmp or /tmp)"
-    )
-    remote.add_argument("--cool-down", type=float, metavar="CELSIUS", help="let it cool to this before a turn")
-    remote.add_argument(
-        "--remove-pushed", action="store_true", help="remove pushed files (default: keep them for the next run)"
-    )
+    for name, flag in FLAGS.items():
+        remote.add_argument(f"--{name.replace('_', '-')}", **flag)
 
 
 def choice_of(args: argparse.Namespace) -> Choice:
     """What the flags say, checked."""
-    names = ("platform", "device", "remote_device", "power_mode", "host", "ssh_config", "remote_dir", "cool_down")
-    switches = ("remove_pushed", "no_lock")
-    choice = Choice(**{name: getattr(args, name) for name in (*names, *switches)})
+    choice = Choice(**{part.name: getattr(args, part.name) for part in fields(Choice)})
     return checked(choice, lambda part: f"--{part.replace('_', '-')}")
 
 

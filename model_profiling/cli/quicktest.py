@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import flush, say
 from model_profiling.cli import labels as label_flags
 
@@ -13,7 +14,7 @@ _STAGES = ("set-up", "export", "pipeline", "validate", "report")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dtype", choices=("fp32", "fp16", "int8"), default="fp16", help="default: %(default)s")
+    parser.add_argument("--dtype", choices=ARITHMETICS, default="fp16", help="default: %(default)s")
     parser.add_argument(
         "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import RunError
     from model_profiling.base.installation import default_output
     from model_profiling.cli.main import main
-    from model_profiling.platforms.local import local_name
+    from model_profiling.platforms.platform_table import local_name
     from model_profiling.report import terminal
 
     out = args.outdir or default_output("toy_cnn")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import platform as platform_flags
 from model_profiling.cli.notes import note
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from model_profiling.analysis.roofs.roofs import Roofs
 
 HELP = "measure what this CPU reaches at its best, which reports then hold every operator against; `show` it again"
-_DTYPES = ("fp32", "fp16", "int8")
 _WIDTH = 760
 _MEASURING = ("dtype", "threads", "runs", "launches", "output", "platform")
 
@@ -23,7 +23,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "which", nargs="?", metavar="CPU|FILE", help="with show: a CPU's name, or a file (default: this machine's CPU)"
     )
-    parser.add_argument("--dtype", action="append", choices=_DTYPES, help="may be repeated (default: all)")
+    parser.add_argument("--dtype", action="append", choices=ARITHMETICS, help="may be repeated (default: all)")
     parser.add_argument("--threads", action="append", type=int, metavar="N", help="may be repeated (default: 1)")
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs of each, over all launches (default: 30)")
     parser.add_argument("--launches", type=int, metavar="N", help="processes started for each (default: 3)")
@@ -64,7 +64,7 @@ def _measured(args: argparse.Namespace) -> "Roofs":
     for number in threads:
         checked_counts(args.runs, args.launches, None, number, lambda name: f"--{name}")
     counts = Counts(args.runs or COUNTS.runs, args.launches or COUNTS.launches)
-    asked = Probing(tuple(dict.fromkeys(args.dtype or _DTYPES)), threads, counts, args.output)
+    asked = Probing(tuple(dict.fromkeys(args.dtype or ARITHMETICS)), threads, counts, args.output)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         return measure_roofs(asked, platform, report, note)
 

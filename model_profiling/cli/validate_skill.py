@@ -22,7 +22,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.base.installation import default_output
-    from model_profiling.platforms.local import local_name
+    from model_profiling.platforms.platform_table import local_name
     from model_profiling.skills.catalogue import find_skill
     from model_profiling.skills.checks import Place, check_skill
 

@@ -1,6 +1,8 @@
-"""What may be asked of an export; imports nothing, so that the command line can list it at once."""
+"""What may be asked of an export; imports nothing heavy, so that the command line can list it at once."""
 
-DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel")
+from model_profiling.base import dtypes
+
+DTYPES = dtypes.NAMES
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 IO_LAYOUTS = ("contiguous", "channels_last")

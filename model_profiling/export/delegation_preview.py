@@ -12,6 +12,7 @@ import msgspec
 
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.exporter import (
@@ -25,7 +26,6 @@ from model_profiling.export.exporter import (
 )
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
-from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.rewrites import LAYOUT
 from model_profiling.export.verification import BUILDING
@@ -69,7 +69,7 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         if LAYOUT not in request.rewrites:
             with stages.stage("look what the rewrite layout would remove"):
                 # int4 changes the model itself, which is quantized then.
-                base = plain if request.dtype in QUANTIZED_AS_GRAPH else prepared
+                base = plain if dtype_of(request.dtype).quantized == "graph" else prepared
                 gone = _removed(layout.count, replace(base, rewrites=None), request)
                 places = unique(filter(None, (prepared.rewrites or {}).get(LAYOUT, [])))
                 layout = msgspec.structs.replace(layout, removable=gone, removable_at=places if gone else [])
@@ -78,7 +78,7 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
 
 
 def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
-    if request.dtype not in QUANTIZED:
+    if not dtype_of(request.dtype).quantized:
         return prepared
     with stages.stage("quantize"):
         return quantize(prepared, request)
@@ -114,7 +114,7 @@ def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
     """How many of the transposes are gone with `--rewrite layout`: lowered once more, because only that shows it."""
     asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
     try:
-        again = _quantized(prepared, asked, stages) if request.dtype in QUANTIZED_AS_GRAPH else prepared
+        again = _quantized(prepared, asked, stages) if dtype_of(request.dtype).quantized == "graph" else prepared
         _, program, _ = lower_prepared(again, asked, stages)
     except KitError:
         return 0

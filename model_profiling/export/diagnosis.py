@@ -13,6 +13,7 @@ import torch
 
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
 from model_profiling.export.command import typed
@@ -28,7 +29,6 @@ from model_profiling.export.exporter import (
     write_samples,
 )
 from model_profiling.export.lowering import LoweredProgram, emit, lower
-from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.verification import Failure, Outcome, execute_program
 from model_profiling.models.loading import LoadedModel
@@ -90,7 +90,7 @@ class Attempts:
 
     def _prepared(self, request: ExportRequest) -> Any:
         prepared = prepare(self.load(), request)
-        return quantize(prepared, request) if request.dtype in QUANTIZED else prepared
+        return quantize(prepared, request) if dtype_of(request.dtype).quantized else prepared
 
     def _executed(self, program: Any, prepared: Any) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="sme2-kit-try-") as folder:
@@ -163,7 +163,7 @@ def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> It
         yield replace(request, io_layout="contiguous")
     if request.rewrites:
         yield replace(request, rewrites=())
-    if request.dtype != "fp32" and culprits.modules:
+    if dtype_of(request.dtype).converts and culprits.modules:
         yield replace(request, keep_fp32=(*request.keep_fp32, *culprits.modules))
     if failure.missing or failure.operator or request.backend != "xnnpack":
         return

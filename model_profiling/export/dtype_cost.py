@@ -5,12 +5,10 @@ from typing import Any
 import torch
 
 from model_profiling.analysis.accuracy.agreement import agreement_of
+from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.export import samples
 from model_profiling.models.state import kept_state
 from model_profiling.store.artifacts import DtypeCost
-
-# Below this a dtype does something to the outputs that a user should hear of.
-_LEAST_SQNR_DB = {"fp16": 30.0, "int8": 15.0, "int8-dynamic": 15.0, "int4": 10.0, "int4-channel": 10.0}
 
 
 def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]) -> DtypeCost | None:
@@ -18,7 +16,7 @@ def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]
     inputs, keywords = samples.copied(call)
     with kept_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
-    found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), "fp32")
+    found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), FP32)
     if found is None or found.max_abs_error is None or found.cosine is None:
         return None
     return DtypeCost(found.max_abs_error, found.cosine, found.sqnr_db)
@@ -26,11 +24,12 @@ def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]
 
 def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
     """What the user should know of it, if anything."""
-    if dtype not in _LEAST_SQNR_DB:
+    least = dtype_of(dtype).numerics.least_sqnr_db
+    if least is None:
         return []
     if cost is None:
         return [f"in {dtype} eager PyTorch itself gives NaN or infinite values"]
-    if cost.sqnr_db is None or cost.sqnr_db >= _LEAST_SQNR_DB[dtype]:
+    if cost.sqnr_db is None or cost.sqnr_db >= least:
         return []
     random = "; its weights are random, trained ones usually lose less" if weights == "random" else ""
     return [f"{dtype} alone gives {cost.sqnr_db:.1f} dB SQNR against the fp32 outputs{random}"]

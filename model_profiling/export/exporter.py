@@ -20,6 +20,7 @@ from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.candidates import difference
 from model_profiling.analysis.movement.layout_removal import needless_lines, turned_for_nothing
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import say_note
 from model_profiling.export import io_layout, samples
@@ -32,7 +33,7 @@ from model_profiling.export.host import host_untouched
 from model_profiling.export.kept_layers import keep_in_fp32
 from model_profiling.export.lowering import LoweredProgram, capture, emit, lower
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
-from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, quantized_graph, weights_to_int4
+from model_profiling.export.quantization import quantized_graph, quantized_weights
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
@@ -144,7 +145,7 @@ def export_loaded(
             # First: to prepare a model may convert its weights.
             sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
-        if request.dtype in QUANTIZED:
+        if dtype_of(request.dtype).quantized:
             with stages.stage("quantize"):
                 prepared = quantize(prepared, request)
         lowered, program, prepared = lower_prepared(prepared, request, stages)
@@ -174,7 +175,7 @@ def export_loaded(
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     """Bring model and inputs to the dtype and layout asked for, and compute the outputs to hold a run against."""
     module, inputs, keywords = loaded.module, loaded.inputs, loaded.keyword_inputs
-    half = request.dtype == "fp16"
+    half = dtype_of(request.dtype).halves
     if half:
         inputs, keywords = samples.as_dtype((inputs, keywords), torch.float16)
     if request.memory_format == "channels_last":
@@ -207,7 +208,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     model, dtype = prepared.model, request.dtype
     module, call = model.module, (model.inputs, model.keyword_inputs)
     calibration = None
-    if dtype in QUANTIZED_AS_GRAPH:
+    if dtype_of(dtype).quantized == "graph":
         # Before quantization splits each layer into several nodes.
         captured = capture(module, *call, model.dynamic_shapes)
         give_own_weights(captured, each=True)
@@ -216,7 +217,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
         batches, calibration = _calibration(request, call)
         module = quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
     else:
-        module = weights_to_int4(module, request.keep_fp32)
+        module = quantized_weights(module, dtype, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
     return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration)
 
@@ -254,7 +255,7 @@ def capture_prepared(
     with stages.stage("capture the graph"):
         call = model.inputs, model.keyword_inputs
         captured = stages.captured = capture(model.module, *call, model.dynamic_shapes)
-        if request.keep_fp32 and request.dtype == "fp16":
+        if request.keep_fp32 and dtype_of(request.dtype).halves:
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
         pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from model_profiling.base.dtypes import CALIBRATED, Dtype, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import arguments
@@ -19,9 +20,6 @@ Inputs = tuple[Any, ...]
 # Says of an operator whether it may be quantized.
 Allowed = Callable[[torch.fx.Node], bool]
 
-QUANTIZED = ("int8", "int8-dynamic", "int4", "int4-channel")
-# These quantize a captured graph; int4 wants the model's own layers.
-QUANTIZED_AS_GRAPH = ("int8", "int8-dynamic", "int4-channel")
 _PADDING = {torch.ops.aten.constant_pad_nd.default, torch.ops.aten.pad.default}
 _HANDING_ON = {
     *_PADDING,
@@ -38,29 +36,30 @@ _HANDING_ON = {
     torch.ops.aten.expand.default,
     torch.ops.aten.max_pool2d.default,
 }
-# How many weights share a scale in int4; what ExecuTorch's language models use where the layer's width allows it.
-INT4_GROUPS = (128, 64, 32)
+# How many weights share a scale; what ExecuTorch's language models use where the layer's width allows it.
+GROUPS = (128, 64, 32)
+_ALL_LAYERS = f"Use --dtype {' or '.join(CALIBRATED)}, which quantizes convolutions too."
 
 
 def quantized_graph(
     graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, calls: list[Call], keep: Names = ()
 ) -> torch.nn.Module:
-    """Quantize a captured graph: int8 all through, or its linear layers only, in int8-dynamic or int4-channel.
+    """Quantize a captured graph: all through if the dtype is calibrated, or else its linear layers only.
 
-    `calls` set the ranges of int8; layers named in `keep` are not quantized.
+    `calls` set the ranges of what is calibrated; layers named in `keep` are not quantized.
     """
-    allowed = not_kept(graph.graph, keep)
-    if dtype == "int8":
-        return _statically(graph, calls, allowed)
-    return _dynamically(graph, inputs, keywords, 4 if dtype == "int4-channel" else 8, allowed)
+    asked, allowed = dtype_of(dtype), not_kept(graph.graph, keep)
+    if asked.calibrated:
+        return _statically(graph, calls, asked, allowed)
+    return _dynamically(graph, inputs, keywords, asked, allowed)
 
 
-def _statically(graph: torch.nn.Module, calls: list[Call], allowed: Allowed) -> torch.nn.Module:
-    """Quantize weights per channel and activations per tensor, symmetric int8."""
+def _statically(graph: torch.nn.Module, calls: list[Call], dtype: Dtype, allowed: Allowed) -> torch.nn.Module:
+    """Quantize weights per channel and activations per tensor, symmetric."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(False, 8, allowed))
+    prepared = prepare_pt2e(graph, _quantizer(False, dtype.weight_bits, allowed))
     with kept_state(prepared, state), torch.no_grad():
         for inputs, keywords in calls:
             prepared(*inputs, **keywords)
@@ -101,21 +100,20 @@ def _pads_zeros(node: torch.fx.Node) -> bool:
 
 
 def _dynamically(
-    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], bits: int, allowed: Allowed
+    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: Dtype, allowed: Allowed
 ) -> torch.nn.Module:
     """Quantize the weights of linear layers per channel; their inputs are quantized to int8 while the model runs."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(True, bits, allowed))
+    prepared = prepare_pt2e(graph, _quantizer(True, dtype.weight_bits, allowed))
     with kept_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
     converted = convert_pt2e(prepared)
     if not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):
-        dtype = "int8-dynamic" if bits == 8 else "int4-channel"
         raise InputError(
-            f"{dtype} quantizes linear layers, and this model has none",
-            "Use --dtype int8, which quantizes convolutions too.",
+            f"{dtype.name} quantizes linear layers, and this model has none",
+            _ALL_LAYERS,
         )
     return converted
 
@@ -150,8 +148,8 @@ def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
     return TrainedQuantizer().set_global(config).set_filter_function(allowed)
 
 
-def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Module:
-    """Quantize linear weights to int4 in groups, inputs to int8 while running: what ExecuTorch does to language models.
+def quantized_weights(module: torch.nn.Module, dtype: str, keep: Names = ()) -> torch.nn.Module:
+    """Quantize linear weights in groups, inputs to int8 while running: what ExecuTorch does to language models.
 
     A layer whose width no group size divides stays fp32; a model without any that fits is refused.
     """
@@ -161,8 +159,9 @@ def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Modul
 
     if keep:
         refuse_unknown_modules(module, keep)
+    stored_as = getattr(torch, f"int{dtype_of(dtype).weight_bits}")
     fitting = 0
-    for size in INT4_GROUPS:
+    for size in GROUPS:
 
         def fits(layer: torch.nn.Module, name: str, size: int = size) -> bool:
             plain = isinstance(layer, torch.nn.Linear) and type(layer.weight) is torch.nn.Parameter
@@ -171,12 +170,12 @@ def weights_to_int4(module: torch.nn.Module, keep: Names = ()) -> torch.nn.Modul
         found = [name for name, layer in module.named_modules() if fits(layer, name)]
         if found:
             fitting += len(found)
-            config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(size))
+            config = Int8DynamicActivationIntxWeightConfig(weight_dtype=stored_as, weight_granularity=PerGroup(size))
             quantize_(module, config, filter_fn=fits)
     if not fitting:
         raise InputError(
-            f"int4 quantizes linear layers, and this model has none{' left' if keep else ''} whose width is a "
+            f"{dtype} quantizes linear layers, and this model has none{' left' if keep else ''} whose width is a "
             "multiple of 32",
-            "Use --dtype int8, which quantizes convolutions too.",
+            _ALL_LAYERS,
         )
     return unwrap_tensor_subclass(module)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.places import working_directory
 from model_profiling.export import choices
@@ -18,7 +19,7 @@ class ExportRequest:
 
     model: str
     outdir: Path
-    dtype: str = "fp32"
+    dtype: str = FP32
     backend: str = "xnnpack"
     memory_format: str = "contiguous"
     seed: int = 0
@@ -55,10 +56,11 @@ class ExportRequest:
         ):
             if value not in allowed:
                 raise InputError(f"there is no {what} {value!r}", f"Use one of {', '.join(allowed)}.")
-        if self.keep_fp32 and self.dtype == "fp32":
+        if self.keep_fp32 and not dtype_of(self.dtype).converts:
             raise InputError("all layers are in fp32 already", "Give --keep-fp32 together with another --dtype.")
-        if self.calibration is not None and self.dtype != "int8":
-            raise InputError(f"{self.dtype} is not calibrated", "Give --calibration together with --dtype int8.")
+        if self.calibration is not None and not dtype_of(self.dtype).calibrated:
+            hint = f"Give --calibration together with --dtype {' or '.join(CALIBRATED)}."
+            raise InputError(f"{self.dtype} is not calibrated", hint)
         if self.calibration is not None and not self.calibration.is_dir():
             raise InputError(f"there is no folder {self.calibration} to calibrate with", "Give a folder of .npy files.")
 

@@ -16,6 +16,7 @@ import numpy as np
 from model_profiling.analysis.accuracy.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.correctness import suspicious
 from model_profiling.base import files
+from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.platforms.base import Request
 from model_profiling.platforms.local import LocalPlatform
@@ -177,11 +178,11 @@ def _decibel(value: float) -> str:
 
 def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Failure | None:
     """An fp32 program whose floating-point outputs are not those of the model; indices may differ where values tie."""
-    if record.dtype != "fp32":
+    if dtype_of(record.dtype).converts:
         return None
     floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]
     ours, theirs = [ours[index] for index in floats], [theirs[index] for index in floats]
-    found = agreement_of("program", ours, "eager", theirs, "fp32") if floats else None
+    found = agreement_of("program", ours, "eager", theirs, FP32) if floats else None
     if found is None or found.verdict != "differs":
         return None
     if found.max_abs_error is not None and found.sqnr_db is not None and found.sqnr_db >= _WRONG_DB:

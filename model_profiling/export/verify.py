@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
+from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import GateError
 from model_profiling.base.npy import read_npy
 from model_profiling.export import samples
@@ -49,10 +50,10 @@ def not_comparable(model: LoadedModel) -> str:
             return samples.arrays_of([t.clone() for t in samples.tensors_of(model.module(*call[0], **call[1]))])
 
     first = outputs(0.0)
-    again = agreement_of("again", outputs(0.0), "eager", first, "fp32")
+    again = agreement_of("again", outputs(0.0), "eager", first, FP32)
     if again is None or again.verdict == "differs":
         return "two executions of the eager model differ, too: it draws random numbers"
-    nearby = agreement_of("nearby", outputs(_LAST_DIGITS), "eager", first, "fp32")
+    nearby = agreement_of("nearby", outputs(_LAST_DIGITS), "eager", first, FP32)
     if nearby is None or nearby.verdict == "differs":
         return "the eager model's outputs change as much with the last digits of its inputs"
     return ""

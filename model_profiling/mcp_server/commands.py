@@ -10,6 +10,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import Ended, Steps, run_kit
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import checked, named
+from model_profiling.platforms.platform_table import MACHINES
 
 
 class Commands:
@@ -45,7 +46,7 @@ def machine_words(machine: str | None) -> list[str]:
     if machine is None:
         return []
     choice = checked(named(machine))
-    return flags(platform=choice.platform, device=choice.device, host=choice.host)
+    return flags(platform=choice.platform, **{name: getattr(choice, name) for name in MACHINES})
 
 
 def switches(**given: bool) -> list[str]:

@@ -22,7 +22,8 @@ from model_profiling.mcp_server.commands import (
     steps_of,
     switches,
 )
-from model_profiling.platforms.choosing import Choice, folder_of, named
+from model_profiling.platforms.choosing import folder_of, named
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY
 from model_profiling.tune.tuning import TuneResult
@@ -96,7 +97,7 @@ class Making:
             Field(description="Input files, .npy or raw .bin, one per input (default: the samples of the export)."),
         ] = None,
         platform: Annotated[
-            Literal["linux", "mac", "emulator", "android", "ssh"] | None,
+            p.PlatformName | None,
             Field(
                 description="Where to run (default: this machine). The emulator has SME2, but its times mean nothing."
             ),
@@ -229,7 +230,7 @@ class Making:
             bool, Field(description="Whether remedies are exported and run to see what they give (default).")
         ] = True,
         platform: Annotated[
-            Literal["linux", "mac", "emulator"] | None,
+            p.PlatformHere | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
         ] = None,
         input_shapes: p.InputShapes = None,

@@ -1,15 +1,22 @@
 """What tools may be asked for: each parameter's type and its description, once for all tools that take it."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from model_profiling.export.choices import rewrite_name
+from model_profiling.base.dtypes import linear_only_words
+from model_profiling.export.choices import DTYPES, rewrite_name
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phases import MOST_DEPTHS
+from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
 from model_profiling.store.run_directory import MOST_TOKENS
 
-Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel"]
+if TYPE_CHECKING:
+    Dtype = str
+    PlatformName = str
+    PlatformHere = str
+else:
+    Dtype, PlatformName, PlatformHere = Literal[DTYPES], Literal[NAMES], Literal[HERE]
 Setting = bool | int | float | str | list[int | float | str]
 Rewrite = Annotated[
     Literal[
@@ -29,10 +36,7 @@ Model = Annotated[
 ]
 ModelDtype = Annotated[
     Dtype,
-    Field(
-        description="Data type to export in. int8-dynamic, int4 (a scale for each group of weights) and int4-channel "
-        "(one for each output channel) quantize linear layers only."
-    ),
+    Field(description=f"Data type to export in. {linear_only_words()}."),
 ]
 InputShapes = Annotated[
     list[str] | None,
@@ -102,7 +106,8 @@ Pte = Annotated[str, Field(description="The .pte, as `export` answers it in `pte
 Machine = Annotated[
     str | None,
     Field(
-        description="Another machine to measure on: android:SERIAL, or ssh:HOST by its name in the user's ssh_config."
+        description=f"Another machine to measure on: {', '.join(EXAMPLES)}. A host goes by its name in the user's "
+        "ssh_config."
     ),
 ]
 OutputRoot = Annotated[str | None, Field(description="Run directory to write (default: out_<model>/runs/<platform>).")]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.base import files
+from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
@@ -22,7 +23,7 @@ from model_profiling.store.run_directory import RunDirectory
 _EMULATION_TIMEOUT_S = 7200.0
 _ONCE: dict[str, object] = {"mode": "trace", "num_runs": 1, "warmup": 0}
 # How exports are named: what is left of a name that ends so is the model's. Nothing else is read from a name.
-_BACKEND_AND_DTYPE = r"_(xnnpack|portable)_(fp32|fp16|int8|int8-dynamic|int4|int4-channel)$"
+_BACKEND_AND_DTYPE = rf"_(xnnpack|portable)_({'|'.join(DTYPES)})$"
 
 
 def default_config(

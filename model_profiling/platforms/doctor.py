@@ -15,6 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.base import cache
+from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import KitError
 from model_profiling.base.installation import install_command
 from model_profiling.base.places import cache_directory
@@ -22,6 +23,7 @@ from model_profiling.base.programs import run_program
 from model_profiling.base.units import counted
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
+from model_profiling.platforms.platform_table import PLATFORMS, Tool
 from model_profiling.platforms.process import list_features
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, build_runner, host_target
@@ -60,8 +62,7 @@ def further_checks() -> list[Check]:
     return [
         _emulator(),
         _cross_compiler(),
-        _tool("adb", "adb", "apt-get install adb, or Android's platform tools"),
-        _tool("ssh", "ssh", "apt-get install openssh-client", "-V", r"OpenSSH_([\d.]+)"),
+        *(_tool(row.tool) for row in PLATFORMS if row.tool is not None),
         _cache(),
         _load(),
         _governor(),
@@ -99,7 +100,7 @@ def _features() -> str:
             "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
         )
     present = set(said.present)
-    chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ("fp32", "fp16", "int8")}
+    chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ARITHMETICS}
     pairs = ", ".join(f"{dtype}: {name or 'nothing to switch'}" for dtype, name in chosen.items())
     return f"{' '.join(said.present) or 'none'} (proven by {said.proof}); on/off switches {pairs}"
 
@@ -110,13 +111,13 @@ def _package(name: str, remark: str = "") -> Check:
     return Check(name, found, importlib.metadata.version(name) if found else "not installed", fix, essential=True)
 
 
-def _tool(what: str, command: str, fix: str, asked: str = "--version", form: str = r"version ([\d.]+)") -> Check:
-    path = shutil.which(command)
+def _tool(tool: Tool) -> Check:
+    name, path = tool.command, shutil.which(tool.command)
     if path is None:
-        return Check(what, False, f"{command} is not in PATH", fix)
-    done = run_program([path, asked], timeout_s=20)
-    version = re.search(form, done.stdout + done.stderr)
-    return Check(what, True, f"{command} {version[1] if version else ''}".strip())
+        return Check(name, False, f"{name} is not in PATH", tool.install)
+    done = run_program([path, tool.asked], timeout_s=20)
+    version = re.search(tool.answer, done.stdout + done.stderr)
+    return Check(name, True, f"{name} {version[1] if version else ''}".strip())
 
 
 def _emulator() -> Check:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import PACKAGE, shown
+from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import run_program
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import boot_id, describe_host
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.process import ProcessPlatform, list_features
 from model_profiling.runner.build import build_runner, host_target
 
@@ -72,6 +74,11 @@ class EmulatorPlatform(ProcessPlatform):
         if self.timing == "emulated":
             environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
         return Probe(features.arch, tuple(features.present), features.proof, environment, boot_id())
+
+
+def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPlatform:
+    """Open the emulator."""
+    return EmulatorPlatform(choice.no_lock)
 
 
 def shows(present: set[str]) -> str:

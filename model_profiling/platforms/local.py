@@ -1,20 +1,14 @@
 """This machine: Linux or macOS, each under its own name, with the same code."""
 
 import platform
-import sys
 
 from model_profiling.base.errors import SetupError
+from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.environment import boot_id, describe_host
+from model_profiling.platforms.platform_table import Choice, local_name, row_of
 from model_profiling.platforms.process import ProcessPlatform
 from model_profiling.runner.build import build_runner
-
-_HOSTS = {"linux": "linux", "mac": "darwin"}
-
-
-def local_name() -> str:
-    """The platform name of this machine."""
-    return next((name for name, host in _HOSTS.items() if sys.platform == host), sys.platform)
 
 
 class LocalPlatform(ProcessPlatform):
@@ -24,7 +18,7 @@ class LocalPlatform(ProcessPlatform):
         wanted = name or local_name()
         if wanted != local_name():
             raise SetupError(
-                f"the {wanted} platform runs only on {_HOSTS[wanted]}; this machine is {platform.system()}",
+                f"the {wanted} platform runs only on {row_of(wanted).system}; this machine is {platform.system()}",
                 f"Use scripts/{local_name()}_pipeline.py, or `sme2-kit run --platform {local_name()}`.",
             )
         super().__init__(wanted, build_runner(), prefix=(), timing="measured", no_lock=no_lock)
@@ -32,3 +26,8 @@ class LocalPlatform(ProcessPlatform):
     def probe(self) -> Probe:
         features = self.features()
         return Probe(features.arch, tuple(features.present), features.proof, describe_host(), boot_id())
+
+
+def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> LocalPlatform:
+    """Open this machine."""
+    return LocalPlatform(choice.platform, choice.no_lock)

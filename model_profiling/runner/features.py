@@ -9,6 +9,8 @@ source. `build.py` turns this table into a C++ header, so the runner and the kit
 from dataclasses import dataclass
 from enum import Enum
 
+from model_profiling.base.dtypes import dtype_of
+
 
 class Agreement(Enum):
     """How far cpuinfo's table must agree with the independent source."""
@@ -107,23 +109,6 @@ TABLES: dict[str, tuple[Feature, ...]] = {"aarch64": AARCH64, "x86_64": X86_64}
 # What people call a family of features: the member on which the rest of the family builds.
 ALIASES: dict[str, dict[str, str]] = {"aarch64": {"dotprod": "dot"}, "x86_64": {"avx512": "avx512f", "amx": "amx_tile"}}
 
-# Per dtype, the feature whose absence shows best what acceleration does; the first that the CPU has is its default.
-# A model of unknown dtype gets the feature that touches most kernels.
-HEADLINES: dict[str, dict[str, tuple[str, ...]]] = {
-    "aarch64": {
-        "fp32": ("sme2", "sme"),
-        "fp16": ("sme2", "sme", "fp16arith"),
-        "int8": ("sme2", "sme", "i8mm", "dot"),
-        "unknown": ("sme2", "sme", "i8mm", "dot"),
-    },
-    "x86_64": {
-        "fp32": ("avx512f", "fma3", "avx"),
-        "fp16": ("avx512fp16", "avx512f", "avx2"),
-        "int8": ("avx512vnni", "avxvnni", "avx512f", "avx2"),
-        "unknown": ("avx512f", "avx2"),
-    },
-}
-
 _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
@@ -143,8 +128,7 @@ def expand(arch: str, names: list[str]) -> set[str]:
 
 def default_accelerator(arch: str, present: set[str], dtype: str) -> str | None:
     """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
-    choices = HEADLINES[arch]
-    return next((name for name in choices.get(dtype, choices["unknown"]) if name in present), None)
+    return next((name for name in dtype_of(dtype).accelerators[arch] if name in present), None)
 
 
 # How people call a feature that a before/after switches, and what it does.

@@ -82,8 +82,9 @@ def notes(outdated: list[Outdated]) -> list[str]:
     return found
 
 
-# The folders whose code makes the numbers of derived files, with all that lies below them.
-_MAKE_NUMBERS = ("analysis", "formats")
+# What makes the numbers of derived files: folders with all that lies below them, and the table of dtypes, which has
+# accuracy limits.
+_MAKE_NUMBERS = ("analysis/**/*.py", "formats/**/*.py", "base/dtypes.py")
 
 
 @functools.lru_cache(maxsize=1)
@@ -95,7 +96,7 @@ def analysis_version() -> str:
 def code_hash(package: Path) -> str:
     """Return a hash of the names and the text of all files that compute numbers in a copy of the package."""
     found = hashlib.sha256()
-    for path in sorted(path for folder in _MAKE_NUMBERS for path in (package / folder).rglob("*.py")):
+    for path in sorted(path for pattern in _MAKE_NUMBERS for path in package.glob(pattern)):
         found.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes())
     return found.hexdigest()[:8]
 

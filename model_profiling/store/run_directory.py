@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.runner.protocol import Features, Tensor
@@ -219,7 +220,7 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What explains how far its outputs may be off: what was asked for, else the least exact of its dtypes."""
         if self.export is not None:
             return self.export.dtype
-        return max(self.dtypes or [self.dtype], key=lambda dtype: {"fp32": 0, "fp16": 1}.get(dtype, 2))
+        return max(self.dtypes or [self.dtype], key=lambda dtype: -dtype_of(dtype).numerics.floor_db)
 
     @property
     def dtype_words(self) -> str:

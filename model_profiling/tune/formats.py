@@ -21,6 +21,7 @@ from model_profiling.analysis.process.memory import memory
 from model_profiling.analysis.sme2.sme2_weights import sme2_share
 from model_profiling.analysis.timing.latency import Comparison, compare, summarise
 from model_profiling.base import files
+from model_profiling.base.dtypes import EXPORTED
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.request import ExportResult
@@ -35,8 +36,8 @@ from model_profiling.store.run_directory import Phase, Process, Samples, Turn, e
 # Of a text, so many tokens tell; and no model with finite numbers is more surprised than this by a token, in nats.
 MOST_SCORED = 1024
 _MOST_SURPRISE = 700.0
-# In the order in which they are tried: what keeps accuracy first.
-FORMATS = ("fp32", "fp16", "int8-dynamic", "int4-channel", "int4")
+# In the order in which they are tried: what keeps accuracy first. One that is calibrated quantizes more than weights.
+FORMATS = tuple(row.name for row in EXPORTED if not row.calibrated)
 
 
 class TriedPhase(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
@@ -124,8 +125,7 @@ class Tuner:
             if self._request.worst_layers:
                 return self._worst_layers(base)
             analysis = self._profile(base)
-            has_fp16 = bool({"fp16arith", "avx512fp16", "f16c"} & set(self._platform.probe().features))
-            variants = first_round(base, analysis.advice, analysis.breakdown, has_fp16)
+            variants = first_round(base, analysis.advice, analysis.breakdown, set(self._platform.probe().features))
             tried = self._round(1, base, variants)
             faster = [v for v in variants if won(tried.get(v.name))]
             faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
@@ -206,7 +206,7 @@ class Tuner:
             delegation=variant.delegation,
             io_layout=variant.io_layout,
             keep_fp32=variant.keep_fp32,
-            calibration=self._request.base.calibration if variant.dtype == "int8" else None,
+            calibration=self._request.base.calibration if dtype_of(variant.dtype).calibrated else None,
         )
 
     def _command(self, variant: Variant) -> str:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from model_profiling.analysis.advice.finding import Kind
 from model_profiling.analysis.advice.rules import Finding
 from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.base.dtypes import EXPORTED, dtype_of
 
-LINEAR_DTYPES = ("int8-dynamic", "int4")
 # Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
 _LAYOUT = (Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
 _IO_LAYOUT = (Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT)
@@ -35,21 +35,23 @@ class Variant:
         return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op, *kept])
 
 
-def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, has_fp16: bool) -> list[Variant]:
-    """One change each, for what the advice and the breakdown name; of rewrites, those that find something."""
+def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, features: set[str]) -> list[Variant]:
+    """One change each, for what the advice and the breakdown name; of rewrites, those that find something.
+
+    `features` are those of the CPU.
+    """
     conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
     found: list[Variant] = []
-    if base.dtype == "fp32" and conv + gemm > 0.25:
-        why = f"CONV and GEMM take {conv + gemm:.0%} in fp32"
-        found += [replace(base, dtype="fp16", reason=why)] if has_fp16 else []
-        found.append(replace(base, dtype="int8", reason=why))
-        if gemm > conv:
-            found += [replace(base, dtype=dtype, reason=f"GEMM takes {gemm:.0%}") for dtype in LINEAR_DTYPES]
-    reasons: dict[str, str] = {}
+    if not dtype_of(base.dtype).converts and conv + gemm > 0.25:
+        reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in fp32"}
+        reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv else {}
+        worth = [row for row in EXPORTED if row.tuned in reasons and (not row.wants or row.wants & features)]
+        found += [replace(base, dtype=row.name, reason=reasons[row.tuned]) for row in worth]
+    rewrites: dict[str, str] = {}
     for finding in findings:
         if finding.rewrite:
-            reasons.setdefault(finding.rewrite, finding.title)
-    found += [replace(base, rewrites=(name,), reason=reasons[name]) for name in sorted(reasons)]
+            rewrites.setdefault(finding.rewrite, finding.title)
+    found += [replace(base, rewrites=(name,), reason=rewrites[name]) for name in sorted(rewrites)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
     if border := [finding.title for finding in findings if finding.rule in _IO_LAYOUT]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.base.dtypes import FP32
 from model_profiling.base.units import counted
 from model_profiling.tune.formats import pareto
 from model_profiling.tune.variants import Variant
@@ -22,7 +23,7 @@ def variants_of(base: Variant, numerics: Numerics, most: int) -> list[Variant]:
             names = ", ".join(layer.place for layer in ranked[:count][:3]) + (" and more" if count > 3 else "")
             why = f"{counted(count, 'worst layer')} in fp32: {names}"
             found.append(replace(base, keep_fp32=kept, worst=count, reason=why))
-    return [*found, replace(base, dtype="fp32", reason="all of it in fp32")]
+    return [*found, replace(base, dtype=FP32, reason="all of it in fp32")]
 
 
 def steps(most: int) -> list[int]:

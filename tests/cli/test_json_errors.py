@@ -10,7 +10,7 @@ import pytest
 
 from model_profiling.base.errors import InputError, KitError, RunError
 from model_profiling.cli.main import COMMANDS, main, make_parser
-from model_profiling.platforms.local import local_name
+from model_profiling.platforms.platform_table import local_name
 
 # What makes each command fail by itself, before it does anything.
 FAILING: dict[str, list[str]] = {

@@ -19,7 +19,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.cli import models as models_command
 from model_profiling.export.choices import DTYPES
 from model_profiling.export.exporter import ExportRequest, export
-from model_profiling.export.quantization import weights_to_int4
+from model_profiling.export.quantization import quantized_weights
 from model_profiling.export.verify import verify
 from model_profiling.models import registered_models
 from model_profiling.models.loading import LoadOptions, declare_torchvision_operators, load_model
@@ -89,7 +89,7 @@ def test_language_model_dtypes_shrink_linear_layers_and_keep_their_answer(dtype:
 
 def test_int4_refuses_a_model_it_would_not_change() -> None:
     with pytest.raises(InputError, match="int4 quantizes linear layers"):
-        weights_to_int4(torch.nn.Linear(7, 7))
+        quantized_weights(torch.nn.Linear(7, 7), "int4")
 
 
 def test_a_setting_reaches_the_model_and_an_unknown_one_is_refused() -> None:

@@ -19,7 +19,8 @@ from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import default_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.platforms.choosing import Choice, chosen
+from model_profiling.platforms.choosing import chosen
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.content import headline
 from model_profiling.store.run_directory import ModelRecord
 from sme2_kit import open_run

@@ -28,8 +28,10 @@ from model_profiling.fleet.sweep.children import start_tied
 from model_profiling.fleet.sweep.sweep_file import Target, parse
 from model_profiling.fleet.sweep.task import Task, _claimed
 from model_profiling.platforms import locks
-from model_profiling.platforms.choosing import Choice, checked, checked_machine, named
+from model_profiling.platforms.choosing import checked, named
 from model_profiling.platforms.locks import HOST, Busy, Claim, Claims, TakenError, in_turn, is_given, this_machine
+from model_profiling.platforms.machine_names import checked_machine
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote import ssh_lock
 from model_profiling.platforms.remote.adb import choose_device
 from tests.conftest import QUICK, ROOT, needs_hardware

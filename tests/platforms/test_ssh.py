@@ -12,7 +12,9 @@ import pytest
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.platforms.base import Platform
-from model_profiling.platforms.choosing import Choice, checked, checked_machine, folder_of, named
+from model_profiling.platforms.choosing import checked, folder_of, named
+from model_profiling.platforms.machine_names import checked_machine
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.board import Board, SshOptions, ssh_platform
 from model_profiling.platforms.remote.device import DeviceLostError
 from model_profiling.platforms.remote.ssh import SshDevice, in_any_shell

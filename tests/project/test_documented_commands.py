@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.platforms.local import local_name
+from model_profiling.platforms.platform_table import local_name
 from model_profiling.platforms.remote.android_power import MODES
 from tests.helpers.doc_blocks import blocks
 from tests.helpers.workspace import shared_workspace, shell

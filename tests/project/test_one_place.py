@@ -117,7 +117,7 @@ def test_tune_goes_by_the_kind_of_a_finding_and_not_by_its_words(kind: Kind) -> 
         finding = Finding(kind, title, [title], 1.0, 0.5, 2.0, title)
         again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
         assert again == finding
-        return [variant.name for variant in first_round(Variant("fp32"), [again], breakdown(), True)]
+        return [variant.name for variant in first_round(Variant("fp32"), [again], breakdown(), set())]
 
     assert tried("layout changes") == tried("runtime overhead") == tried("") == tried("input layout")
 

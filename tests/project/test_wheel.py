@@ -17,7 +17,7 @@ import yaml
 
 from model_profiling import __version__
 from model_profiling.base import installation
-from model_profiling.platforms.local import local_name
+from model_profiling.platforms.platform_table import local_name
 from tests.conftest import ROOT, needs, shared_home
 from tests.helpers import warm
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from model_profiling.base.dtypes import EXPORTED
 from model_profiling.runner import features
 
 
@@ -53,4 +54,4 @@ def test_no_two_features_share_a_byte_and_all_requirements_exist(arch: str) -> N
     names = {feature.name for feature in table}
     assert all(set(feature.requires) <= names and len(feature.requires) <= 2 for feature in table)
     assert set(features.ALIASES[arch].values()) <= names
-    assert {name for choices in features.HEADLINES[arch].values() for name in choices} <= names
+    assert {name for row in EXPORTED for name in row.accelerators[arch]} <= names

@@ -20,6 +20,7 @@ from tests.conftest import kit, tune_home
 from tests.helpers.contract_check import check_printed
 
 BASE = Variant("fp32")
+FP16 = {"fp16arith"}
 
 
 def breakdown(**shares: float) -> Breakdown:
@@ -36,20 +37,20 @@ def found(rule: str, rewrite: str = "") -> Finding:
 
 
 def test_the_profile_decides_what_is_tried() -> None:
-    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), True)) == ["fp16", "int8"]
-    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), False)) == ["int8"]
-    assert names(first_round(BASE, [], breakdown(GEMM=0.9), True)) == ["fp16", "int8", "int8-dynamic", "int4"]
-    assert names(first_round(BASE, [], breakdown(Other=1.0), True)) == []
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), FP16)) == ["fp16", "int8"]
+    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), set())) == ["int8"]
+    assert names(first_round(BASE, [], breakdown(GEMM=0.9), FP16)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, [], breakdown(Other=1.0), FP16)) == []
     moved = [found("layout changes")]
-    assert names(first_round(BASE, moved, breakdown(), True)) == ["fp32+channels_last"]
+    assert names(first_round(BASE, moved, breakdown(), FP16)) == ["fp32+channels_last"]
     for border in ([found("input layout")], [found("output layout")], [found("input layout"), found("output layout")]):
-        assert names(first_round(BASE, border, breakdown(), True)) == ["fp32+io-layout"]
+        assert names(first_round(BASE, border, breakdown(), FP16)) == ["fp32+io-layout"]
     # Of rewrites, those that the export saw to find something.
     outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
-    assert names(first_round(BASE, outside, breakdown(), True)) == ["fp32+keepdim", "fp32+silu"]
+    assert names(first_round(BASE, outside, breakdown(), FP16)) == ["fp32+keepdim", "fp32+silu"]
     needless = [found("needless layout changes", "layout"), found("output layout")]
-    assert names(first_round(BASE, needless, breakdown(), True)) == ["fp32+layout", "fp32+io-layout"]
-    assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), True)) == []
+    assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+layout", "fp32+io-layout"]
+    assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), FP16)) == []
 
 
 def test_what_won_alone_is_tried_together() -> None:

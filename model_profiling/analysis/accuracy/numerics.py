@@ -7,15 +7,10 @@ from typing import Literal
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.store.artifacts import Decibel
 
-# One layer alone may not take the outputs below this: then something is wrong with it, whatever the others do.
-_FLOOR_DB = {"fp32": 60.0, "fp16": 20.0, "int8": 15.0}
-_FLOOR_ELSE_DB = 8.0
-# Below this it is worth naming a layer that causes most of what is lost.
-_CONCERN_DB = {"fp32": 90.0, "fp16": 30.0, "int8": 25.0}
-_CONCERN_ELSE_DB = 12.0
 # What keeping the layer in fp32 must bring: 6 dB are half of the error.
 _GAIN_DB = 6.0
 # What a remedy that was tried must bring to be recommended, and what it may cost another experiment: 3 dB are a third.
@@ -225,7 +220,7 @@ def _or_infinite(value: float | None) -> float:
 
 def first_loss(numerics: Numerics) -> Layer | None:
     """The first layer in execution order that is further from eager fp32 than the dtype's floor."""
-    floor = _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB)
+    floor = dtype_of(numerics.dtype).numerics.floor_db
     for layer in numerics.layers:
         own = side(numerics, layer)
         if not own.finite or (own.error.sqnr_db is not None and own.error.sqnr_db < floor):
@@ -245,13 +240,13 @@ def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | 
     if own.overflows or (not own.finite and own.finite_inputs):
         return "not finite"
     alone = own.alone.sqnr_db if own.alone is not None else None
-    if alone is not None and alone < _FLOOR_DB.get(numerics.dtype, _FLOOR_ELSE_DB):
+    if alone is not None and alone < dtype_of(numerics.dtype).numerics.floor_db:
         return "bad"
     # In floating point only what is next to nothing becomes 0.
     if layer.quantized and own.rounded_away is not None and own.rounded_away > _ROUNDED_AWAY:
         return "rounded away"
     gain = _gain([layer.index], noises)
-    if alone is not None and alone < _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB) and gain is not None:
+    if alone is not None and alone < dtype_of(numerics.dtype).numerics.concern_db and gain is not None:
         return "stands out" if gain >= _GAIN_DB else None
     return None
 
@@ -283,7 +278,7 @@ def helps(numerics: Numerics, before: dict[str, Gap], after: dict[str, Gap]) -> 
 
 def is_fine(numerics: Numerics) -> bool:
     """Whether the outputs are as good as the dtype lets one expect."""
-    return level(numerics.variants[0].outputs) >= _CONCERN_DB.get(numerics.dtype, _CONCERN_ELSE_DB)
+    return level(numerics.variants[0].outputs) >= dtype_of(numerics.dtype).numerics.concern_db
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
@@ -319,7 +314,9 @@ def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
         what = " and ".join(f"{count} {name}" for count, name in counts if count)
         if not own.finite_inputs or own.finite:
             what = f"{own.overflows} NaN or infinite values"
-        return f"gives {what} from finite inputs{reach}{' (fp16 ends at 65504)' if numerics.dtype == 'fp16' else ''}"
+        largest = dtype_of(numerics.dtype).largest
+        ends = f" ({numerics.dtype} ends at {largest})" if largest is not None else ""
+        return f"gives {what} from finite inputs{reach}{ends}"
     outputs = f"alone takes the outputs to {alone:.1f} dB" if alone is not None else "was not looked at alone"
     if kind == "rounded away":
         return f"{own.rounded_away:.0%} of its values become 0{reach}; it {outputs}"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.base.dtypes import PRODUCT_DTYPES, dtype_of
 from model_profiling.base.units import shown_ms
 
 _COMPUTE = ("CONV", "GEMM")
@@ -13,7 +14,7 @@ _COMPUTE = ("CONV", "GEMM")
 def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     """Operators that are fp16 in the graph and ran in fp32, with conversions on both sides."""
     graph = e.graph
-    if graph is None or e.export is None or e.export.dtype != "fp16":
+    if graph is None or e.export is None or not dtype_of(e.export.dtype).halves:
         return
     compute = [
         row
@@ -53,11 +54,11 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
 def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
     """When compute dominates a model in fp32, the dtype is the lever."""
     rows = e.free(lambda entry: entry.category in _COMPUTE and entry.where == "delegated")
-    if e.export is None or e.export.dtype != "fp32" or e.share(rows) < 0.5:
+    if e.export is None or dtype_of(e.export.dtype).converts or e.share(rows) < 0.5:
         return
     title = f"{len(rows)} CONV and GEMM operators in fp32 take {e.share(rows):.0%} of the time"
     # What another dtype brings depends on the kernels and conversions it gets: that is measured, not predicted.
-    step = "Try fp16 and int8: `sme2-kit tune` measures them and holds their outputs against fp32."
+    step = f"Try {' and '.join(PRODUCT_DTYPES)}: `sme2-kit tune` measures them and holds their outputs against fp32."
     reached = of_roof(e.breakdown, rows, e.roofs)
     remarks = [] if reached is None else [f"in fp32 they run at {reached:.0%} of the best that this CPU reaches"]
     yield e.finding(Kind.COMPUTE_IN_FP32, title, rows, step, remarks)

@@ -10,6 +10,7 @@ from model_profiling.analysis.movement.movement import DataMovement, place_of
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.sme2.whatif import saving
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.base.dtypes import PRODUCT_DTYPES
 from model_profiling.base.units import shown_ms
 from model_profiling.store.artifacts import ExportRecord
 
@@ -208,7 +209,7 @@ _OPTIONS: dict[Kind, dict[str, dict[str, object]]] = {
     Kind.INPUT_LAYOUT: _IO_LAYOUT,
     Kind.OUTPUT_LAYOUT: _IO_LAYOUT,
     Kind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
-    Kind.COMPUTE_IN_FP32: {"--dtype fp16": {"dtype": "fp16"}, "--dtype int8": {"dtype": "int8"}},
+    Kind.COMPUTE_IN_FP32: {f"--dtype {name}": {"dtype": name} for name in PRODUCT_DTYPES},
 }
 
 

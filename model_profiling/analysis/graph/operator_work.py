@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.timing.category_table import RUN_IN_FP32
 from model_profiling.analysis.timing.work import BITS, Product, Work
+from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import CONSTANT, base_name
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from model_profiling.formats.pte.dataflow import Step, Tensor
     from model_profiling.formats.pte.xnnpack_graph import Node
 
-_FLOATS = ("fp32", "fp16")
 # Which part of what they are given these read is known only when they run.
 _LOOKUPS = ("embedding", "embedding_byte", "embedding_4bit", "embedding_2bit", "index", "index_select", "gather")
 # Read no more than they write.
@@ -145,7 +145,7 @@ def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int
     """
     total = 0
     for tensor in tensors:
-        floating = tensor.dtype in _FLOATS and element in _FLOATS
+        floating = tensor.dtype in FLOATS and element in FLOATS
         bits = BITS.get(element if floating and (packed or tensor.dtype == "fp16") else tensor.dtype)
         if bits is None:
             return None

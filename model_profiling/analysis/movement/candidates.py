@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.movement.inverse_transposes import is_elementwise
 from model_profiling.analysis.timing.work import BITS
+from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import CONSTANT
 from model_profiling.store.artifacts import StepChange
 
@@ -168,7 +169,7 @@ class Prices:
 def _family(kind: StepChange, other_float: bool = False) -> tuple[object, ...]:
     dtype = _dtype(kind)
     if other_float:
-        dtype = {"fp16": "fp32", "fp32": "fp16"}.get(dtype, "")
+        dtype = next((name for name in FLOATS if name != dtype), "") if dtype in FLOATS else ""
     return (kind.delegated, ALIKE.get(kind.op, kind.op), dtype, bool(kind.permutation))
 
 

@@ -18,6 +18,7 @@ import msgspec
 from model_profiling.analysis.timing.profile import Part, Where
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base import files
+from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError
 from model_profiling.base.places import roofs_directory
 from model_profiling.formats.graph_terms import base_name
@@ -27,7 +28,7 @@ SCHEMA = 1
 # XNNPACK reads its clock in whole microseconds: the rate of anything shorter is not known.
 SHORTEST_MS = 0.002
 # What the probe program is exported in.
-DTYPES = ("fp32", "fp16", "int8")
+DTYPES = ARITHMETICS
 # So many of the nearest probes tell a rate.
 _NEAREST = 4
 # Columns that kernels compute at once, at the least.

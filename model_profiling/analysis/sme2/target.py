@@ -16,21 +16,12 @@ from model_profiling.analysis.sme2.gains import Gain, Switch
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.base import files
+from model_profiling.base.dtypes import OF_ACTIVATIONS, dtype_of
 from model_profiling.base.errors import InputError
 
 SCHEMA = 1
 DEFAULT = "apple_m4"
 _DIRECTORY = Path(__file__).parents[2] / "targets"
-# What computes as what: the type of an operator's input, and the rate that counts for it.
-_DTYPES = {
-    "fp32": "fp32",
-    "fp16": "fp16",
-    "qint8": "int8",
-    "quint8": "int8",
-    "qdint8": "int8",
-    "qpint8": "int8",
-}
-_BYTES = {"fp32": 4, "fp16": 2, "int8": 1}
 # KleidiAI's SME2 matrix kernels are named 2vlx2vl: two vectors of rows by two of columns.
 _TILE_VECTORS = 2
 _ACCUMULATOR_BITS = 32
@@ -42,7 +33,8 @@ FP16_OVER_FP32 = 2.0
 
 def rate_dtype(work: Work | None) -> str:
     """The dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not known."""
-    return _DTYPES.get(work.element, "") if work is not None else ""
+    row = OF_ACTIVATIONS.get(work.element) if work is not None else None
+    return row.computes_as if row is not None else ""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -145,7 +137,8 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
         computed = 2 * rows * columns * product.k / rate
         read_out = rows * columns * _end(self.readout_ns, -end) if self.readout_ns else 0.0
-        packed = product.m * product.k * _BYTES[dtype] * _end(self.pack_ns, -end) if self.pack_ns else 0.0
+        left_bytes = product.m * product.k * dtype_of(dtype).element_bytes
+        packed = left_bytes * _end(self.pack_ns, -end) if self.pack_ns else 0.0
         return product.count * (computed + read_out + packed)
 
     def _memory_ns(self, work: Work) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from model_profiling.base.dtypes import FLOATS, OF_TENSORS
 from model_profiling.formats.graph_terms import CONSTANT
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _WEIGHTED = ("FullyConnected", "Conv2d", "DepthwiseConv2d", "ConvTranspose2d")
 _PORTABLE = ("linear", "addmm", "mm", "mv", "matmul", "convolution")
 _REORDERED = ("permute_copy", "t_copy", "transpose_copy", "view_copy", "_to_dim_order_copy", "clone")
-_FLOATS = ("fp32", "fp16", "bf16")
+_FLOATS = {row.name for row in OF_TENSORS.values()}
 _DYNAMIC = ("qdint8", "qpint8")
 
 GROUPWISE = "int4 in groups of"
@@ -45,8 +46,6 @@ def weight_format(node: Node) -> str:
     source, weights = node.inputs[0], node.inputs[1]
     how = "dynamic" if source.dtype in _DYNAMIC else "static" if source.dtype.startswith(("q", "quint")) else "no"
     match weights.dtype:
-        case "fp32" | "fp16" | "bf16":
-            return weights.dtype
         case "qcint8":
             return f"int8 per channel, {how} activations"
         case "qint8" | "quint8":
@@ -93,7 +92,7 @@ def has_kernel(weights: str) -> bool | None:
     """Whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody has."""
     if no_kernel(weights, delegated=False):
         return False
-    return True if weights in ("fp32", "fp16") or weights.startswith(("int8 per channel", "int4 per channel")) else None
+    return True if weights in FLOATS or weights.startswith(("int8 per channel", "int4 per channel")) else None
 
 
 def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:

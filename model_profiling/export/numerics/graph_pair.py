@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.export import samples
 from model_profiling.export.exporter import (
     Announce,
@@ -17,7 +18,6 @@ from model_profiling.export.exporter import (
     prepare,
     quantize,
 )
-from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.samples import Call
 from model_profiling.models.loading import LoadedModel, load_model
@@ -53,11 +53,11 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
     with stages.stage("run the eager model"):
         prepared = prepare(loaded, request)
         fp32 = Prepared(_same_inputs(twin, prepared), prepared.inputs, prepared.outputs, [])
-    if request.dtype in QUANTIZED:
+    if dtype_of(request.dtype).quantized:
         with stages.stage("quantize"):
             prepared = quantize(prepared, request)
     ours, prepared = capture_prepared(prepared, request, stages)
-    reference, _ = capture_prepared(fp32, replace(request, dtype="fp32", keep_fp32=()), stages)
+    reference, _ = capture_prepared(fp32, replace(request, dtype=FP32, keep_fp32=()), stages)
     calls = [(each.model.inputs, each.model.keyword_inputs) for each in (prepared, fp32)]
     return GraphPair(ours, reference, calls[0], calls[1], lowering_of(request))
 

@@ -16,6 +16,7 @@ import torch
 
 from model_profiling.analysis.accuracy.numerics import Gap, Layer, LayerSide, Numerics, Variant, level, side
 from model_profiling.base import files
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.command import typed
@@ -115,7 +116,7 @@ def measure_numerics(
             numerics, errors = _compared(request, made, platform, work, variants, values, report)
             apart = _run_apart(work, numerics, platform, sides[0], most_bytes or _most_bytes(platform), report)
             numerics = _looked_at_alone(numerics, work, errors, apart, report)
-        if trial and request.dtype != "fp32":
+        if trial and dtype_of(request.dtype).converts:
             run = RemedyRun(request, load, platform, sides, work.outputs, home / "remedies", report)
             numerics = msgspec.structs.replace(numerics, trials=try_remedies(numerics, work.layers, run))
     files.write_json(made.paths.numerics, numerics)
@@ -139,7 +140,7 @@ def _eager_values(request: ExportRequest, load: Load, home: Path, said: io.Strin
             "the model has no layer whose values can be looked at",
             "Layers must compute floating-point numbers of sizes that are known before the model runs.",
         )
-    if request.dtype == "int4":
+    if dtype_of(request.dtype).quantized == "weights":
         # It quantizes the model's own linear layers, not operators of a graph.
         layers = [replace(each, own_name=each.module if each.module_type == "Linear" else "") for each in layers]
     elif request.rewrites:

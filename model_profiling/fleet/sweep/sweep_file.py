@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 from model_profiling.pipeline.config import closest_key, explained, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
+from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing
 
@@ -23,7 +24,10 @@ NO_REWRITE = "none"
 _LONGEST_NAME = 200
 _MOST_CELLS = 10_000
 _START = 'Start from {"models": ["toy_cnn"], "dtypes": ["fp32", "fp16"]}.'
-PlatformName = Literal["local", "emulator", "android", "ssh"]
+if TYPE_CHECKING:
+    PlatformName = str
+else:
+    PlatformName = Literal[SWEPT]
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 Words = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
@@ -61,12 +65,12 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def timing(self) -> Timing:
-        return "emulated" if self.platform == "emulator" else "measured"
+        return "emulated" if row_of(self.platform).emulated else "measured"
 
     @property
     def is_host(self) -> bool:
         """Whether a measurement there takes this machine's CPUs."""
-        return self.platform == "local"
+        return self.platform == LOCAL
 
     @property
     def lock(self) -> str:
@@ -119,9 +123,7 @@ class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Each is one export: [] is none, ["layout", "norm"] both together; "layout" is short for ["layout"].
     rewrites: Annotated[list[str | list[str]], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [[]])
     threads: Annotated[list[Threads], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
-    targets: Annotated[list[str | Target], msgspec.Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: ["local"]
-    )
+    targets: Annotated[list[str | Target], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [LOCAL])
     exclude: list[Exclusion] = []
     # How much to measure, as of `sme2-kit run`.
     runs: Count | None = None
@@ -249,7 +251,7 @@ def _target(given: str | Target, where: str) -> Target:
     """One that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
     try:
         target = _named_target(given) if isinstance(given, str) else given
-        choosing.checked(choosing.Choice(**target.settings), lambda part: f"`{part}`")
+        choosing.checked(Choice(**target.settings), lambda part: f"`{part}`")
         return target
     except InputError as error:
         raise InputError(f"sweep file {where}: {error.message} (target {str(given)[:80]!r})", error.hint) from None
@@ -257,11 +259,11 @@ def _target(given: str | Target, where: str) -> Target:
 
 def _named_target(text: str) -> Target:
     choice = choosing.named(text)
-    if choice.platform not in get_args(PlatformName):
-        raise InputError(
-            f"there is no target {text[:80]!r}", 'Use "local", "emulator", "android:SERIAL", "ssh:HOST", or an object.'
-        )
-    return Target(cast(PlatformName, choice.platform), device=choice.device, host=choice.host)
+    if choice.platform not in SWEPT:
+        names = [name for name in SWEPT if name in (LOCAL, *HERE)]
+        known = ", ".join(f'"{name}"' for name in (*names, *EXAMPLES))
+        raise InputError(f"there is no target {text[:80]!r}", f"Use {known}, or an object.")
+    return Target(choice.platform, **{name: getattr(choice, name) for name in MACHINES})
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
@@ -343,8 +345,8 @@ def _model_name(asked: Model) -> str:
 
 def _program_dtype(asked: Model) -> str:
     from model_profiling.base import files
+    from model_profiling.base.dtypes import UNKNOWN
     from model_profiling.formats.pte import PteError
-    from model_profiling.formats.pte.dtypes import UNKNOWN
     from model_profiling.pipeline.pipeline import asked_dtype
     from model_profiling.store.artifacts import ExportPaths
 

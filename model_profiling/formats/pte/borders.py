@@ -4,13 +4,13 @@ XNNPACK computes in NHWC. An NCHW input is turned around before anything is done
 program: a caller who feeds and reads channels-last tensors needs neither.
 """
 
+from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 from model_profiling.formats.pte.dataflow import DataFlow, Tensor
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE
 
 # What changes a layout outside of delegates.
 _PORTABLE_CHANGES = ("dim_order_ops::_to_dim_order_copy.out", "dim_order_ops::_clone_dim_order.out")
-_FLOATS = ("fp32", "fp16")
 
 
 def inserted(flow: DataFlow, position: int, permutation: tuple[int, ...]) -> bool:
@@ -26,7 +26,7 @@ def turned_inputs(flow: DataFlow) -> dict[int, list[int]]:
     found = {}
     for place, (tensor, readers) in _entering(flow).items():
         turned = all(inserted(flow, position, TO_NHWC) for position in readers)
-        if turned and place not in kept and tensor.dtype in _FLOATS and _worth_turning(tensor.shape):
+        if turned and place not in kept and tensor.dtype in FLOATS and _worth_turning(tensor.shape):
             found[place] = readers
     return found
 
@@ -35,7 +35,7 @@ def turned_outputs(flow: DataFlow) -> dict[int, int]:
     """The 4-D outputs that are turned to NCHW last, for nobody but the caller: for each its place and the step."""
     found = {}
     for place, result in enumerate(flow.results):
-        position = _last_maker(flow, result) if result is not None and result.dtype in _FLOATS else None
+        position = _last_maker(flow, result) if result is not None and result.dtype in FLOATS else None
         turned = position is not None and inserted(flow, position, TO_NCHW)
         if position is not None and turned and _worth_turning(flow.steps[position].outputs[0].shape):
             found[place] = position

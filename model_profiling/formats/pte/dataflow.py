@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from model_profiling.base.dtypes import OF_TENSORS
 from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL, Instruction, Method, Program, TensorSpec
 from model_profiling.formats.pte.xnnpack_graph import Node, XnnpackGraph
 
 _PERMUTES = ("aten::permute_copy.out", "aten::transpose_copy.int_out", "aten::t_copy.out")
-_FLOATS = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+# Tensors of which XNNPACK has a type are called as it calls them.
+_FLOATS = {floats: row.name for floats, row in OF_TENSORS.items() if row.activations}
 
 
 @dataclass(frozen=True, slots=True)

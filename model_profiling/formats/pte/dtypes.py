@@ -9,23 +9,13 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from model_profiling.base.dtypes import OF_ACTIVATIONS, OF_INTEGERS, OF_TENSORS, OF_WEIGHTS, UNKNOWN
 from model_profiling.base.file_memo import Remembered
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL, SCALAR_BYTES, Method, Program, TensorSpec, read
 from model_profiling.formats.pte.xnnpack_graph import BACKEND, Node
 
-UNKNOWN = "unknown"
-
-# What the kit calls what XNNPACK computes with; weights of four bits tell more than what they are multiplied with.
-_WEIGHTS = {"qcint4": "int4-channel", "qbint4": "int4"}
-_ACTIVATIONS = {
-    **{"fp32": "fp32", "pfp32": "fp32", "fp16": "fp16", "bf16": "bf16"},
-    **{"qint8": "int8", "quint8": "int8", "qdint8": "int8-dynamic", "qpint8": "int8-dynamic"},
-}
-_TENSORS = {"float16": "fp16", "float32": "fp32", "float64": "fp64", "bfloat16": "bf16"}
-_INTEGERS = {"int8": "int8", "uint8": "int8"}
-_NODE_BYTES = {"fp32": 4, "pfp32": 4, "fp16": 2, "bf16": 2, "qint8": 1, "quint8": 1, "qdint8": 1, "qpint8": 1}
 # These change a dtype and compute in none.
 _CONVERSIONS = ("quantize", "dequantize", "choose_qparams", "_to_copy", "_to_dim_order_copy")
 # Portable products, and where the left matrix is among their tensors.
@@ -98,16 +88,22 @@ def _delegated(program: Program, method: Method) -> _Work:
             dtype = node_dtype(node)
             if dtype and node.op != "Convert":
                 found.products[dtype] += node.multiply_accumulates
-                found.bytes[dtype] += sum(prod(v.shape) * _NODE_BYTES.get(v.dtype, 0) for v in _tensors(node))
+                found.bytes[dtype] += sum(prod(v.shape) * _element_bytes(v.dtype) for v in _tensors(node))
     return found
 
 
 def node_dtype(node: Node) -> str:
     """What an XNNPACK node computes in, as the kit calls it; '' for what is not known."""
     for value in node.inputs[1:2]:
-        if value.constant and value.dtype in _WEIGHTS:
-            return _WEIGHTS[value.dtype]
-    return next((_ACTIVATIONS.get(value.dtype, "") for value in _tensors(node) if not value.constant), "")
+        # Weights of four bits tell more than what they are multiplied with.
+        if value.constant and value.dtype in OF_WEIGHTS:
+            return OF_WEIGHTS[value.dtype].name
+    row = next((OF_ACTIVATIONS.get(value.dtype) for value in _tensors(node) if not value.constant), None)
+    return row.name if row is not None else ""
+
+
+def _element_bytes(datatype: str) -> int:
+    return OF_ACTIVATIONS[datatype].element_bytes if datatype in OF_ACTIVATIONS else 0
 
 
 def _tensors(node: Node) -> tuple[xnnpack_graph.Value, ...]:
@@ -122,14 +118,14 @@ def _outside(method: Method) -> _Work:
         if step.kind not in (KERNEL, DELEGATE) or step.name == BACKEND or name.startswith(_CONVERSIONS):
             continue
         tensors = [t for number in step.arguments if isinstance(t := method.values[number], TensorSpec)]
-        floats = [tensor for tensor in tensors if tensor.dtype in _TENSORS]
+        floats = [tensor for tensor in tensors if tensor.dtype in OF_TENSORS]
         if floats:
-            dtype = _TENSORS[floats[0].dtype]
+            dtype = OF_TENSORS[floats[0].dtype].name
             found.products[dtype] += _multiply_accumulates(name, floats) if step.kind == KERNEL else 0
             found.bytes[dtype] += sum(prod(tensor.sizes) * SCALAR_BYTES[tensor.dtype] for tensor in floats)
         for tensor in tensors:
-            if not floats and tensor.dtype in _INTEGERS:
-                found.integers[_INTEGERS[tensor.dtype]] += prod(tensor.sizes)
+            if not floats and tensor.dtype in OF_INTEGERS:
+                found.integers[OF_INTEGERS[tensor.dtype].name] += prod(tensor.sizes)
     return found
 
 

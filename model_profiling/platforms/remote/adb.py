@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.platforms.choosing import checked_machine
+from model_profiling.platforms.machine_names import checked_machine
 from model_profiling.platforms.remote.device import ANSWER_S, Device, DeviceLostError, Output, call
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.

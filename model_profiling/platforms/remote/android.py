@@ -8,6 +8,7 @@ from model_profiling.base.on_progress import OnNote, no_notes
 from model_profiling.platforms.bundle import Bundle, kit_bundle
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, in_turn, is_given, target_lock
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
 from model_profiling.platforms.remote.android_power import PowerSettings
 from model_profiling.platforms.remote.android_probe import examine
@@ -94,3 +95,9 @@ def android_platform(options: AndroidOptions, emulated: bool = False, on_note: O
     return RemotePlatform(
         name, name, options.power_mode, lambda: AndroidDevice(options), emulated, options.remove_pushed, on_note
     )
+
+
+def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
+    """Open the device that was chosen."""
+    how = (choice.power_mode or "keep", choice.cool_down, choice.remove_pushed)
+    return android_platform(AndroidOptions(choice.device, choice.remote_device, *how), emulated, on_note)

@@ -9,9 +9,10 @@ import msgspec
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.on_progress import OnNote, no_notes
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
-from model_profiling.platforms.choosing import checked_machine, ssh_folder
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.locks import in_turn
+from model_profiling.platforms.machine_names import checked_machine, machine_folder
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.device import PATIENCE, Output
 from model_profiling.platforms.remote.platform import Connected, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
@@ -153,5 +154,11 @@ def _reason(output: Output) -> str:
 
 def ssh_platform(options: SshOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
     """The platform `ssh`; the connection is made when it is first needed."""
-    folder = ssh_folder(checked_machine(options.host))
+    folder = machine_folder("ssh", checked_machine(options.host))
     return RemotePlatform("ssh", folder, "", lambda: Board(options), emulated, options.remove_pushed, on_note)
+
+
+def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
+    """Open the host that was chosen."""
+    place = (choice.host or "", choice.ssh_config, choice.remote_dir)
+    return ssh_platform(SshOptions(*place, choice.cool_down, choice.remove_pushed), emulated, on_note)

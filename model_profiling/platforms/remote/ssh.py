@@ -18,7 +18,7 @@ from pathlib import Path
 
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.units import counted
-from model_profiling.platforms.choosing import checked_machine
+from model_profiling.platforms.machine_names import checked_machine
 from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, Device, Output, call
 from model_profiling.platforms.remote.transfer import STALLED_S, Moved, receive, send
 

@@ -1,6 +1,7 @@
 """How the numbers came about: what was not measured, on which machine and in which order."""
 
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
@@ -73,7 +74,7 @@ def environment(run: RunView) -> Section:
     if model.export:
         rows += [("exported as", model.export.dtype)] if model.export.dtype != model.dtype_words else []
         rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
-        rows += [("calibrated on", _calibrated(model.export))] if model.export.dtype == "int8" else []
+        rows += [("calibrated on", _calibrated(model.export))] if dtype_of(model.export.dtype).calibrated else []
         kept = model.export.keep_fp32
         rows += [("kept in fp32", ", ".join(kept))] if kept else []
     rows += _known_by(run)

@@ -15,6 +15,7 @@ from model_profiling.analysis.accuracy.numerics import (
     side,
 )
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 
@@ -110,7 +111,7 @@ def what_to_do(found: Numerics) -> list[str]:
     alarms = found.alarms
     if not alarms:
         return ["nothing to fix: what is lost is what the dtype costs"]
-    if found.dtype == "fp32":
+    if not dtype_of(found.dtype).converts:
         return ["all layers are in fp32 already: what is lost there, the backend's kernels lose"]
     unnamed = [alarm.layer.place for alarm in alarms[:MENDED] if not alarm.layer.keep]
     said = [f"{place} is in fp32 already" for place in unnamed if place in found.kept]
@@ -120,7 +121,7 @@ def what_to_do(found: Numerics) -> list[str]:
         if place not in found.kept
     ]
     said += _not_tried(found) if found.trials is None else _tried(found, found.trials)
-    if found.dtype == "int8":
+    if dtype_of(found.dtype).calibrated:
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
     if better := _better_side(found):
         said.append(f"with {better.title} the same program has {decibel(better.outputs)}: the backend loses the rest")

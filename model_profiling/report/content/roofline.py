@@ -4,6 +4,7 @@ from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_
 from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof, Roofline
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.base.dtypes import FLOATS
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
@@ -18,7 +19,6 @@ _CAPTION = (
     "their own: dashes. Operators that multiply no matrices are left out."
 )
 # In these a smaller dtype is left to try.
-_LARGE_DTYPES = ("fp32", "fp16")
 
 
 def roof_line(run: RunView) -> str:
@@ -133,6 +133,6 @@ def at_the_roof(run: RunView, name: str) -> str:
         return ""
     named = " and ".join(f"{category} ({min(value, 1.0) * 100:.0f} %)" for category, value in full.items())
     verb, them = ("run", "them") if len(full) > 1 else ("runs", "it")
-    lever = "less work or a smaller dtype" if run.summary.dtype in _LARGE_DTYPES else "less work"
+    lever = "less work or a smaller dtype" if run.summary.dtype in FLOATS else "less work"
     best = "at the best rate that this CPU reaches"
     return f"At the roof: {named} {verb} {best}; only {lever} makes {them} faster."
