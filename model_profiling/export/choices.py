@@ -1,12 +1,16 @@
-"""What may be asked of an export; imports nothing, so that the command line can list it at once."""
+"""What may be asked of an export; imports nothing heavy, so that the command line can list it at once."""
+
+from model_profiling.base import rewrites
 
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel")
 BACKENDS = ("xnnpack", "portable")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 IO_LAYOUTS = ("contiguous", "channels_last")
-REWRITES = (
-    *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu"),
-    "upsample",
+REWRITES = tuple(sorted(rewrites.REWRITES))
+REWRITE_HELP = "change the graph, not its results; " + "; ".join(
+    f"{name}{f' ({dtypes})' if (dtypes := ', '.join(rewrites.REWRITES[name].dtypes)) else ''}: "
+    f"{rewrites.REWRITES[name].help}"
+    for name in REWRITES
 )
 DELEGATIONS = ("whole", "per-op")
 # What rewrites were called before, in commands, programs and records that are older than their names.
@@ -14,5 +18,5 @@ _EARLIER_NAMES = {"per-pixel": "layout"}
 
 
 def rewrite_name(name: str) -> str:
-    """What a rewrite is called today."""
+    """Return what a rewrite is called today."""
     return _EARLIER_NAMES.get(name, name)

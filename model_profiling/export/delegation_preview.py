@@ -13,6 +13,7 @@ import msgspec
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
 from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.exporter import (
     ExportRequest,
@@ -27,7 +28,6 @@ from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
 from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.export.rewrites import LAYOUT
 from model_profiling.export.verification import BUILDING
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique

@@ -22,6 +22,7 @@ from model_profiling.analysis.movement.layout_removal import needless_lines, tur
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import say_note
+from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export import io_layout, samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.calibration import calibration_calls, calibration_record, varied_calls
@@ -36,9 +37,8 @@ from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH, q
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.rewrites import IMPLIED, LAYOUT, REWRITES, matches
+from model_profiling.export.rewrites import apply, layout, matches
 from model_profiling.export.rewrites.graph import copied
-from model_profiling.export.rewrites.layout import layout
 from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.export.samples import Call
@@ -349,7 +349,7 @@ def _rewrite(
 
 def _do(program: torch.export.ExportedProgram, request: ExportRequest, names: Iterable[str]) -> list[str]:
     """Do the rewrites among `names` that were asked for, and those they imply; returns which found nothing."""
-    asked = {*request.rewrites, *(name for each in request.rewrites for name in IMPLIED.get(each, ()))}
+    asked = {*request.rewrites, *(name for each in request.rewrites for name in REWRITES[each].includes)}
     return [name for name in names if name in asked and not _apply(name, program, request)]
 
 
@@ -361,8 +361,8 @@ def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequ
         write_as_parts(program, wrong_in_half(program))
     if name == LAYOUT and request.io_layout == "channels_last":
         # What is to be handed out as it lies in memory is not turned.
-        return layout(program, large_by_rows=False)
-    return REWRITES[name].apply(program)
+        return layout.apply(program, large_by_rows=False)
+    return apply(name, program)
 
 
 def _with_remarks(prepared: Prepared, lowered: LoweredProgram, request: ExportRequest) -> Prepared:

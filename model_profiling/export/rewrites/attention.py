@@ -20,15 +20,15 @@ ATTENTION = aten.scaled_dot_product_attention.default
 PRODUCTS = (aten.matmul.default, aten.mm.default)
 
 
-def undelegated_products(program: ExportedProgram) -> list[Any]:
-    """Attention and products that can be written as batches of matrix products."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the attention and the products that can be written as batches of matrix products."""
     attention = [node for node in calls(program, ATTENTION) if _attention_fits(program, node)]
     return attention + [node for node in calls(program, *PRODUCTS) if _product_fits(program, node)]
 
 
-def attention(program: ExportedProgram) -> int:
-    """Write each so; returns how many there were."""
-    return write_anew(program, undelegated_products(program), _as_products)
+def apply(program: ExportedProgram) -> int:
+    """Write each as batches of matrix products; return how many there were."""
+    return write_anew(program, find(program), _as_products)
 
 
 def _as_products(program: ExportedProgram, node: Any) -> Any:

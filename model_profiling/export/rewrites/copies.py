@@ -32,15 +32,15 @@ VIEWING = (
 LARGEST_CONSTANT = 1 << 20
 
 
-def undelegated_copies(program: ExportedProgram) -> list[Any]:
-    """Copies and views that run outside the delegate, and need not."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the copies and views that run outside the delegate, and need not."""
     found = calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING)
     return [node for node in found if _fits(node)]
 
 
-def copies(program: ExportedProgram) -> int:
-    """Replace each; returns how many there were."""
-    found = undelegated_copies(program)
+def apply(program: ExportedProgram) -> int:
+    """Replace each; return how many there were."""
+    found = find(program)
     for node in found:
         with program.graph.inserting_before(node):
             if node.target in SPLITTING:

@@ -15,14 +15,14 @@ aten = torch.ops.aten
 LONGEST = 256
 
 
-def short_sums(program: ExportedProgram) -> list[Any]:
-    """Cumulative sums over axes that are short enough, in the dtype of their input."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the cumulative sums over axes that are short enough, in the dtype of their input."""
     return [node for node in calls(program, aten.cumsum.default) if _fits(node)]
 
 
-def cumsum(program: ExportedProgram) -> int:
-    """Replace each by a linear layer over its axis; returns how many there were."""
-    return write_anew(program, short_sums(program), _product)
+def apply(program: ExportedProgram) -> int:
+    """Replace each by a linear layer over its axis; return how many there were."""
+    return write_anew(program, find(program), _product)
 
 
 def _product(program: ExportedProgram, node: Any) -> Any:

@@ -31,24 +31,25 @@ HALF_LARGEST, HALF_SMALLEST = 65504.0, 2.0**-14
 Average = Callable[[Any], Any]
 
 
-def undelegated_norms(program: ExportedProgram) -> list[Any]:
-    """Norms whose parts XNNPACK takes."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the norms whose parts XNNPACK takes."""
     return [node for node in calls(program, *ROWS, *IMAGES) if _fits(node)]
 
 
 def wrong_in_half(program: ExportedProgram) -> list[Any]:
-    """Layer norms of fp16 that ExecuTorch's own kernel gets wrong: those over long rows."""
-    rows = [node for node in undelegated_norms(program) if node.target is aten.layer_norm.default]
+    """Return the layer norms of fp16 that ExecuTorch's own kernel gets wrong: those over long rows."""
+    rows = [node for node in find(program) if node.target is aten.layer_norm.default]
     half = [node for node in rows if node.meta["val"].dtype == torch.float16]
     return [node for node in half if math.prod(node.args[1]) >= WRONG_FROM]
 
 
-def norm(program: ExportedProgram) -> int:
-    """Write each as its parts; returns how many there were."""
-    return write_as_parts(program, undelegated_norms(program))
+def apply(program: ExportedProgram) -> int:
+    """Write each as its parts; return how many there were."""
+    return write_as_parts(program, find(program))
 
 
 def write_as_parts(program: ExportedProgram, found: list[Any]) -> int:
+    """Write these norms as their parts; return how many there are."""
     return write_anew(program, found, _parts)
 
 

@@ -22,15 +22,15 @@ aten = torch.ops.aten
 LARGEST_GROUP, SMALLEST_GROUP = 32, 16
 
 
-def undelegated_resizes(program: ExportedProgram) -> list[Any]:
-    """Nearest upsamplings that repeat every row and column of the image equally often, and other resizes."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return nearest upsamplings that repeat every row and column equally often, and other resizes."""
     whole = [node for node in calls(program, *NEAREST) if _repeats(node)]
     return whole + [node for node in resizes(program) if node not in whole]
 
 
-def upsample(program: ExportedProgram) -> int:
-    """Replace each by operators that XNNPACK takes; returns how many there were."""
-    return write_anew(program, undelegated_resizes(program), _resized)
+def apply(program: ExportedProgram) -> int:
+    """Replace each by operators that XNNPACK takes; return how many there were."""
+    return write_anew(program, find(program), _resized)
 
 
 def _resized(program: ExportedProgram, node: Any) -> Any:

@@ -17,8 +17,8 @@ from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
 ROUNDS = 4
 
 
-def layout(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> int:
-    """Rebuild the program; returns how many of the model's layout changes are gone. What cannot be proven stays.
+def apply(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> int:
+    """Rebuild the program; return how many of the model's layout changes are gone. What cannot be proven stays.
 
     `large_by_rows` turns large images in two steps where they have to be turned.
     """
@@ -31,8 +31,8 @@ def layout(program: torch.export.ExportedProgram, large_by_rows: bool = True) ->
         program.graph_module.recompile()
 
 
-def needless_changes(program: torch.export.ExportedProgram) -> list[Any]:
-    """The layout changes that `layout` would remove, and operators that would no longer cost any."""
+def find(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return the layout changes that `apply` would remove, and operators that would no longer cost any."""
     try:
         return _gone(_rebuilt(_draft(program), _best(program)))
     except Declined:

@@ -17,14 +17,14 @@ from model_profiling.export.rewrites.graph import calls, constant, step, write_a
 aten = torch.ops.aten
 
 
-def undelegated_means(program: ExportedProgram) -> list[Any]:
-    """Means and sums over neighbouring axes of a tensor."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the means and sums over neighbouring axes of a tensor."""
     return [node for node in calls(program, aten.mean.dim, aten.sum.dim_IntList) if _fits(node)]
 
 
-def means(program: ExportedProgram) -> int:
-    """Write each as a product; returns how many there were."""
-    return write_anew(program, undelegated_means(program), _product)
+def apply(program: ExportedProgram) -> int:
+    """Write each as a product; return how many there were."""
+    return write_anew(program, find(program), _product)
 
 
 def _product(program: ExportedProgram, node: Any) -> Any:
