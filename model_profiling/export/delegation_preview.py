@@ -14,20 +14,16 @@ from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
+from model_profiling.export.capture_and_lower import lower_prepared
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
-from model_profiling.export.exporter import (
-    ExportRequest,
-    Prepared,
-    Stages,
-    lower_prepared,
-    prepare,
-    quantize,
-    write_program,
-)
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
+from model_profiling.export.preparation import Prepared, prepare, quantize
+from model_profiling.export.publish import write_program
 from model_profiling.export.quantization import QUANTIZED, QUANTIZED_AS_GRAPH
 from model_profiling.export.quiet import kept_off_terminal
+from model_profiling.export.request import ExportRequest
+from model_profiling.export.stages import Stages
 from model_profiling.export.verification import BUILDING
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique

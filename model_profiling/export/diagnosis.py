@@ -15,21 +15,15 @@ from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
 from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
+from model_profiling.export.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.command import typed
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
-from model_profiling.export.exporter import (
-    Stages,
-    capture_prepared,
-    lower_prepared,
-    lowering_of,
-    prepare,
-    quantize,
-    write_program,
-    write_samples,
-)
-from model_profiling.export.lowering import LoweredProgram, emit, lower
+from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
+from model_profiling.export.preparation import prepare, quantize
+from model_profiling.export.publish import write_program, write_samples
 from model_profiling.export.quantization import QUANTIZED
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.stages import Stages
 from model_profiling.export.verification import Failure, Outcome, execute_program
 from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import ExportPaths, ExportRecord

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
+from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
 
@@ -63,6 +65,15 @@ def lower(
             edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
+
+
+def lowering_of(request: ExportRequest) -> dict[str, Any]:
+    """What `lower` is told for a request."""
+    return {
+        "backend": request.backend,
+        "delegation": request.delegation,
+        "keep_layout": LAYOUT in request.rewrites,
+    }
 
 
 def emit(lowered: LoweredProgram) -> Any:
