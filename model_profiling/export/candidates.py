@@ -10,7 +10,7 @@ from model_profiling.export import io_layout
 from model_profiling.export.lowering import emit, lower, lowering_of
 from model_profiling.export.preparation import Prepared, do_rewrites
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites.graph import copied
+from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.formats.pte.dataflow import DataFlow
 
 # Lowering takes some milliseconds for each operator: what rewrites would give is looked at for so many in all.
@@ -43,7 +43,7 @@ def with_candidates(prepared: Prepared, request: ExportRequest, program: Any) ->
 
 
 def _comparable(prepared: Prepared, request: ExportRequest, program: Any) -> DataFlow | None:
-    """The program's data flow, if it can be held against that of other exports."""
+    """Return the program's data flow, if it can be held against that of other exports."""
     if (request.backend, request.delegation, request.io_layout) != ("xnnpack", "whole", "contiguous"):
         return None
     flow = io_layout.read_emitted(program)[1]
@@ -51,9 +51,9 @@ def _comparable(prepared: Prepared, request: ExportRequest, program: Any) -> Dat
 
 
 def candidate(prepared: Prepared, request: ExportRequest, rewrite: str) -> DataFlow | None:
-    """The data flow of the program with one rewrite more."""
+    """Return the data flow of the program with one rewrite more."""
     if prepared.captured is None:
         return None
-    program, asked = copied(prepared.captured), replace(request, rewrites=(*request.rewrites, rewrite))
+    program, asked = copy_program(prepared.captured), replace(request, rewrites=(*request.rewrites, rewrite))
     do_rewrites(program, asked, prepared.pending)
     return io_layout.read_emitted(emit(lower(program, **lowering_of(asked))))[1]

@@ -14,12 +14,12 @@ from model_profiling.export.kept_layers import keep_in_fp32
 from model_profiling.export.lowering import LoweredProgram, capture, emit, lower, lowering_of
 from model_profiling.export.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites.graph import copied
+from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages
 
 
 def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
-    """Capture, rewrite and lower the model: the graph, the program that ExecuTorch emitted, and what was found."""
+    """Capture, rewrite and lower a model; return the graph, the program that ExecuTorch emitted, and what was found."""
     captured, prepared = capture_prepared(prepared, request, stages)
     with stages.stage("lower to the backend"):
         lowered = lower(captured, **lowering_of(request))
@@ -38,7 +38,7 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
 def capture_prepared(
     prepared: Prepared, request: ExportRequest, stages: Stages
 ) -> tuple[torch.export.ExportedProgram, Prepared]:
-    """The graph that is lowered, with the rewrites that were asked for."""
+    """Capture the graph and do the rewrites that were asked for; return it and what was found."""
     model = prepared.model
     with stages.stage("capture the graph"):
         call = model.inputs, model.keyword_inputs
@@ -47,7 +47,7 @@ def capture_prepared(
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
         pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))
-        plain = copied(captured) if request.candidates and request.rewrites else captured
+        plain = copy_program(captured) if request.candidates and request.rewrites else captured
         prepared = rewrite(captured, request, replace(prepared, captured=plain, pending=pending), list(pending))
     return captured, prepared
 

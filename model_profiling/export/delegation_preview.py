@@ -82,7 +82,7 @@ def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Pr
 
 @contextlib.contextmanager
 def _written(program: Any) -> Iterator[ExportPaths]:
-    """The program as files that go again."""
+    """Write the program to temporary files."""
     with tempfile.TemporaryDirectory() as folder:
         paths = ExportPaths(Path(folder) / "program.pte")
         write_program(program, paths)
@@ -92,7 +92,7 @@ def _written(program: Any) -> Iterator[ExportPaths]:
 def _missing(
     paths: ExportPaths, lowered: LoweredProgram, announce: Callable[[str], None]
 ) -> tuple[list[LeftOut] | None, str]:
-    """What the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
+    """Return what the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
     try:
         build = build_runner(on_compile=lambda: announce(BUILDING))
         names = missing_operators(build, paths.pte)
@@ -107,7 +107,7 @@ def _missing(
 
 
 def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
-    """How many of the transposes are gone with `--rewrite layout`: lowered once more, because only that shows it."""
+    """Return how many transposes are gone with `--rewrite layout`: lowered again, because only that shows it."""
     asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
     try:
         again = _quantized(prepared, asked, stages) if request.dtype in QUANTIZED_AS_GRAPH else prepared

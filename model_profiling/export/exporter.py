@@ -19,7 +19,7 @@ from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export import samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.capture_and_lower import lower_prepared
-from model_profiling.export.delegation import GraphNode, shortened
+from model_profiling.export.delegation import GraphNode, shorten_source
 from model_profiling.export.diagnosis import does_not_run
 from model_profiling.export.dtype_cost import remark
 from model_profiling.export.host import host_untouched
@@ -178,7 +178,7 @@ def _with_lowering(
     flow = data_flow(program, program.methods[0]) if LAYOUT not in request.rewrites else None
     if found is None or flow is None or request.backend != "xnnpack" or request.delegation != "whole":
         return found
-    places = map(shortened, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+    places = map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
     return {**found, LAYOUT: [*found[LAYOUT], *(place for place in places if place not in found[LAYOUT])]}
 
 
@@ -192,7 +192,7 @@ def _earlier_exports(paths: ExportPaths) -> ExportMeta:
 
 
 def _earlier(path: Path, kind: type[T], what: str) -> T | None:
-    """The table that other exports share with this one; one that is no JSON any more is damaged, and written anew."""
+    """Return the table that other exports share with this one; None if it is damaged (no JSON), to be written anew."""
     if not os.path.lexists(path):
         return None
     try:

@@ -95,7 +95,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
 
 
 def _calibration(request: ExportRequest, call: Call) -> tuple[list[Call], CalibrationRecord | None]:
-    """What the ranges of int8 are set by: the user's samples, or the example inputs with some noise."""
+    """Return what the ranges of int8 are set by: the user's samples, or the example inputs with some noise."""
     if request.calibration is None:
         return varied_calls(call, request.seed), None
     batches = list(calibration_calls(request.calibration, call))
@@ -105,7 +105,7 @@ def _calibration(request: ExportRequest, call: Call) -> tuple[list[Call], Calibr
 def rewrite(
     program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
 ) -> Prepared:
-    """Of the rewrites `names`, do those asked for, and look where others would find something."""
+    """Do those of the rewrites `names` that were asked for, and note where others would find something."""
     without = do_rewrites(program, request, names)
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
@@ -115,7 +115,7 @@ def rewrite(
 
 
 def do_rewrites(program: torch.export.ExportedProgram, request: ExportRequest, names: Iterable[str]) -> list[str]:
-    """Do the rewrites among `names` that were asked for, and those they imply; returns which found nothing."""
+    """Do the rewrites among `names` that were asked for, and those they include; return which found nothing."""
     asked = {*request.rewrites, *(name for each in request.rewrites for name in REWRITES[each].includes)}
     return [name for name in names if name in asked and not _apply(name, program, request)]
 

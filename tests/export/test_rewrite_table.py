@@ -20,7 +20,7 @@ MODULE = '''
 
 import torch
 
-from model_profiling.export.rewrites.graph import calls, number, step, write_anew
+from model_profiling.export.rewrites.graph import calls, number, step, replace_each
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ def find(program):
 
 def apply(program):
     """Write each as exp(x) - 1; return how many there were."""
-    return write_anew(program, find(program), _difference)
+    return replace_each(program, find(program), _difference)
 
 
 def _difference(program, node):

@@ -33,7 +33,7 @@ class GraphPair:
 
 
 def loader(request: ExportRequest) -> Load:
-    """How the model of a request is loaded by its name or from its file."""
+    """Return how the model of a request is loaded by its name or from its file."""
     return lambda: load_model(request.target or request.model, request.seed, request.options)
 
 
@@ -63,7 +63,7 @@ def _own(loaded: LoadedModel) -> LoadedModel:
 
 
 def _same_inputs(twin: LoadedModel, prepared: Prepared) -> LoadedModel:
-    """The twin with the inputs that the program gets: those of fp16 are rounded."""
+    """Return the twin with the inputs that the program gets: those of fp16 are rounded."""
     given = prepared.model.inputs, prepared.model.keyword_inputs
     inputs, keywords = samples.as_dtype(samples.copied(given), torch.float32)
     return replace(twin, inputs=inputs, keyword_inputs=keywords)

@@ -68,7 +68,7 @@ class _Work:
         self.reference, self.eager = Kept(self.home / "fp32"), Kept(self.home / "eager")
 
     def rounded(self, name: str) -> torch.Tensor:
-        """What the program can hold of a layer's values in fp32."""
+        """Return what the program can hold of a layer's values in fp32."""
         layer = next(layer for layer in self.layers if layer.reference == name)
         return rounded(layer, self.reference.get(name))
 
@@ -123,7 +123,7 @@ def measure_numerics(
 
 
 def _most_bytes(platform: Platform) -> int:
-    """How much a tapped program may hand out: on this machine a part of its memory."""
+    """Return how much a tapped program may hand out: on this machine a part of its memory."""
     if platform.remote:
         return _MOST_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -198,7 +198,7 @@ def _in_groups(
 
 
 def _tapped_programs(work: _Work, most_bytes: int, report: OnProgress) -> tuple[list[Path], list[list[TappedLayer]]]:
-    """Programs that hand out all layers, and which each has; layers whose taps cannot be lowered are left out."""
+    """Yield programs that return all layers, and which each has, without layers whose taps cannot be lowered."""
 
     def lowered(group: list[TappedLayer]) -> bytes:
         return tapped_program(work.pair.ours, [layer.node for layer in group], work.pair.lowering)
@@ -224,7 +224,7 @@ def _run_tapped(
     each: Side,
     home: Path,
 ) -> tuple[LayerValues, Outputs]:
-    """The values of all layers, and the outputs of the first program."""
+    """Return the values of all layers, and the outputs of the first program."""
     values, first = LayerValues(), None
     for number, (program, group) in enumerate(zip(programs, groups, strict=True)):
         outputs = execute_once(platform, program, inputs, each, home / str(number))
@@ -243,7 +243,7 @@ def _compared(
     values: dict[str, LayerValues],
     report: OnProgress,
 ) -> tuple[Numerics, Kept]:
-    """Each layer against fp32; and the error that each makes on the inputs that the program gives it."""
+    """Return each layer against fp32; and the error that each makes on the inputs that the program gives it."""
     found: dict[str, dict[str, LayerSide]] = {layer.reference: {} for layer in work.layers}
     errors = Kept(work.home / "errors")
     for number, (name, taken) in enumerate(values.items()):
@@ -270,7 +270,7 @@ def _compared(
 def _run_apart(
     work: _Work, numerics: Numerics, platform: Platform, main: Side, most_bytes: int, report: OnProgress
 ) -> Kept:
-    """The error of each layer that is not exact, computed by the program's kernels on inputs as fp32 gives them.
+    """Return the error of each layer that is not exact, computed by the program's kernels on inputs as fp32 gives them.
 
     Not of layers that cannot be run apart from the others.
     """
@@ -307,7 +307,7 @@ def _command(request: ExportRequest, made: ExportResult) -> str:
 
 
 def _sides(work: _Work, taken: LayerValues, keep_error: Callable[[str, torch.Tensor], None]) -> dict[str, LayerSide]:
-    """Each layer of one side; the fp32 model goes on from the program's own values, so that each error is its own."""
+    """Return each layer of one side; the fp32 model continues from the program's values, so each error is its own."""
     layers = {layer.reference: layer for layer in work.layers}
     found = {}
 
@@ -336,7 +336,7 @@ def _sides(work: _Work, taken: LayerValues, keep_error: Callable[[str, torch.Ten
 
 
 def _saturated(layer: TappedLayer, values: torch.Tensor, dtype: torch.dtype) -> float | None:
-    """The share of what the layer should give that its dtype cannot hold."""
+    """Return the share of what the layer should give that its dtype cannot hold."""
     scale = layer.scale
     if scale is not None:
         steps = values / scale.scale + scale.zero_point
@@ -349,7 +349,7 @@ def _saturated(layer: TappedLayer, values: torch.Tensor, dtype: torch.dtype) -> 
 
 
 def _rounded_away(ours: torch.Tensor, values: torch.Tensor) -> float | None:
-    """The share of what should not be 0 and is."""
+    """Return the share of what should not be 0 and is."""
     there = values != 0
     count = int(there.sum())
     lost = int(((ours == 0) & there).sum())
@@ -380,7 +380,7 @@ def _layer(index: int, layer: TappedLayer, work: _Work, sides: dict[str, LayerSi
 
 
 def _to_keep(layer: TappedLayer, work: _Work) -> list[str]:
-    """What to name so that a layer's error goes: itself, and who reads it if its values do not fit into the dtype.
+    """Return what to keep so that a layer's error goes: itself, and its readers if its values do not fit the dtype.
 
     A quantized value is quantized for those who read it, even if its layer is kept.
     """
@@ -454,8 +454,8 @@ def _with_predictions(numerics: Numerics, work: _Work, known: Mapping[str, Kept]
 
 
 def _outputs_without(keep: Collection[str], work: _Work, known: Mapping[str, Kept]) -> Gap:
-    """The outputs with the errors of all layers, save those that are kept: they lose only what their readers cannot
-    take from them."""
+    """Return the outputs with the errors of all layers except those that are kept, which lose only what their readers
+    cannot take from them."""
     by_name = {layer.reference: layer for layer in work.layers}
     errors: dict[str, Callable[[str], torch.Tensor]] = {}
     for name, held in known.items():
@@ -468,7 +468,7 @@ def _outputs_without(keep: Collection[str], work: _Work, known: Mapping[str, Kep
 
 
 def _with_sides(numerics: Numerics, sides: dict[int, LayerSide]) -> Numerics:
-    """The same with what is now known of layers in the first experiment, by their index."""
+    """Return the same with what is now known of layers in the first experiment, by their index."""
     layers = [
         msgspec.structs.replace(layer, sides={**layer.sides, numerics.main: sides[layer.index]})
         if layer.index in sides

@@ -93,7 +93,7 @@ def _names(alarms: list[Alarm]) -> list[str]:
 
 
 def _neighbours(names: list[str], layers: list[TappedLayer]) -> list[str]:
-    """Layers that read those named, or are read by them."""
+    """Return the layers that read those named, or are read by them."""
     by_name = {layer.reference: layer for layer in layers}
     found = []
     for layer in layers:

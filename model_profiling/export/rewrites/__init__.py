@@ -2,7 +2,7 @@
 
 base/rewrites.py is their table. Each is a module of this folder, named as the rewrite is, with two functions:
 `find(program)` returns the nodes that it would change and leaves the program as it is, so that every export can record
-which rewrites are worth trying; `apply(program)` changes them and returns how many there were.
+which rewrites are worth trying; `apply(program)` changes them and return how many there were.
 """
 
 import importlib

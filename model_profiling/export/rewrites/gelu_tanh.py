@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
+from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
@@ -24,7 +24,7 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 def apply(program: torch.export.ExportedProgram) -> int:
     """Replace each by its tanh form; return how many there were."""
-    return write_anew(program, find(program), _with_sigmoid)
+    return replace_each(program, find(program), _with_sigmoid)
 
 
 def _with_sigmoid(program: torch.export.ExportedProgram, node: Any) -> Any:

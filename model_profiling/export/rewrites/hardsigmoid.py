@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
+from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
 
 aten = torch.ops.aten
 
@@ -16,7 +16,7 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 def apply(program: torch.export.ExportedProgram) -> int:
     """Write x / 6 + 1/2, cut off at 0 and 1, for each of them; return how many there were."""
-    return write_anew(program, find(program), _clamped_line)
+    return replace_each(program, find(program), _clamped_line)
 
 
 def _clamped_line(program: torch.export.ExportedProgram, node: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import step, write_anew
+from model_profiling.export.rewrites.graph import replace_each, step
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 def apply(program: torch.export.ExportedProgram) -> int:
     """Compute each by a mean that keeps its dimensions; return how many changed."""
-    return write_anew(program, find(program), _kept_mean)
+    return replace_each(program, find(program), _kept_mean)
 
 
 def _kept_mean(program: torch.export.ExportedProgram, node: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
-from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
+from model_profiling.export.rewrites.graph import calls, constant, replace_each, step
 
 aten = torch.ops.aten
 
@@ -24,7 +24,7 @@ def find(program: ExportedProgram) -> list[Any]:
 
 def apply(program: ExportedProgram) -> int:
     """Write each as a product; return how many there were."""
-    return write_anew(program, find(program), _product)
+    return replace_each(program, find(program), _product)
 
 
 def _product(program: ExportedProgram, node: Any) -> Any:

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import arguments, calls, constant, number, step, write_anew
+from model_profiling.export.rewrites.graph import arguments, calls, constant, number, replace_each, step
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -50,7 +50,7 @@ def apply(program: ExportedProgram) -> int:
 
 def write_as_parts(program: ExportedProgram, found: list[Any]) -> int:
     """Write these norms as their parts; return how many there are."""
-    return write_anew(program, found, _parts)
+    return replace_each(program, found, _parts)
 
 
 def _parts(program: ExportedProgram, node: Any) -> Any:
@@ -105,7 +105,7 @@ def _image(program: ExportedProgram, node: Any) -> Any:
     image = source if len(shape) == 4 else step(program, node, aten.reshape.default, source, [*shape[:2], pixels, 1])
 
     def average(tensor: Any) -> Any:
-        """Over the pixels, then over the channels of a group, and back to each of its channels."""
+        """Average over the pixels, then over the channels of a group, and give it to each of its channels."""
         mean = step(program, node, aten.mean.dim, tensor, [2, 3], True)
         if groups != channels:
             size = channels // groups
@@ -127,7 +127,7 @@ def _per_channel(program: ExportedProgram, node: Any, weight: Any) -> Any:
 
 
 def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average, length: int) -> Any:
-    """`centred`, divided by the root of the average of its squares and epsilon."""
+    """Return `centred`, divided by the root of the average of its squares and epsilon."""
 
     def do(target: Any, *args: Any) -> Any:
         return step(program, node, target, *args)

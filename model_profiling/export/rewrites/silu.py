@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
+from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 def apply(program: torch.export.ExportedProgram) -> int:
     """Write x * sigmoid(x) for every SiLU, and a * sigmoid(b) for every GLU; return how many there were."""
-    return write_anew(program, find(program), _gated)
+    return replace_each(program, find(program), _gated)
 
 
 def _gated(program: torch.export.ExportedProgram, node: Any) -> Any:

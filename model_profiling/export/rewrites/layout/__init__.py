@@ -40,7 +40,7 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 
 def _best(program: torch.export.ExportedProgram) -> Plan:
-    """What to do where it stands, because put off it would be done twice, and outputs to compute in another order."""
+    """Return the cheapest plan: what to do at once, because later it is done twice, and outputs in another order."""
     as_it_stands = Plan(frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING))
     tried = {as_it_stands: _cost(_rebuilt(_draft(program), as_it_stands))}
     plan = Plan()
@@ -96,8 +96,8 @@ def _rebuilt(program: Any, plan: Plan) -> Rebuild:
 
 
 def _gone(rebuild: Rebuild) -> list[Any]:
-    """What the model had moved, or what made lowering turn images, and no longer does."""
+    """Return what the model had moved, or what made lowering turn images, and no longer does."""
     stays = {cause for cause, _ in rebuild.moves} | rebuild.fused
     changes = [node for node in rebuild.nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
     gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in stays)
-    return list(gone | dict.fromkeys(rebuild.spared))
+    return list(gone | dict.fromkeys(rebuild.saved))
