@@ -76,6 +76,7 @@ def test_every_row_has_a_module_and_a_test() -> None:
         assert f'"{name}"' in tests, f"no test names {name}"
         assert row.help and set(row.dtypes) <= set(choices.DTYPES) and set(row.includes) <= set(REWRITES)
         assert set(row.alternatives) <= set(row.operators)
+    assert tuple(sorted(REWRITES)) == choices.REWRITES
     assert rewrites_for("aten.mean") == ("keepdim", "mean") and rewrites_for("aten.conv2d") == ()
 
 
@@ -83,19 +84,6 @@ def test_the_page_of_rewrites_describes_all_of_them() -> None:
     page = (ROOT / "docs" / "03-pipeline-and-analysis.md").read_text()
     (table,) = re.findall(r"^\| `--rewrite` \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(REWRITES)
-
-
-def test_the_command_line_and_the_tools_of_assistants_take_every_rewrite() -> None:
-    assert tuple(sorted(REWRITES)) == choices.REWRITES
-    pytest.importorskip("pydantic")
-    from pydantic import TypeAdapter, ValidationError
-
-    from model_profiling.mcp_server.parameters import Rewrite
-
-    for name in REWRITES:
-        assert TypeAdapter(Rewrite).validate_python(name) == name
-    with pytest.raises(ValidationError):
-        TypeAdapter(Rewrite).validate_python("lay")
 
 
 @pytest.mark.wide

@@ -201,12 +201,6 @@ def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
     request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
     request.check()
     assert request.rewrites == ("layout", "silu")
-    pytest.importorskip("pydantic")
-    from pydantic import TypeAdapter
-
-    from model_profiling.mcp_server.parameters import Rewrite
-
-    assert TypeAdapter(Rewrite).validate_python("per-pixel") == "layout"
 
 
 @pytest.mark.wide
