@@ -189,7 +189,7 @@ def refuse_unknown_modules(module: torch.nn.Module, names: Names) -> None:
     _refuse_unknown([name for name in names if not any(is_kept(path, (name,)) for path in paths)], paths)
 
 
-def may_quantize(graph: torch.fx.Graph, names: Names) -> Callable[[torch.fx.Node], bool]:
+def not_kept(graph: torch.fx.Graph, names: Names) -> Callable[[torch.fx.Node], bool]:
     """Return a test of whether an operator of this graph may be quantized."""
     kept = {node.name for node in kept_nodes(graph, names)}
     return lambda node: node.name not in kept

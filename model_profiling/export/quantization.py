@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.kept_layers import Names, is_kept, may_quantize, refuse_unknown_modules
+from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.export.samples import Call
 from model_profiling.models.state import kept_state
@@ -34,7 +34,7 @@ def quantized_graph(
 
     `calls` set the ranges of int8; layers named in `keep` are not quantized.
     """
-    allowed = may_quantize(graph.graph, keep)
+    allowed = not_kept(graph.graph, keep)
     if dtype == "int8":
         return _statically(graph, calls, allowed)
     return _dynamically(graph, inputs, keywords, 4 if dtype == "int4-channel" else 8, allowed)

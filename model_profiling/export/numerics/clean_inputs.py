@@ -11,7 +11,7 @@ from model_profiling.base import files
 from model_profiling.export.kept_layers import nodes_in_changed_memory
 from model_profiling.export.lowering import capture, emit, lower
 from model_profiling.export.numerics.graph_pair import GraphPair
-from model_profiling.export.numerics.layer_values import Kept
+from model_profiling.export.numerics.layer_values import TensorStore
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.rewrites.graph import is_mutable
 from model_profiling.export.samples import npy_bytes
@@ -50,7 +50,7 @@ class ApartProgram:
 class LayersApart:
     """The graph of a program, cut at the value of every layer."""
 
-    def __init__(self, pair: GraphPair, layers: list[TappedLayer], clean: Kept) -> None:
+    def __init__(self, pair: GraphPair, layers: list[TappedLayer], clean: TensorStore) -> None:
         self._module = pair.ours.module()
         self._lowering, self._clean = pair.lowering, clean
         nodes = {node.name: node for node in self._module.graph.nodes}

@@ -43,7 +43,7 @@ def execute(program: torch.export.ExportedProgram, call: Call, names: set[str], 
     return [value.detach().clone() for value in outputs[first:] if isinstance(value, torch.Tensor)]
 
 
-class Kept:
+class TensorStore:
     """Values by name, in files: those of a large model do not fit in memory."""
 
     def __init__(self, home: Path) -> None:
