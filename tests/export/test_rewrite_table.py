@@ -62,7 +62,7 @@ inputs = (torch.randn(1, 8, 64, 64),)
 run = api.profile(Net(), inputs, dtype="fp32", out="run", lock=False)
 advice = [finding for experiment in run.summary.experiments.values() for finding in experiment.advice]
 assert {finding.rewrite for finding in advice if finding.rewrite} == {"expm1"}, advice
-record = api.export(Net(), inputs, dtype="fp32", rewrites=["expm1"], outdir="rewritten").record
+record = api.export(Net(), inputs, dtype="fp32", rewrites=["expm1"], out="rewritten").record
 assert not record.delegation.portable_nodes and record.verification.verdict == "agrees", record
 """
 
