@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Outputs, Rebuild, Value
-from model_profiling.export.rewrites.layout.values import image_of
+from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, image_of
 
 aten = torch.ops.aten
 # Operators that treat every channel alike, whatever its number.

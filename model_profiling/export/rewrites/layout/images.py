@@ -8,8 +8,8 @@ import torch
 
 from model_profiling.export.rewrites.layout.channels import CHANNELWISE, in_order, mixed_image
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import image_of, value_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed, image_of, value_of
 from model_profiling.formats.graph_terms import TO_NCHW
 
 aten = torch.ops.aten

@@ -8,8 +8,8 @@ import torch
 
 from model_profiling.export.rewrites.layout.order import Layout, common_cut
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import image_of, value_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
 
 aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ import torch
 from model_profiling.export.delegation import supported_by_xnnpack
 from model_profiling.export.rewrites.layout.images import as_image
 from model_profiling.export.rewrites.layout.order import common_cut, runs
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import image_of, value_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
 
 aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ import torch
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.parts import without
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import value_of
+from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, value_of
 
 aten = torch.ops.aten
 

@@ -12,13 +12,14 @@ neither moves anything (see export/free_permutes.py).
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
@@ -29,55 +30,10 @@ SMALL_BLOCK = 8
 LARGE = 1 << 22
 # XNNPACK transposes tensors of up to six dimensions.
 MOST_DIMS = 6
-IMAGE_DIMS = (0, 2, 3, 1)
 
 
 class Declined(Exception):  # noqa: N818 - nothing went wrong: the program is left as it is
     """This program is left as it is: something about it cannot be proven."""
-
-
-@dataclass
-class Memory:
-    """A tensor of the new graph: `flat` has its values in the order of memory, `image` is the same memory as NCHW."""
-
-    flat: Any = None
-    image: Any = None
-    views: dict[tuple[int, ...], Any] = field(default_factory=dict)
-    images: dict[tuple[int, ...], Any] = field(default_factory=dict)
-    turned: bool = False
-    # The layer whose outputs lie innermost in this memory, side by side.
-    maker: Any = None
-    # The operator whose image this is, or was before arithmetic.
-    origin: Any = None
-    moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Value:
-    """What a node of the model gives. `moves` is the model's own permute that is still to be done, if there is one."""
-
-    layout: Layout
-    memory: Memory
-    moves: Any = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
-
-    @property
-    def is_image(self) -> bool:
-        """Return whether memory is in the order of an image, and this is the image by name too."""
-        image = self.memory.image
-        return image is not None and self.in_image_order and tuple(image.meta["val"].shape) == self.shape
-
-    @property
-    def in_image_order(self) -> bool:
-        return len(self.layout.dims) == 4 and self.layout.order == self.layout.among(IMAGE_DIMS)
-
-    @property
-    def like_image(self) -> bool:
-        """Return whether this is an image, or costs nothing to be one and is not in its usual order."""
-        return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
 
 
 @dataclass(frozen=True)
@@ -354,13 +310,3 @@ def same(new: Any, old: Any) -> bool:
     if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node):
         return new is old
     return bool(new == old)
-
-
-def fixed(value: Any) -> bool:
-    """Return whether this is one tensor, of a size known now."""
-    return (
-        isinstance(value, torch.Tensor)
-        and all(isinstance(size, int) for size in value.shape)
-        and value.numel() > 0
-        and not value.is_sparse
-    )

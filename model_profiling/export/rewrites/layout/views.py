@@ -8,8 +8,8 @@ import torch
 
 from model_profiling.export.rewrites.layout.images import of_images
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import Memory, Rebuild, Rule, Value, fixed
-from model_profiling.export.rewrites.layout.values import value_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild, Rule
+from model_profiling.export.rewrites.layout.values import Memory, Value, fixed, value_of
 
 aten = torch.ops.aten
 
