@@ -5,6 +5,7 @@ convolution is one of images whose channels are those of all the planes that its
 are boxes, so that planes can be pooled first and then the stack. A sort ranks all values.
 """
 
+import math
 from collections.abc import Sequence
 from operator import getitem
 from typing import Any
@@ -153,7 +154,7 @@ def _pooled(program: ExportedProgram, node: Any) -> Any:
     """Pool height and width of every plane, then the depth of every pixel."""
     target = _POOLS[node.target]
     shape, result = list(node.args[0].meta["val"].shape), list(node.meta["val"].shape)
-    many, (depth, height, width), pixels = _product(shape[:-3]), shape[-3:], result[-2] * result[-1]
+    many, (depth, height, width), pixels = math.prod(shape[:-3]), shape[-3:], result[-2] * result[-1]
     planes = step(program, node, aten.reshape.default, node.args[0], [1, many * depth, height, width])
     planes = step(program, node, target, planes, *_window(node, slice(1, 3), result[-2:]))
     stack = step(program, node, aten.reshape.default, planes, [1, many, depth, pixels])
@@ -173,13 +174,6 @@ def _window(node: Any, dimensions: slice, size: list[int]) -> list[Any]:
     cut = {name: (value[dimensions] + [idle[name]])[:2] for name, value in told.items()}
     rest = [given[name] for name in ("ceil_mode", "count_include_pad") if name in given]
     return [*cut.values(), *rest]
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
 
 
 def _can_be_ranked(node: Any) -> bool:

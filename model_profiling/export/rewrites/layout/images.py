@@ -66,11 +66,16 @@ def get_item(rb: Rebuild, node: Any) -> Any:
     return image_of(made) if images else rb.own(made)
 
 
+def lift(value: Value, rank: int) -> Value:
+    """Return a value with leading dimensions of size 1, so that it has this many."""
+    layout = value.layout.reshaped((1,) * (rank - len(value.shape)) + value.shape)
+    assert layout is not None
+    return replace(value, layout=layout)
+
+
 def as_image(rb: Rebuild, value: Value) -> Any:
     """Return a value broadcast to four dimensions, as an image."""
-    layout = value.layout.reshaped((1,) * (4 - len(value.shape)) + value.shape)
-    assert layout is not None
-    return rb.image(replace(value, layout=layout))
+    return rb.image(lift(value, 4))
 
 
 def group_norm(rb: Rebuild, node: Any) -> Value | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from model_profiling.export.delegation import supported_by_xnnpack
-from model_profiling.export.rewrites.layout.images import as_image
+from model_profiling.export.rewrites.layout.images import as_image, lift
 from model_profiling.export.rewrites.layout.order import common_cut, runs
 from model_profiling.export.rewrites.layout.rebuild import Rebuild
 from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
@@ -66,7 +66,7 @@ def _floats(node: Any, args: Any) -> Any:
 
 def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Value]) -> Value | None:
     rank = len(full[0].shape)
-    lifted = {entry: _lifted(value, rank) for entry, value in held.items()}
+    lifted = {entry: lift(value, rank) for entry, value in held.items()}
     cuts = common_cuts(list(lifted.values()))
     if cuts is None:
         return None
@@ -81,12 +81,6 @@ def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Val
         sizes = [math.prod(value.layout.sizes(g)) if g[0] in present[entry] else 1 for g in groups]
         inputs[entry] = rb.view(rb.moved(value, wanted), sizes or [1])
     return value_of(leading.layout, _applied(rb, node, inputs), leading)
-
-
-def _lifted(value: Value, rank: int) -> Value:
-    layout = value.layout.reshaped((1,) * (rank - len(value.shape)) + value.shape)
-    assert layout is not None
-    return replace(value, layout=layout)
 
 
 def common_cuts(values: list[Value]) -> dict[int, tuple[int, ...]] | None:
