@@ -176,7 +176,7 @@ def _decibel(value: float) -> str:
 
 
 def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Failure | None:
-    """Return the failure of an fp32 program whose float outputs differ; indices may differ where values tie."""
+    """An fp32 program whose floating-point outputs are not those of the model; indices may differ where values tie."""
     if record.dtype != "fp32":
         return None
     floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]
