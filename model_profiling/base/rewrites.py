@@ -31,6 +31,12 @@ class Rewrite:
     # What a person can do instead, by operator: the end of the advice's sentence.
     alternatives: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def summary(self) -> str:
+        """Return its line in the help of `--rewrite`: `gelu-tanh (fp16): GELU in its tanh form`."""
+        only = f" ({', '.join(self.dtypes)})" if self.dtypes else ""
+        return f"{self.name}{only}: {self.help}"
+
 
 # In the order in which they are applied.
 _ROWS = (
