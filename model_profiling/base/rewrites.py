@@ -4,16 +4,14 @@ A new rewrite is a row here and a module `export/rewrites/<name>.py` that finds 
 lists rewrites is derived from this table. It lies in base/ because the analysis reads it as well as the export.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import msgspec
 
 # Special in three places: it is also done in lowering, its operators are those at the recorded lines, and portable
 # kernels do not need it.
 LAYOUT = "layout"
 
 
-@dataclass(frozen=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """One rewrite of the captured graph."""
 
     name: str
@@ -29,7 +27,7 @@ class Rewrite:
     # Rewrites that are done with it.
     includes: tuple[str, ...] = ()
     # What a person can do instead, by operator: the end of the advice's sentence.
-    alternatives: Mapping[str, str] = field(default_factory=dict)
+    alternatives: dict[str, str] = {}
 
     @property
     def summary(self) -> str:
