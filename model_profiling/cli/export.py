@@ -22,6 +22,7 @@ from model_profiling.export.choices import (
     DTYPES,
     IO_LAYOUTS,
     MEMORY_FORMATS,
+    REWRITE_HELP,
     REWRITES,
     rewrite_name,
 )
@@ -161,10 +162,7 @@ def add_rewrites(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=rewrite_name,
         choices=REWRITES,
-        help="change the graph, not its results; keepdim: mean and sum over pixels in a form XNNPACK delegates; "
-        "layout: permutes, views and transposes that move values for nothing go; gelu-tanh: fp16 GELU by its "
-        "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32; attention, copies (expand, select, "
-        "split, repeat), cumsum, mean, norm, upsample: these from operators that XNNPACK delegates",
+        help=REWRITE_HELP,
     )
 
 

@@ -180,7 +180,8 @@ def _exporting_code() -> set[Path]:
     """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
     found: set[Path] = set()
     seen: set[tuple[str, ...]] = set()
-    todo = {_KIT / "export" / "exporter.py"}
+    # Rewrites are imported by their names.
+    todo = {_KIT / "export" / "exporter.py", *(_KIT / "export" / "rewrites").glob("*.py")}
     while todo:
         path = todo.pop()
         found.add(path)

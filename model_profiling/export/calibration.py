@@ -23,7 +23,7 @@ _NOISE = 0.05
 
 
 def varied_calls(call: Call, seed: int) -> list[Call]:
-    """The example inputs, and a few seeded variations around them.
+    """Return the example inputs, and a few seeded variations around them.
 
     One sample alone makes ranges that clip the next one. This is enough for timing. Accuracy on real data needs
     calibration on real data.
@@ -34,7 +34,7 @@ def varied_calls(call: Call, seed: int) -> list[Call]:
 
 
 def calibration_calls(directory: Path, call: Call) -> Iterator[Call]:
-    """What to call the model with, one after another; `call` are its example inputs."""
+    """Return what to call the model with, one after another; `call` are its example inputs."""
     leaves, structure = pytree.tree_flatten(call)
     places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     for sample in _samples(directory, len(places)):
@@ -52,7 +52,7 @@ def calibration_record(directory: Path, batches: int) -> CalibrationRecord:
 
 
 def _samples(directory: Path, count: int) -> list[list[Path]]:
-    """The files of each sample, one for each input."""
+    """Return the files of each sample, one for each input."""
     if not directory.is_dir():
         raise InputError(f"there is no folder {directory} to calibrate with", "Give a folder of .npy files.")
     plain = sorted(directory.glob("*.npy"))
@@ -80,7 +80,7 @@ def _samples(directory: Path, count: int) -> list[list[Path]]:
 
 
 def _batches(path: Path, like: torch.Tensor, alone: bool) -> list[torch.Tensor]:
-    """The samples of a file, each with the sizes and the dtype of an example input."""
+    """Return the samples of a file, each with the sizes and the dtype of an example input."""
     array = read_npy(path, "sample", "Save it again with numpy.save.")
     _check_kind(path, array, like)
     wanted = tuple(like.shape)

@@ -51,7 +51,7 @@ class Rejections(logging.Handler):
 
 
 def _with_dtype(node: Any, reason: str) -> str:
-    """What the partitioner means by an invalid dtype: a dtype, a size that is no number yet, or an empty tensor."""
+    """Return what is meant by an invalid dtype: a dtype, a size that is no number yet, or an empty tensor."""
     if reason != "invalid dtype":
         return reason
     given = [arg.meta.get("val") for arg in node.all_input_nodes]
@@ -103,7 +103,7 @@ def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
 
 
 def portable_nodes(operators: Collection[str], nodes: list[GraphNode]) -> list[GraphNode]:
-    """The nodes outside of delegates that become these operators of a program (`aten::mean.out`)."""
+    """Return the nodes outside of delegates that become these operators of a program (`aten::mean.out`)."""
     wanted = {base_name(operator) for operator in operators}
     return [node for node in nodes if node.delegate is None and base_name(node.op) in wanted]
 
@@ -155,8 +155,8 @@ def short_path(path: str) -> str:
     return path
 
 
-def shortened(place: str) -> str:
-    """`path:line` with a shorter path."""
+def shorten_source(place: str) -> str:
+    """Return `path:line` with a shorter path."""
     path, colon, line = place.rpartition(":")
     return f"{short_path(path)}{colon}{line}"
 
@@ -197,7 +197,7 @@ def _reason(node: GraphNode, backend: str, supported: frozenset[str], reasons: d
 
 @functools.cache
 def supported_by_xnnpack() -> frozenset[str]:
-    """The operators that XNNPACK's partitioner knows, as `add.Tensor`."""
+    """Return the operators that XNNPACK's partitioner knows, as `add.Tensor`."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     return frozenset(XnnpackPartitioner().target_partitioner_configs)

@@ -14,20 +14,16 @@ from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.rewrites import LAYOUT
+from model_profiling.export.capture_and_lower import lower_prepared
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
-from model_profiling.export.exporter import (
-    ExportRequest,
-    Prepared,
-    Stages,
-    lower_prepared,
-    prepare,
-    quantize,
-    write_program,
-)
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
+from model_profiling.export.preparation import Prepared, prepare, quantize
+from model_profiling.export.publish import write_program
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.export.rewrites import LAYOUT
+from model_profiling.export.request import ExportRequest
+from model_profiling.export.stages import Stages
 from model_profiling.export.verification import BUILDING
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique
@@ -86,7 +82,7 @@ def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Pr
 
 @contextlib.contextmanager
 def _written(program: Any) -> Iterator[ExportPaths]:
-    """The program as files that go again."""
+    """Write the program to temporary files."""
     with tempfile.TemporaryDirectory() as folder:
         paths = ExportPaths(Path(folder) / "program.pte")
         write_program(program, paths)
@@ -96,7 +92,7 @@ def _written(program: Any) -> Iterator[ExportPaths]:
 def _missing(
     paths: ExportPaths, lowered: LoweredProgram, announce: Callable[[str], None]
 ) -> tuple[list[LeftOut] | None, str]:
-    """What the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
+    """Return what the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
     try:
         build = build_runner(on_compile=lambda: announce(BUILDING))
         names = missing_operators(build, paths.pte)
@@ -111,7 +107,7 @@ def _missing(
 
 
 def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
-    """How many of the transposes are gone with `--rewrite layout`: lowered once more, because only that shows it."""
+    """Return how many transposes are gone with `--rewrite layout`: lowered again, because only that shows it."""
     asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
     try:
         again = _quantized(prepared, asked, stages) if dtype_of(request.dtype).quantized == "graph" else prepared

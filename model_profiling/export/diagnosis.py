@@ -16,20 +16,14 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
+from model_profiling.export.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.command import typed
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
-from model_profiling.export.exporter import (
-    Stages,
-    capture_prepared,
-    lower_prepared,
-    lowering_of,
-    prepare,
-    quantize,
-    write_program,
-    write_samples,
-)
-from model_profiling.export.lowering import LoweredProgram, emit, lower
+from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
+from model_profiling.export.preparation import prepare, quantize
+from model_profiling.export.publish import write_program, write_samples
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.stages import Stages
 from model_profiling.export.verification import Failure, Outcome, execute_program
 from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
@@ -60,7 +54,7 @@ class Attempts:
     _captured: tuple[Any, Any] | None = None
 
     def without(self, leave_out: Collection[str]) -> tuple[Outcome | None, LoweredProgram | None]:
-        """The same export with some operators outside of every delegate; None if that cannot be lowered."""
+        """Execute the same export with some operators outside of every delegate; None if that cannot be lowered."""
         with self._try() as quiet:
             if self._captured is None:
                 self._captured = capture_prepared(self._prepared(self.request), self.request, quiet)
@@ -72,7 +66,7 @@ class Attempts:
                 return None, None
 
     def instead(self, request: ExportRequest) -> bool:
-        """Whether another export of the model runs."""
+        """Return whether another export of the model runs."""
         with self._try() as quiet:
             try:
                 _, program, prepared = lower_prepared(self._prepared(request), request, quiet)
@@ -117,7 +111,7 @@ def does_not_run(
     nodes: list[GraphNode],
     stages: Stages,
 ) -> RunError:
-    """The error of an export whose program fails; `paths` are those of the program, which is not kept."""
+    """Return the error of an export whose program fails; `paths` are those of the program, which is not kept."""
     log = request.outdir / f"{request.paths.stem}_export.log"
     files.write_text(log, f"{failure}\n\n{failure.log}\n{stages.said.getvalue()}")
     attempts = Attempts(request, load, record, stages, stages.announce)
@@ -148,7 +142,7 @@ def _runs(outcome: Outcome | None) -> bool:
 
 
 def _as_asked(way_out: ExportRequest, record: ExportRecord, request: ExportRequest) -> str:
-    """A request as the user makes it."""
+    """Return a request as the user makes it."""
     if record.request is None or record.request.origin != "memory":
         return shlex.join(typed(way_out))
     names = ("dtype", "backend", "rewrites", "delegation", "io_layout", "keep_fp32")
@@ -158,7 +152,7 @@ def _as_asked(way_out: ExportRequest, record: ExportRecord, request: ExportReque
 
 
 def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> Iterator[ExportRequest]:
-    """Other exports of the model that may run, those that change least first."""
+    """Yield other exports of the model that may run, those that change least first."""
     if request.io_layout != "contiguous":
         yield replace(request, io_layout="contiguous")
     if request.rewrites:
@@ -173,13 +167,13 @@ def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> It
 
 
 def _by_name(names: Collection[str], nodes: list[GraphNode]) -> Culprits:
-    """The nodes that become these operators of the program."""
+    """Return the nodes that become these operators of the program."""
     found = portable_nodes(names, nodes)
     return Culprits(_listed(found) if found else ", ".join(names))
 
 
 def _by_instruction(failure: Failure, paths: ExportPaths, nodes: list[GraphNode]) -> Culprits:
-    """The node of the instruction that failed, as the ETRecord knows it."""
+    """Return the node of the instruction that failed, as the ETRecord knows it."""
     record = read_sources(paths.pte).record
     source = record.source(failure.instruction or 0, "forward", failure.operator) if record is not None else None
     node = next((each for each in source.nodes if each.file), None) if source is not None else None
@@ -190,7 +184,7 @@ def _by_instruction(failure: Failure, paths: ExportPaths, nodes: list[GraphNode]
 
 
 def _by_splitting(attempts: Attempts, nodes: list[GraphNode]) -> Culprits:
-    """The fewest operators without which in a delegate the program runs: first which kinds, then which of them."""
+    """Return the fewest operators to take out of delegates so that it runs: first by kind, then one by one."""
     delegated = [node for node in nodes if node.delegate is not None]
     if not delegated:
         return Culprits(_one_of(nodes))
@@ -220,7 +214,7 @@ def _by_splitting(attempts: Attempts, nodes: list[GraphNode]) -> Culprits:
 
 
 def _fewest(all_of_them: list[str], run_without: Callable[[list[str]], bool]) -> list[str]:
-    """The fewest of them without which it runs, given that it runs without all of them."""
+    """Return the fewest of them without which it runs, given that it runs without all of them."""
     left, size = list(all_of_them), len(all_of_them) // 2
     while size:
         start = 0
@@ -235,7 +229,7 @@ def _fewest(all_of_them: list[str], run_without: Callable[[list[str]], bool]) ->
 
 
 def _modules(lowered: LoweredProgram) -> dict[str, str]:
-    """The innermost module of each delegated node, as the model names it."""
+    """Return the innermost module of each delegated node, as the model names it."""
     graph_module = lowered.edge.exported_program().graph_module
     found = {}
     for call in graph_module.graph.nodes:
@@ -251,7 +245,7 @@ def _innermost(node: torch.fx.Node) -> str:
 
 
 def _listed(nodes: list[GraphNode]) -> str:
-    """`2 x aten.convolution.default (at net.py:12, net.py:14)`, by operator."""
+    """Return `2 x aten.convolution.default (at net.py:12, net.py:14)`, by operator."""
     parts = []
     for op in dict.fromkeys(node.op for node in nodes):
         places = list(dict.fromkeys(node.source for node in nodes if node.op == op and node.source))

@@ -45,7 +45,7 @@ def _more(log: Path | None) -> str:
 
 
 def _line_in_graph(captured: Any, operator: str) -> str:
-    """The model's line of the first node that calls `operator` or, without one, that makes a shape out of data."""
+    """Return the line of the first node that calls `operator` or, without one, that makes a shape out of data."""
     # Lowering may have turned `linalg_svd` into `_linalg_svd`.
     base = re.split(r"[.:]+", operator)[1].strip("_") if operator else ""
     for node in captured.graph.nodes if captured is not None else ():

@@ -1,4 +1,4 @@
-"""Lowering without what nobody needs of it: PyTorch's passes copy and compile graphs that are never run.
+"""Faster lowering: skips passes and validations whose result is not used.
 
 Measured on a transformer: a tenth of the time went into copies of where nodes come from, and more than a third into
 Python code for graphs of which one in a thousand is called. Of a small CNN, half went into tracing graphs again that
@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 
-from model_profiling.export.unchanged_graphs import unchanged_graphs_stay
+from model_profiling.export.unchanged_graphs import skip_unchanged_graphs
 
 # Composite operators by namespace and the names in it, and, under "", all that had been registered by then.
 _listed: dict[Any, set[Any]] = {}
@@ -28,7 +28,7 @@ def faster_lowering() -> Iterator[None]:
             _partitioned_without_looking_back,
         ):
             all_of_them.enter_context(saving())
-        all_of_them.enter_context(unchanged_graphs_stay())
+        all_of_them.enter_context(skip_unchanged_graphs())
         yield
 
 
@@ -79,7 +79,7 @@ def _compiled_when_called() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _registered_quickly() -> Iterator[None]:
-    """Each decomposition lists PyTorch's composite operators by namespace, and registers kernels for all.
+    """Skip work in each decomposition, which lists PyTorch's composite operators and registers kernels for all.
 
     They are listed again only if there are others, and a kernel is registered without making a type for its signature.
     """
@@ -120,7 +120,7 @@ def _registered_quickly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _decomposed_where_it_matters() -> Iterator[None]:
-    """After its first decomposition a program is traced again only if it has an operator that would be decomposed.
+    """Trace a program again after its first decomposition only if it has an operator that would be decomposed.
 
     ExecuTorch does so itself for backends that do not choose by node.
     """
@@ -150,8 +150,8 @@ def _would_change(program: ExportedProgram, table: Any) -> bool:
 
 @contextlib.contextmanager
 def _partitioned_without_looking_back() -> Iterator[None]:
-    """The partitioner looks for the source of all its callers, to warn of a way to call it that is not ours. If one has
-    no file (code of a notebook, of a test's worker), that is a search through all modules, every time."""
+    """Skip the partitioner's check of its callers, which warns of a way to call it that is not ours. If a caller has no
+    file (code of a notebook, of a test's worker), that is a search through all modules, every time."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
     look_back = XnnpackPartitioner._check_if_called_from_to_backend

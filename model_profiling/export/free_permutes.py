@@ -19,7 +19,7 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
 from model_profiling.export.image_borders import TAG
-from model_profiling.export.images import closes, opens
+from model_profiling.export.images import to_nchw, to_nhwc
 
 edge = ops.edge.aten
 _NHWC = ChannelsLastTaggedReshapePass.XNN_NHWC_NODE
@@ -29,18 +29,18 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
     """ExecuTorch's pass that decides which tensors are held channels-last, which now also knows these two permutes."""
 
     def requires_nhwc_input(self, node: Any) -> bool:
-        return opens(node) or bool(super().requires_nhwc_input(node))
+        return to_nhwc(node) or bool(super().requires_nhwc_input(node))
 
     def requires_nchw_inputs(self, node: Any) -> bool:
-        return closes(node) or bool(super().requires_nchw_inputs(node))
+        return to_nchw(node) or bool(super().requires_nchw_inputs(node))
 
     @staticmethod
     def mark_as_nhwc_node(node: Any) -> None:
-        node.meta[_NHWC] = not opens(node)
+        node.meta[_NHWC] = not to_nhwc(node)
 
     def call(self, graph_module: torch.fx.GraphModule) -> PassResult:
         for node in graph_module.graph.nodes:
-            if closes(node):
+            if to_nchw(node):
                 self.mark_as_nhwc_node(node)
         graph_module = super().call(graph_module).graph_module
         graph = graph_module.graph
@@ -56,17 +56,17 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
         return PassResult(graph_module, True)
 
     def _is_free(self, node: Any) -> bool:
-        if opens(node):
+        if to_nhwc(node):
             return bool(self.is_nhwc_node(node.args[0]))
-        return closes(node) and not self.is_nhwc_node(node.args[0])
+        return to_nchw(node) and not self.is_nhwc_node(node.args[0])
 
     def _take_over(self, graph: torch.fx.Graph) -> None:
-        """A plain tensor that comes in and is read as an image only comes in as one: a view would be a copy."""
+        """Take an input that is only read as an image as an image: a view would be a copy."""
         for node in graph.nodes:
             users = list(node.users)
             if node.op != "placeholder" or is_param_node(self.exported_program, node) or not users:
                 continue
-            if all(closes(user) and self._is_free(user) for user in users):
+            if all(to_nchw(user) and self._is_free(user) for user in users):
                 node.meta["val"] = users[0].meta["val"]
                 self.mark_as_nhwc_node(node)
                 for user in users:
@@ -74,10 +74,10 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
                     graph.erase_node(user)
 
     def _hand_over(self, graph: torch.fx.Graph) -> None:
-        """An image that is handed out as its memory, and not as an image too, is handed out itself."""
+        """Make an image itself an output where its memory is one and the image is not."""
         output = graph.output_node()
         for node in dict.fromkeys(output.args[0]):
-            image = node.args[0] if opens(node) and self._is_free(node) else None
+            image = node.args[0] if to_nhwc(node) and self._is_free(node) else None
             if image is None or image.op == "placeholder" or image in output.args[0] or is_dequant(image):
                 continue
             output.args = (tuple(image if entry is node else entry for entry in output.args[0]),)
@@ -95,7 +95,7 @@ class _Passes(XNNPACKPassManager):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def free_permutes() -> Iterator[None]:
-    """XNNPACK's delegates that are made in this block have no transposes for permutes that move nothing."""
+    """Make XNNPACK delegates in this block without transposes for permutes that move nothing."""
     stock = xnnpack_preprocess.XNNPACKPassManager
     xnnpack_preprocess.XNNPACKPassManager = _Passes
     try:
@@ -110,6 +110,6 @@ class ImagePartitioner(XnnpackPartitioner):  # type: ignore[misc]
     def partition(self, exported_program: Any) -> Any:
         result = super().partition(exported_program)
         for node in result.tagged_exported_program.graph.nodes:
-            if opens(node) and TAG in node.meta and (tag := node.args[0].meta.get(TAG)):
+            if to_nhwc(node) and TAG in node.meta and (tag := node.args[0].meta.get(TAG)):
                 node.meta[TAG] = tag
         return result

@@ -1,4 +1,4 @@
-"""What is done before the cut into delegates so that XNNPACK need not turn images."""
+"""Changes the graph before it is partitioned, so that XNNPACK transposes fewer images."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from executorch.exir.passes.constant_prop_pass import constant_prop_pass
 from torch.export.graph_signature import InputKind
 
-from model_profiling.export.images import BROADCASTING, images_of, opens
-from model_profiling.export.rewrites.graph import stored
+from model_profiling.export.images import BROADCASTING, images_of, to_nhwc
+from model_profiling.export.rewrites.graph import stored_tensor
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 edge = ops.edge.aten
@@ -20,7 +20,7 @@ TAG = "delegation_tag"
 MOST_VALUES = 1 << 16
 
 
-class ImagesStay(ExportedProgramPassBase):  # type: ignore[misc]
+class KeepImageOrder(ExportedProgramPassBase):  # type: ignore[misc]
     """Images keep their order beside constants, and on their way from one delegate to another.
 
     ExecuTorch takes a number or a vector to be in another order than the image it is combined with, and turns the
@@ -56,7 +56,7 @@ def _constants_beside(program: Any, images: dict[Any, None]) -> int:
         if node.target not in BROADCASTING:
             continue
         for constant, other in (node.args[:2], node.args[1::-1]):
-            tensor = stored(program, constant) if other in images else None
+            tensor = stored_tensor(program, constant) if other in images else None
             if tensor is None or tensor.dim() > 4 or (tensor.numel() > MOST_VALUES and len(constant.users) > 1):
                 continue
             if constant not in made:
@@ -102,7 +102,7 @@ def _pass_on(graph: torch.fx.Graph, node: Any, tags: dict[Any, str], opened: dic
     """Hand an image to other delegates as plain memory."""
     elsewhere: dict[str, list[Any]] = {}
     for user in node.users:
-        if tags.get(user, tags[node]) != tags[node] and not opens(user):
+        if tags.get(user, tags[node]) != tags[node] and not to_nhwc(user):
             elsewhere.setdefault(tags[user], []).append(user)
     if not elsewhere:
         return False

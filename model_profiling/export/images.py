@@ -1,4 +1,4 @@
-"""Which tensors of a graph XNNPACK holds with their channels last: ExecuTorch's rule, foretold."""
+"""Predicts which tensors of a graph XNNPACK holds with channels last, by ExecuTorch's own rule."""
 
 import operator
 from collections.abc import Container
@@ -18,24 +18,24 @@ _PLAIN = {*ChannelsLastTaggedReshapePass.memory_sensitive_ops_nchw, edge.view_co
 
 
 def order_of(node: Any) -> tuple[int, ...]:
-    """A permute's order, () of any other node."""
+    """Return a permute's order, () of any other node."""
     if node.target is not edge.permute_copy.default:
         return ()
     return tuple(dim % len(node.args[1]) for dim in node.args[1])
 
 
-def opens(node: Any) -> bool:
-    """Whether a node gives an image's memory as a plain tensor."""
+def to_nhwc(node: Any) -> bool:
+    """Return whether a node is the permute from NCHW to NHWC: it gives an image's memory as a plain tensor."""
     return order_of(node) == TO_NHWC
 
 
-def closes(node: Any) -> bool:
-    """Whether a node gives a plain tensor's memory as an image."""
+def to_nchw(node: Any) -> bool:
+    """Return whether a node is the permute from NHWC to NCHW: it gives a plain tensor's memory as an image."""
     return order_of(node) == TO_NCHW
 
 
 def images_of(graph: torch.fx.Graph, delegated: Container[Any]) -> dict[Any, None]:
-    """The tensors of delegated operators that will be held so, and of portable ones that could compute with them so."""
+    """Return the delegated tensors that will be channels last, and portable ones that could be computed so."""
     found: dict[Any, None] = {}
     for node in graph.nodes:
         if node.op != "call_function" or not is_image_shaped(node):
@@ -47,9 +47,9 @@ def images_of(graph: torch.fx.Graph, delegated: Container[Any]) -> dict[Any, Non
         sensitive = node.target in ChannelsLastTaggedReshapePass.memory_sensitive_ops_nhwc
         if (
             sensitive
-            or closes(node)
+            or to_nchw(node)
             or _is_norm(node)
-            or (not opens(node) and node.target not in _PLAIN and _follows(node, found))
+            or (not to_nhwc(node) and node.target not in _PLAIN and _follows(node, found))
         ):
             found[node] = None
     return found
@@ -67,13 +67,13 @@ def is_image_shaped(node: Any) -> bool:
 
 
 def _is_norm(node: Any) -> bool:
-    """A batch norm becomes a convolution, or part of one."""
+    """Return whether a node is a batch norm's result: it becomes a convolution, or part of one."""
     norm = edge._native_batch_norm_legit_no_training.default
     return node.target is operator.getitem and node.args[0].target is norm
 
 
 def _follows(node: Any, images: dict[Any, None]) -> bool:
-    """An operator that does not mind the order gives an image if it reads one, and nothing but 4-D tensors.
+    """Return whether an operator that works in any order gives an image: it reads one, and 4-D tensors only.
 
     A constant that is combined with an image will be written as one.
     """
@@ -84,7 +84,7 @@ def _follows(node: Any, images: dict[Any, None]) -> bool:
 
 
 def _could_follow(node: Any, images: dict[Any, None]) -> bool:
-    """A portable operator that treats every value alike, of images of one size and of numbers."""
+    """Return whether a portable operator is pointwise, of images of one size and of numbers."""
     if torch.Tag.pointwise not in getattr(getattr(node.target, "_op", None), "tags", ()) or node.kwargs.get("out"):
         return False
     read = [entry for entry in node.all_input_nodes if isinstance(entry.meta.get("val"), torch.Tensor)]

@@ -12,8 +12,9 @@ import torch
 import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.exporter import Announce, export_loaded
+from model_profiling.export.exporter import export_loaded
 from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.export.stages import Announce
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import snake_case
 from model_profiling.models.own_copy import own_copy, own_inputs

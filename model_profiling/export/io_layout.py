@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from model_profiling.export.rewrites.graph import copied
+from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.borders import (
     changed_inputs,
@@ -79,13 +79,13 @@ def with_channels_last_border(
 def _kept(
     tensors: tuple[TensorSpec | None, ...], flow: DataFlow | None, changed: Callable[[DataFlow], set[int]]
 ) -> set[int]:
-    """The places whose tensors did not become channels-last, or only by one more layout change."""
+    """Return the places whose tensors did not become channels-last, or only by one more layout change."""
     still = {place for place, tensor in enumerate(tensors) if tensor is None or tensor.dim_order != CHANNELS_LAST}
     return still | changed(flow) if flow is not None else set(range(len(tensors)))
 
 
 def read_emitted(emitted: Any) -> tuple[Method, DataFlow | None]:
-    """The method of a program that ExecuTorch emitted, and what feeds what in it."""
+    """Return the method of a program that ExecuTorch emitted, and what feeds what in it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.pte"
         with path.open("wb") as file:
@@ -99,7 +99,7 @@ def _layout_changes(flow: DataFlow) -> int:
 
 
 def _same_signature(captured: torch.export.ExportedProgram, method: Method) -> bool:
-    """Whether the graph's inputs and outputs are those of the method, place by place."""
+    """Return whether the graph's inputs and outputs are those of the method, place by place."""
     signature = captured.graph_signature
     inputs = sum(spec.kind == InputKind.USER_INPUT for spec in signature.input_specs)
     outputs = sum(spec.kind == OutputKind.USER_OUTPUT for spec in signature.output_specs)
@@ -107,8 +107,8 @@ def _same_signature(captured: torch.export.ExportedProgram, method: Method) -> b
 
 
 def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.export.ExportedProgram:
-    """A copy of the captured program whose inputs and outputs of `border` are channels-last."""
-    moved = copied(captured)
+    """Return a copy of the captured program whose inputs and outputs of `border` are channels-last."""
+    moved = copy_program(captured)
     module, signature = moved.graph_module, moved.graph_signature
     placeholders = (node for node in module.graph.nodes if node.op == "placeholder")
     kinds = (spec.kind for spec in signature.input_specs)
@@ -159,7 +159,7 @@ def _turn_outputs(graph: torch.fx.Graph, signature: Any, places: list[int]) -> N
 
 
 def _converted(graph: torch.fx.Graph, node: torch.fx.Node, memory_format: torch.memory_format) -> torch.fx.Node:
-    """A copy in another layout; of what was dequantized, between the same quantization again, as lowering wants it."""
+    """Return a copy in another layout; of a dequantized tensor, quantized and dequantized again for lowering."""
     copied = graph.call_function(torch.ops.aten._to_copy.default, (node,), {"memory_format": memory_format})
     _recompute(copied)
     if not _is(node, _DEQUANTIZE):
@@ -175,7 +175,7 @@ def _converted(graph: torch.fx.Graph, node: torch.fx.Node, memory_format: torch.
 
 
 def _recompute(node: torch.fx.Node) -> None:
-    """What the node gives, from what it is given now."""
+    """Compute a node's shape and dtype again from its inputs."""
     args, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     node.meta["val"] = node.target(*args, **keywords)
 

@@ -15,7 +15,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.rewrites.graph import base, constant, is_mutable, may_alias, rename_outputs, take_place
+from model_profiling.export.rewrites.graph import base, constant, is_mutable, may_alias, rename_outputs, replace_uses
 
 Names = tuple[str, ...]
 
@@ -42,7 +42,7 @@ _CHECK = "_assert_tensor_metadata"
 
 
 def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
-    """The operators that names mean, with what stands between them; a name that means none is refused."""
+    """Return the operators that names mean, with what stands between them; a name that means none is refused."""
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     by_name = {name: {node for node in nodes if _is_meant(node, name)} for name in names}
     known = {path for node in nodes for path in _paths(node)} | {node.name for node in nodes}
@@ -61,7 +61,7 @@ def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
 
 
 def follows(node: torch.fx.Node, user: torch.fx.Node) -> bool:
-    """Whether `user` is computed in one operator with `node`: a norm or an activation after a convolution."""
+    """Return whether `user` is computed in one operator with `node`: a norm or an activation after a convolution."""
     if not user.args or user.args[0] is not node or user.op != "call_function":
         return False
     if base(user) in NORMS:
@@ -73,7 +73,7 @@ Unit = set[torch.fx.Node]
 
 
 def _between(units: list[Unit], kept: Unit, constants: Unit) -> Unit:
-    """Operators without weights on the way from one kept layer to another.
+    """Return the operators without weights on the way from one kept layer to another.
 
     Of those where values of other layers come in *and* go out, none: in fp32 they would save no conversion.
     """
@@ -85,7 +85,7 @@ def _between(units: list[Unit], kept: Unit, constants: Unit) -> Unit:
 
 
 def _reached(units: list[Unit], kept: Unit, step: Callable[[Unit], Unit]) -> list[Unit]:
-    """Those from which steps through others of them lead to a kept layer."""
+    """Return those from which steps through others of them lead to a kept layer."""
     found = set(kept)
     for unit in units:
         found |= unit if step(unit) & found else set()
@@ -107,7 +107,7 @@ def _users(unit: Unit) -> Unit:
 
 
 def _is_functional(node: torch.fx.Node, constants: Collection[torch.fx.Node]) -> bool:
-    """Whether it is an operator of PyTorch on tensors and no layer with weights of its own."""
+    """Return whether it is an operator of PyTorch on tensors and no layer with weights of its own."""
     if node.target is operator.getitem:
         return bool(_dtypes(node))
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten" or not _dtypes(node):
@@ -117,7 +117,7 @@ def _is_functional(node: torch.fx.Node, constants: Collection[torch.fx.Node]) ->
 
 
 def _constants(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The model's weights, inputs of such names in a program, and what is computed from them alone."""
+    """Return the model's weights, inputs of such names in a program, and what is computed from them alone."""
     if not nodes:
         return set()
     found = {
@@ -132,8 +132,8 @@ def _constants(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def _units(nodes: list[torch.fx.Node]) -> list[Unit]:
-    """Nodes that are kept together or not at all, in order: several results of one operator, and those that share
-    memory which one of them changes for the others to read."""
+    """Return nodes that are kept together or not at all, in order: several results of one operator, and those that
+    share memory which one of them changes for the others to read."""
     order = {node: number for number, node in enumerate(nodes)}
     source = {node: node.args[0] for node in nodes if _has_memory_of_first(node)}
     owner: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -162,25 +162,25 @@ def _units(nodes: list[torch.fx.Node]) -> list[Unit]:
     return sorted(units, key=lambda unit: min(order.get(node, -1) for node in unit))
 
 
-def in_changed_memory(graph: torch.fx.Graph) -> Unit:
-    """Nodes that are not what they were when they were computed: others change their memory, and somebody reads it."""
+def nodes_in_changed_memory(graph: torch.fx.Graph) -> Unit:
+    """Return nodes whose value changes after they are computed: others write to their memory, and somebody reads it."""
     units = _units([node for node in graph.nodes if node.op == "call_function"])
     return set().union(*(unit for unit in units if len(unit) > 1 and any(map(is_mutable, unit))))
 
 
 def _has_memory_of_first(node: torch.fx.Node) -> bool:
-    """Whether a node's value is, or may be, in the memory of its first argument."""
+    """Return whether a node's value is, or may be, in the memory of its first argument."""
     first = node.args[0] if node.args else None
     return isinstance(first, torch.fx.Node) and (node.target is operator.getitem or may_alias(node))
 
 
 def _is_outside(unit: Unit) -> bool:
-    """Whether it has memory that is not the graph's own: an input or a buffer, which stays what it is."""
+    """Return whether it has memory that is not the graph's own: an input or a buffer, which stays what it is."""
     return any(node.op != "call_function" for node in unit)
 
 
 def is_kept(path: str, names: Names) -> bool:
-    """Whether a module of this path is one of those named, or inside one."""
+    """Return whether a module of this path is one of those named, or inside one."""
     return any(fnmatch.fnmatchcase(outer, name) for name in names for outer in _with_outer(path))
 
 
@@ -190,7 +190,7 @@ def refuse_unknown_modules(module: torch.nn.Module, names: Names) -> None:
 
 
 def not_kept(graph: torch.fx.Graph, names: Names) -> Callable[[torch.fx.Node], bool]:
-    """Says of an operator of this graph that it may be quantized."""
+    """Return a test of whether an operator of this graph may be quantized."""
     kept = {node.name for node in kept_nodes(graph, names)}
     return lambda node: node.name not in kept
 
@@ -206,7 +206,7 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
             kept.discard(node)
             program.graph.erase_node(node)
     _restore_weights(program, kept, weights)
-    changing = in_changed_memory(program.graph)
+    changing = nodes_in_changed_memory(program.graph)
     for node in [node for node in program.graph.nodes if node in kept]:
         with program.graph.inserting_before(node):
             given = {
@@ -229,8 +229,8 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
 def _restore_weights(
     program: torch.export.ExportedProgram, kept: Collection[torch.fx.Node], weights: Mapping[str, torch.Tensor]
 ) -> None:
-    """The weights of these operators are the model's own again, not rounded to fp16; those of a layer that is also
-    called where it is not kept, as a copy."""
+    """Give these operators the model's own weights again, not rounded to fp16; a copy if the layer is also called
+    where it is not kept."""
     signature = program.graph_signature
     for node in [node for node in program.graph.nodes if node.op == "placeholder"]:
         name = signature.inputs_to_parameters.get(node.name) or signature.inputs_to_buffers.get(node.name)
@@ -265,7 +265,7 @@ def _give_back(program: torch.export.ExportedProgram, node: torch.fx.Node, kept:
         with program.graph.inserting_after(node):
             half = _converted(program, node, node, torch.float16)
         inside = [user for user in node.users if user in kept]
-        take_place(program, node, half)
+        replace_uses(program, node, half)
         for user in inside:
             user.replace_input_with(half, node)
 
@@ -279,13 +279,13 @@ def _converted(
 
 
 def _computed(node: torch.fx.Node) -> Any:
-    """What a node gives now that it is given something else: sizes and dtype, not values."""
+    """Return what a node gives now that it is given something else: sizes and dtype, not values."""
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     return node.target(*args, **kwargs)
 
 
 def _dtypes(node: torch.fx.Node) -> set[torch.dtype]:
-    """Of a tensor, or of several that an operator gives."""
+    """Return the dtypes of what a node gives: one tensor or several."""
     value = node.meta.get("val")
     return {each.dtype for each in (value if isinstance(value, (list, tuple)) else [value]) if torch.is_tensor(each)}
 
@@ -300,13 +300,13 @@ def _is_meant(node: torch.fx.Node, name: str) -> bool:
 
 
 def _paths(node: torch.fx.Node) -> list[str]:
-    """The paths of the modules in which a node stands: a list of modules is no step of its own in the graph."""
+    """Return the paths of the modules in which a node stands: a list of modules is no step of its own in the graph."""
     stack = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values() if path]
     return list(dict.fromkeys(outer for path in stack for outer in _with_outer(path)))
 
 
 def _with_outer(path: str) -> list[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    """Return `a`, `a.b` and `a.b.c` of `a.b.c`."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 

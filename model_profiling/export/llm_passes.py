@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import take_place
+from model_profiling.export.rewrites.graph import replace_uses
 
 aten = torch.ops.aten
 
 
 def has_llm_operators(program: ExportedProgram) -> bool:
-    """Whether a program calls an operator of the namespace `llama`."""
+    """Return whether a program calls an operator of the namespace `llama`."""
     targets = (node.target for node in program.graph.nodes if node.op == "call_function")
     return any(getattr(target, "namespace", "") == "llama" for target in targets)
 
 
-def remove_undone_transposes(program: ExportedProgram) -> int:
+def remove_inverse_transposes(program: ExportedProgram) -> int:
     """Let nobody read a transpose that undoes the one before it; returns how many went.
 
     ExecuTorch's RemoveRedundantTransposes takes any permute done twice for undone, which a cycle of three axes is not.
@@ -33,7 +33,7 @@ def remove_undone_transposes(program: ExportedProgram) -> int:
             continue
         if any(user.op == "output" for user in node.users):
             continue  # a signature names its outputs, and an input may not be one
-        take_place(program, node, node.args[0].args[0])
+        replace_uses(program, node, node.args[0].args[0])
         removed += 1
     program.graph.eliminate_dead_code()
     program.graph_module.recompile()
@@ -41,7 +41,7 @@ def remove_undone_transposes(program: ExportedProgram) -> int:
 
 
 def _order(node: Any) -> list[int] | None:
-    """Which axis of its input each axis of a transpose or permute is; None for anything else."""
+    """Return which axis of its input each axis of a transpose or permute is; None for anything else."""
     if not isinstance(node, torch.fx.Node) or node.op != "call_function":
         return None
     if node.target not in (aten.transpose.int, aten.permute.default):

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 
+from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
-from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
+from model_profiling.export.llm_passes import has_llm_operators, remove_inverse_transposes
+from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
 
@@ -33,7 +35,7 @@ def capture(
     with torch.no_grad():
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
     if has_llm_operators(program):
-        remove_undone_transposes(program)
+        remove_inverse_transposes(program)
     runnable(program)
     return program
 
@@ -65,6 +67,15 @@ def lower(
     return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
 
 
+def lowering_of(request: ExportRequest) -> dict[str, Any]:
+    """Return what `lower` is told for a request."""
+    return {
+        "backend": request.backend,
+        "delegation": request.delegation,
+        "keep_layout": LAYOUT in request.rewrites,
+    }
+
+
 def emit(lowered: LoweredProgram) -> Any:
     """Plan the memory and make the program.
 
@@ -81,7 +92,7 @@ def emit(lowered: LoweredProgram) -> Any:
 
 
 def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
-    """The graph's names of buffers that the program changes and that are not zero before."""
+    """Return the graph's names of buffers that the program changes and that are not zero before."""
     signature = program.graph_signature
     names = {target: name for name, target in signature.inputs_to_buffers.items()}
     values = {
@@ -98,7 +109,7 @@ def xnnpack_partitioner(per_op: bool = False, leave_out: Collection[str] = ()) -
 
 
 def _leaving_out(partitioner: Any, leave_out: Collection[str]) -> Any:
-    """The same partitioner, which takes none of these; an operator that it leaves out is decomposed as usual."""
+    """Return the same partitioner, which takes none of these; an operator that it leaves out is decomposed as usual."""
 
     def refusing(takes: Any) -> Any:
         def check(node: torch.fx.Node, program: torch.export.ExportedProgram) -> bool:
@@ -119,9 +130,9 @@ def _lower_in_place(
     from executorch.exir import to_edge_transform_and_lower
 
     from model_profiling.export.free_permutes import ImagePartitioner, free_permutes
-    from model_profiling.export.image_borders import ImagesStay
+    from model_profiling.export.image_borders import KeepImageOrder
 
-    class Noted(ImagesStay):
+    class Noted(KeepImageOrder):
         modified = False
 
         def call(self, exported_program: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from model_profiling.base.dtypes import CALIBRATED, Dtype, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
-from model_profiling.export.rewrites.graph import arguments
+from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.export.samples import Call
 from model_profiling.models.state import kept_state
 
@@ -20,22 +20,7 @@ Inputs = tuple[Any, ...]
 # Says of an operator whether it may be quantized.
 Allowed = Callable[[torch.fx.Node], bool]
 
-_PADDING = {torch.ops.aten.constant_pad_nd.default, torch.ops.aten.pad.default}
-_HANDING_ON = {
-    *_PADDING,
-    torch.ops.aten.view.default,
-    torch.ops.aten.reshape.default,
-    torch.ops.aten.flatten.using_ints,
-    torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze.dims,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.transpose.int,
-    torch.ops.aten.slice.Tensor,
-    torch.ops.aten.select.int,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.max_pool2d.default,
-}
+_SAME_SCALE = VIEWS | PADDING | {torch.ops.aten.max_pool2d.default}
 # How many weights share a scale; what ExecuTorch's language models use where the layer's width allows it.
 GROUPS = (128, 64, 32)
 _ALL_LAYERS = f"Use --dtype {' or '.join(CALIBRATED)}, which quantizes convolutions too."
@@ -69,19 +54,19 @@ def _statically(graph: torch.nn.Module, calls: list[Call], dtype: Dtype, allowed
 
 
 def _keep_scales(module: torch.fx.GraphModule) -> None:
-    """Let what only hands values on, or adds zeros, keep the scale of what it is given: XNNPACK refuses another one.
+    """Give views, padding with zeros and pooling the scale of their input: XNNPACK refuses another one.
 
     Its padding of int8 gives int8, whoever reads it: what is padded is quantized before others read it.
     """
     quantized = torch.ops.quantized_decomposed
     to_int8, to_float = quantized.quantize_per_tensor.default, quantized.dequantize_per_tensor.default
     for node in list(module.graph.nodes):
-        if node.op != "call_function" or node.target not in _HANDING_ON or len(node.all_input_nodes) != 1:
+        if node.op != "call_function" or node.target not in _SAME_SCALE or len(node.all_input_nodes) != 1:
             continue
         given = node.all_input_nodes[0]
-        if given.target != to_float or (node.target in _PADDING and not _pads_zeros(node)):
+        if given.target != to_float or (node.target in PADDING and not _pads_zeros(node)):
             continue
-        if node.target in _PADDING and not any(user.target == to_int8 for user in node.users):
+        if node.target in PADDING and not any(user.target == to_int8 for user in node.users):
             with module.graph.inserting_after(node):
                 small = module.graph.call_function(to_int8, (node, *given.args[1:]))
             with module.graph.inserting_after(small):
@@ -119,7 +104,7 @@ def _dynamically(
 
 
 def _state(graph: torch.nn.Module) -> list[str]:
-    """The buffers of the model itself: those that calibration adds hold what it has seen, and go on."""
+    """Return the buffers of the model itself: those that calibration adds hold what it has seen, and go on."""
     return [name for name, _ in graph.named_buffers()]
 
 

@@ -36,7 +36,7 @@ def as_channels_last(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Nested inputs with tensors of their own: a model may write into what it is given."""
+    """Copy nested inputs with their tensors: a model may write into what it is given."""
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
@@ -51,7 +51,7 @@ def other_leaves(value: Any) -> list[str]:
 
 
 def arrays_of(tensors: list[torch.Tensor]) -> list[Array]:
-    """The tensors as NumPy's, in logical order (NCHW) and C-contiguous, whatever their memory format."""
+    """Return the tensors as NumPy's, in logical order (NCHW) and C-contiguous, whatever their memory format."""
     return [_array(tensor) for tensor in tensors]
 
 
@@ -76,7 +76,7 @@ def npy_bytes(tensor: torch.Tensor) -> bytes:
 def describe(
     tensors: list[torch.Tensor], folder: str, prefix: str, specs: tuple[TensorSpec | None, ...]
 ) -> list[TensorFile]:
-    """The tensors' records; `specs` are those of the program, which has None for what is not a tensor."""
+    """Return the tensors' records; `specs` are those of the program, which has None for what is not a tensor."""
     orders = [list(spec.dim_order) for spec in specs if spec is not None]
     # A program that takes or gives another number of tensors than the model does not say which is which.
     known = orders if len(orders) == len(tensors) else [[] for _ in tensors]
@@ -91,6 +91,6 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def as_recorded(tensor: torch.Tensor, entry: TensorFile) -> torch.Tensor:
-    """A sample in the layout in which the program takes it."""
+    """Return a sample in the layout in which the program takes it."""
     last = entry.layout == "channels_last"
     return tensor.contiguous(memory_format=torch.channels_last) if last else tensor

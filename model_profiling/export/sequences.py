@@ -90,7 +90,7 @@ class Reader:
 
     @property
     def run_by_default(self) -> list[int]:
-        """The last tokens of the phases that `run` chooses: its outputs are held against these answers."""
+        """Return the last tokens of the phases that `run` chooses: its outputs are held against these answers."""
         whole = sequence.Reader("forward", self.longest_call, not self.fixed)
         single = whole if whole.takes(1) else None
         several = whole if self.longest_call > 1 else None
@@ -102,18 +102,18 @@ class Reader:
         return int(self.sample.shape[1])
 
     def reachable(self, index: int) -> int:
-        """The last token up to `index` at which a call can end."""
+        """Return the last token up to `index` at which a call can end."""
         return (index + 1) // self.longest_call * self.longest_call - 1 if self.fixed else index
 
     def made_up(self, logits: int, seed: int) -> torch.Tensor:
-        """The tokens of the sample inputs, and random ones after them that the model has an embedding for."""
+        """Return the tokens of the sample inputs, and random ones after them that the model has an embedding for."""
         tables = [part.num_embeddings for part in self.model.module.modules() if isinstance(part, torch.nn.Embedding)]
         generator = torch.Generator().manual_seed(seed)
         more = torch.randint(min(logits, max(tables, default=logits)), (LONGEST,), generator=generator)
         return torch.cat((self.sample[0], more))[: max(LONGEST, self.sample_length)]
 
     def fed(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The logits of the last token after a fresh start, in as few calls as the model allows."""
+        """Return the logits of the last token after a fresh start, in as few calls as the model allows."""
         module, answer = self.model.module, torch.empty(0)
         with kept_state(module), torch.no_grad():
             for start in range(0, len(tokens), self.longest_call):
@@ -163,7 +163,7 @@ def _reader(model: LoadedModel) -> Reader | None:
 
 
 def _token_dimension(model: LoadedModel) -> tuple[bool, int | None]:
-    """Whether the number of tokens may change, and how many they may be; None where nothing says it."""
+    """Return whether the number of tokens may change, and how many they may be; None where nothing says it."""
     if model.dynamic_shapes is None:
         return False, None
     names = list(inspect.signature(model.module.forward).parameters)
@@ -180,7 +180,7 @@ def _token_dimension(model: LoadedModel) -> tuple[bool, int | None]:
 
 
 def _first_spec(value: Any, spec: Any) -> Any:
-    """What `dynamic_shapes` says of the first tensor of nested inputs; both are nested alike."""
+    """Return what `dynamic_shapes` says of the first tensor of nested inputs; both are nested alike."""
     if isinstance(value, torch.Tensor) or spec is None:
         return spec
     if isinstance(value, Mapping):

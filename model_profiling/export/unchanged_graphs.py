@@ -1,4 +1,4 @@
-"""Passes that find nothing to change leave the graph as it is.
+"""Faster passes: graphs that did not change are not traced and verified again.
 
 Most of ExecuTorch's passes end with tracing the graph again, to compute shapes of what they changed, also where they
 changed nothing; and each verifies the graph before it begins. XNNPACK's are seventeen for every delegate. A graph that
@@ -22,13 +22,13 @@ _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.layout, torch.de
 
 
 @contextlib.contextmanager
-def unchanged_graphs_stay() -> Iterator[None]:
+def skip_unchanged_graphs() -> Iterator[None]:
     with _verified_once(), _traced_once(), _shaped_once():
         yield
 
 
 def _content(graph: Graph) -> list[tuple[Any, ...]]:
-    """What tracing reads of a graph: nodes and values by identity, arguments as they are."""
+    """Return what tracing reads of a graph: nodes and values by identity, arguments as they are."""
     return [(node, node.target, node.args, node.kwargs, _Same(node.meta.get("val"))) for node in graph.nodes]
 
 
@@ -47,7 +47,7 @@ class _Same:
 
 @contextlib.contextmanager
 def _traced_once() -> Iterator[None]:
-    """Inside a delegate, whose program nobody else holds, a graph is not traced again if no pass changed it."""
+    """Skip tracing a graph again if no pass changed it, inside a delegate, whose program nobody else holds."""
     from executorch.backends.xnnpack._passes import XNNPACKPassManager
     from executorch.exir.pass_base import ExportPass, PassResult, _ExportPassBase
 
@@ -141,7 +141,7 @@ def _shaped_once() -> Iterator[None]:
 
 
 def _key(call: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What decides an operator's output: values by identity, numbers by type and value. None if something else does."""
+    """Return what decides an operator's output: values by identity, numbers by type and value; None if not known."""
     target, args, kwargs = call
     tensors = 0
 

@@ -78,7 +78,7 @@ def unverified(reason: str) -> Outcome:
 
 
 def uncompared(outcome: Outcome, why: str) -> Outcome:
-    """It ran, and its outputs say nothing."""
+    """Return the outcome of a program that ran and whose outputs cannot be compared."""
     return Outcome(Verification("verified", why, outcome.verification.runner), None, (f"outputs not compared: {why}",))
 
 

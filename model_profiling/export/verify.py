@@ -37,8 +37,8 @@ def _sample(paths: ExportPaths, entry: TensorFile) -> np.ndarray[Any, Any]:
 
 
 def not_comparable(model: LoadedModel) -> str:
-    """Why nothing can be held against a model's outputs, if it is so: they differ from one execution to the next, or
-    with the last digits of its inputs."""
+    """Return why a model's outputs cannot be compared, '' if they can: they may differ from one execution to the next,
+    or with the last digits of its inputs."""
 
     def outputs(change: float) -> list[np.ndarray[Any, Any]]:
         call = samples.as_dtype(samples.copied((model.inputs, model.keyword_inputs)), torch.float32)

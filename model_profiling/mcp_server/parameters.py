@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from model_profiling.base.dtypes import linear_only_words
-from model_profiling.export.choices import DTYPES, rewrite_name
+from model_profiling.export.choices import DTYPES, REWRITE_HELP, REWRITES, rewrite_name
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 else:
     Dtype, PlatformName, PlatformHere = Literal[DTYPES], Literal[NAMES], Literal[HERE]
 Setting = bool | int | float | str | list[int | float | str]
-Rewrite = Annotated[
-    Literal[
-        "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu",
-        "upsample",
-    ],
-    BeforeValidator(rewrite_name),
-]  # fmt: skip
+if TYPE_CHECKING:
+    Rewrite = str
+else:
+    Rewrite = Annotated[Literal[REWRITES], BeforeValidator(rewrite_name)]
 
 Model = Annotated[
     str,
@@ -69,13 +66,7 @@ Calibration = Annotated[
 ]
 Rewrites = Annotated[
     list[Rewrite] | None,
-    Field(
-        description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
-        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; layout: permutes, views and "
-        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in "
-        "fp16 without conversions; attention, copies, cumsum, mean, norm, upsample: these from operators that "
-        "XNNPACK delegates."
-    ),
+    Field(description=f"Take those that `rewrite` of an advice names. They {REWRITE_HELP}."),
 ]
 MemoryFormat = Annotated[
     Literal["contiguous", "channels_last"], Field(description="Layout of the 4-D inputs; the layers follow it.")

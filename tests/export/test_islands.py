@@ -15,11 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.movement.rewrite_matches import REWRITTEN
-from model_profiling.export import choices
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.rewrites import REWRITES, matches
+from model_profiling.export.rewrites import apply, matches
 from model_profiling.export.verify import run_program, verify
 
 functional = torch.nn.functional
@@ -50,7 +48,7 @@ def rewritten(name: str, module: Any, *inputs: Any, dynamic: Any = None) -> tupl
     before = str(program.graph)
     places = len(matches(program)[name])
     assert str(program.graph) == before, "looking changes nothing"
-    assert REWRITES[name].apply(program) == places
+    assert apply(name, program) == places
     program.graph.lint()
     assert matches(program, [name])[name] == []
     # Lowering starts with this; a graph that does not fit its signature would fail here.
@@ -304,8 +302,3 @@ def test_norms_in_fp16_neither_overflow_nor_vanish(tmp_path: Path) -> None:
     wanted = Norms()(x.half().float(), tiny.half().float())
     for mine, other in zip(run_program(made.paths, made.record), wanted, strict=True):
         torch.testing.assert_close(mine.float(), other, atol=0.02, rtol=0.01)
-
-
-def test_every_rewrite_is_known_to_the_command_line_and_to_the_advice() -> None:
-    assert tuple(sorted(REWRITES)) == choices.REWRITES
-    assert set(ISLANDS) <= {name for names in REWRITTEN.values() for name in names}

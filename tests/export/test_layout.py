@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.rewrites.layout import layout, needless_changes
+from model_profiling.export.rewrites import layout
 from model_profiling.export.rewrites.layout.order import Layout, transposition
 from model_profiling.export.verify import verify
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
@@ -65,7 +65,7 @@ def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, .
     with torch.no_grad():
         expected = network(x)
         program = torch.export.export(network, (x,))
-        layout(program)
+        layout.apply(program)
         answers = program.module()(x)
     for answer, eager in zip(answers, expected, strict=True):
         torch.testing.assert_close(answer, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
@@ -91,7 +91,7 @@ def lowered(network: Any, inputs: tuple[Any, ...], rewrite: bool) -> tuple[DataF
 
     program = torch.export.export(network, inputs)
     if rewrite:
-        layout(program)
+        layout.apply(program)
     emitted = emit(lower(program, "xnnpack", keep_layout=rewrite))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.pte"
@@ -233,7 +233,7 @@ def test_idioms_move_only_what_has_to_move(start: int) -> None:
             torch.testing.assert_close(answer, wanted, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
     assert transposes(flow) <= sum(IDIOMS[name][1] for name in names)
     for name, part, x in zip(names, network.networks, images, strict=True):
-        told = needless_changes(torch.export.export(part, (x,)))
+        told = layout.find(torch.export.export(part, (x,)))
         # A mean that drops its dimensions has a rewrite of its own.
         assert told or name in ("a classifier", "squeeze and excite"), name
 
@@ -267,7 +267,7 @@ def test_changes_in_place_are_kept_in_order() -> None:
 
     x = torch.randn(1, 3, 4, 5)
     program = torch.export.export(InPlace().eval(), (x,))
-    layout(program)
+    layout.apply(program)
     for answer, expected in zip(program.module()(x), InPlace()(x), strict=True):
         torch.testing.assert_close(answer, expected)
 
@@ -284,5 +284,5 @@ def test_what_cannot_be_proven_stays(case: str) -> None:
     x = torch.randn(2, 3, 4, 5)
     dynamic = {"x": {0: torch.export.Dim("batch", min=1, max=8)}} if case == "sizes that are not known" else None
     program = torch.export.export(Net().eval(), (x,), dynamic_shapes=dynamic)
-    layout(program)
+    layout.apply(program)
     torch.testing.assert_close(program.module()(x), Net()(x))

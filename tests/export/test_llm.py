@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.exporter import ExportRequest, prepare, quantize
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.llm_passes import has_llm_operators, remove_undone_transposes
+from model_profiling.export.llm_passes import has_llm_operators, remove_inverse_transposes
 from model_profiling.export.lowering import capture
+from model_profiling.export.preparation import prepare, quantize
 from model_profiling.export.quantization import quantized_graph
+from model_profiling.export.request import ExportRequest
 from model_profiling.export.sequences import find_sequence
 from model_profiling.export.verify import run_program, verify
 from model_profiling.formats.pte.sequence import Reader, SequenceProgram
@@ -242,13 +243,13 @@ def test_only_transposes_that_undo_each_other_go(orders: list[list[int]]) -> Non
     x = torch.arange(24.0).reshape(2, 3, 4)
     program = capture(Turned(orders), (x,), {}, None)
     assert not has_llm_operators(program)
-    remove_undone_transposes(program)
+    remove_inverse_transposes(program)
     assert torch.equal(program.module()(x), Turned(orders)(x))
 
 
 def test_a_pair_of_transposes_goes() -> None:
     program = capture(Turned([[1, 2], [-1, 1], [2, 0, 1], [1, 2, 0]]), (torch.ones(2, 3, 4),), {}, None)
-    assert remove_undone_transposes(program) == 2
+    assert remove_inverse_transposes(program) == 2
     assert [str(node.target) for node in program.graph.nodes if node.op == "call_function"] == ["aten.add.Tensor"]
 
 

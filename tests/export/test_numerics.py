@@ -186,7 +186,7 @@ def test_large_models_are_looked_at_in_several_programs(tmp_path: Path) -> None:
 @pytest.mark.wide
 @pytest.mark.again
 def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from model_profiling.export.numerics import measuring, taps
+    from model_profiling.export.numerics import layer_programs, taps
 
     lower, refused = taps.tapped_program, "relu"
 
@@ -195,7 +195,7 @@ def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, mo
             raise RuntimeError("not supported in XNNPACK Delegate")
         return lower(ours, nodes, lowering)
 
-    monkeypatch.setattr(measuring, "tapped_program", lower_others)
+    monkeypatch.setattr(layer_programs, "tapped_program", lower_others)
     net, x = network("perceptron", seed=1)
     found = looked_at(net, x, "fp16", tmp_path)
     assert found.left_out == {"ExecuTorch cannot lower the program with a tap there": 1}

@@ -11,11 +11,12 @@ pytest.importorskip("executorch.exir")
 
 import torch
 
+from model_profiling.base.rewrites import REWRITES
 from model_profiling.cli.export import prepare_parser
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.lowering import lower
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites import REWRITES, matches
+from model_profiling.export.rewrites import apply, matches
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.toy_cnn.model import ToyCNN
@@ -41,7 +42,7 @@ class Net(torch.nn.Module):  # type: ignore[misc]
 def rewritten(name: str, module: Any, image: Any) -> tuple[int, Any, set[Any]]:
     """How many places changed, the largest error, and the operators that are left."""
     program = torch.export.export(module.eval(), (image,))
-    changed = REWRITES[name].apply(program)
+    changed = apply(name, program)
     with torch.no_grad():
         error = (program.module()(image) - module(image)).abs().max()
     # Lowering starts with this; a graph that does not fit its signature would fail here.
@@ -94,7 +95,7 @@ def test_only_the_input_and_the_output_of_such_layers_are_transposed(tmp_path: P
         return x
 
     program = torch.export.export(Net(all_of_them).eval(), (torch.randn(2, 4, 4, 4),))
-    REWRITES["layout"].apply(program)
+    apply("layout", program)
     path = tmp_path / "net.pte"
     path.write_bytes(lower(program, "xnnpack", keep_layout=True).edge.to_executorch().buffer)
     assert moving(pte.read(path)) == 2
@@ -111,7 +112,7 @@ def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
     changed, _, left = rewritten("gelu-tanh", torch.nn.GELU(), x)
     assert changed == 1 and torch.ops.aten.gelu.default not in left
     program = torch.export.export(torch.nn.GELU(), (x,))
-    REWRITES["gelu-tanh"].apply(program)
+    apply("gelu-tanh", program)
     torch.testing.assert_close(program.module()(x).float(), torch.nn.functional.gelu(x.float()), atol=3e-3, rtol=1e-3)
     assert rewritten("gelu-tanh", torch.nn.GELU(), x.float())[0] == 0
 
@@ -162,7 +163,7 @@ def test_what_is_computed_stays_and_only_what_gains_changes(case: str, dtype: An
     assert {rewrite: len(places) for rewrite, places in found.items() if rewrite in others} == dict.fromkeys(others, 0)
     # Gates of fp32 are delegated as they are.
     wanted = expected if dtype == torch.float16 or name in ("keepdim", "mean") else 0
-    assert len(found[name]) == wanted == REWRITES[name].apply(program)
+    assert len(found[name]) == wanted == apply(name, program)
     with torch.no_grad():
         ours, theirs = program.module()(image.clone()), module(image.clone())
     tolerance = 4e-3 if dtype == torch.float16 else 1e-5
@@ -200,12 +201,6 @@ def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
     request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
     request.check()
     assert request.rewrites == ("layout", "silu")
-    pytest.importorskip("pydantic")
-    from pydantic import TypeAdapter
-
-    from model_profiling.mcp_server.parameters import Rewrite
-
-    assert TypeAdapter(Rewrite).validate_python("per-pixel") == "layout"
 
 
 @pytest.mark.wide

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.files import read_json
-from model_profiling.export import exporter
+from model_profiling.export import preparation
 from model_profiling.export.cache import cached
 from model_profiling.export.delegation_preview import preview
 from model_profiling.export.exporter import ExportRequest, export
@@ -141,7 +141,7 @@ def test_what_does_not_run_is_an_error_with_operator_and_line(
 @pytest.mark.wide
 def test_an_operator_inside_a_delegate_is_found_by_splitting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Real programs that XNNPACK refuses or computes wrongly, as the kit made them before weights had copies.
-    monkeypatch.setattr(exporter, "give_own_weights", lambda program, each: None)
+    monkeypatch.setattr(preparation, "give_own_weights", lambda program, each: None)
     many = Net(lambda net, x: twice(net, torch.sigmoid(net.b(x))) + torch.relu(x), a=conv(), b=conv())
     with pytest.raises(RunError, match="does not load") as error:
         export_module(many, IMAGE, tmp_path, name="net", dtype="int8")

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, InversePair
-from model_profiling.analysis.movement.rewrite_matches import LAYOUT, done
+from model_profiling.analysis.movement.rewrite_matches import done
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.base.rewrites import LAYOUT
 from model_profiling.base.units import shown_ms
 from model_profiling.formats.graph_terms import base_name
 

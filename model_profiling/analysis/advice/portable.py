@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
 from model_profiling.analysis.movement.movement import place_of
-from model_profiling.analysis.movement.rewrite_matches import REWRITTEN, matching, origin_of, unknown
+from model_profiling.analysis.movement.rewrite_matches import matching, origin_of, unknown
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.base.rewrites import rewrites_for
 from model_profiling.formats.graph_terms import CONSTANT, base_name, packet, unique
 from model_profiling.store.artifacts import ExportRecord
 
@@ -114,12 +115,12 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
 def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
     """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
     lowered = export.candidates if export is not None else {}
-    return next((name for name in REWRITTEN.get(origin, ()) if name in lowered and matching(export, entry, name)), "")
+    return next((name for name in rewrites_for(origin) if name in lowered and matching(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:
     """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
-    rewrites = REWRITTEN.get(origin, ())
+    rewrites = rewrites_for(origin)
     if not rewrites or not unknown(export):
         return ""
     names = " or ".join(rewrites)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from model_profiling.analysis.advice.finding import LEAST_GAIN, Evidence, Finding, Kind
 from model_profiling.analysis.advice.portable import conversion, edges
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS
-from model_profiling.analysis.movement.rewrite_matches import LAYOUT, REWRITTEN, done, matching, origin_of
+from model_profiling.analysis.movement.rewrite_matches import done, matching, origin_of
 from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.base.rewrites import LAYOUT, REWRITES, rewrites_for
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name, unique
 
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
 # How far apart the least and the most predicted time may be for a number to be said.
 MOST_SPREAD = 0.08
-# What to do besides a rewrite, by the rewrite and the operator of the model that it is for.
-_BY_HAND = {
-    ("keepdim", "mean"): ", or call mean with keepdim=True and squeeze afterwards",
-    ("gelu-tanh", "gelu"): ", or use another activation",
-}
 
 
 def rewrites(e: Evidence) -> Iterator[Finding]:
@@ -61,7 +57,8 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
     saved = whole - estimate.ms if estimate is not None and _sure(estimate) else None
     origins = _origins(e, name, rows)
     step = f"Export with --rewrite {name}" if saved is not None else f"Try --rewrite {name}"
-    step += next((_BY_HAND[name, origin] for origin in origins if (name, origin) in _BY_HAND), "")
+    others = REWRITES[name].alternatives if name in REWRITES else {}
+    step += next((f", or {others[origin]}" for origin in origins if origin in others), "")
     step += "." if saved is not None else ": `sme2-kit tune` measures what it brings."
     kind, title = _said(e, name, rows, origins)
     return e.finding(kind, title, rows, step, _remarks(estimate, saved), rewrite=name, saved_ms=saved)
@@ -93,7 +90,7 @@ def _matching(e: Evidence, name: str) -> list[int]:
         lambda entry: (
             entry.where == "portable"
             and not is_custom(entry.operator)
-            and name in REWRITTEN.get(origin_of(entry), ())
+            and name in rewrites_for(origin_of(entry))
             and matching(e.export, entry, name)
         )
     )
@@ -107,7 +104,7 @@ def _matching(e: Evidence, name: str) -> list[int]:
 def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
     """What the model itself calls the operators that a rewrite is for: `silu`."""
     origins = (origin_of(e.breakdown.instances[row]) for row in rows)
-    return unique(base_name(origin).rstrip("_") for origin in origins if name in REWRITTEN.get(origin, ()))
+    return unique(base_name(origin).rstrip("_") for origin in origins if name in rewrites_for(origin))
 
 
 def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[Kind, str]:

@@ -4,37 +4,6 @@ from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.formats.graph_terms import packet
 from model_profiling.store.artifacts import ExportRecord
 
-# Which operators of the model a rewrite is for. `layout` is for what stands at the lines that were recorded for it.
-_OPERATORS = {
-    "attention": ("matmul", "mm", "scaled_dot_product_attention"),
-    "copies": (
-        *("expand", "expand_as", "expand_copy", "repeat", "repeat_interleave", "select", "select_copy"),
-        *("chunk", "split", "split_copy", "split_with_sizes", "split_with_sizes_copy", "unbind", "unbind_copy"),
-        *("squeeze", "squeeze_copy", "unsqueeze", "unsqueeze_copy"),
-    ),
-    "cumsum": ("cumsum",),
-    "gelu-tanh": ("gelu",),
-    "hardsigmoid": ("hardsigmoid", "hardsigmoid_"),
-    "keepdim": ("mean", "sum"),
-    "mean": ("mean", "sum"),
-    "norm": (
-        *("layer_norm", "native_layer_norm", "group_norm", "native_group_norm"),
-        *("instance_norm", "rms_norm"),
-    ),
-    "silu": ("silu", "silu_", "glu"),
-    "upsample": (
-        *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-        *("_upsample_bilinear2d_aa", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
-    ),
-}
-# The rewrites that there are for an operator. An operator may have several, each for another form of it.
-REWRITTEN: dict[str, tuple[str, ...]] = {
-    f"aten.{operator}": tuple(name for name, operators in _OPERATORS.items() if operator in operators)
-    for operators in _OPERATORS.values()
-    for operator in operators
-}
-LAYOUT = "layout"
-
 
 def origin_of(entry: InstanceTime) -> str:
     """The model's own operator, without its overload; the trace's name for it where the ETRecord does not tell."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from model_profiling.base import files
-from model_profiling.export.kept_layers import in_changed_memory
+from model_profiling.export.kept_layers import nodes_in_changed_memory
 from model_profiling.export.lowering import capture, emit, lower
 from model_profiling.export.numerics.graph_pair import GraphPair
-from model_profiling.export.numerics.layer_values import Kept
+from model_profiling.export.numerics.layer_values import TensorStore
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.rewrites.graph import is_mutable
 from model_profiling.export.samples import npy_bytes
@@ -20,7 +20,7 @@ _LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def rounded(layer: TappedLayer, values: torch.Tensor) -> torch.Tensor:
-    """The nearest to these values that the program can hold there, in fp32."""
+    """Return the nearest to these values that the program can hold there, in fp32."""
     scale = layer.scale
     if scale is not None:
         steps = torch.round(values / scale.scale + scale.zero_point).clamp(scale.low, scale.high)
@@ -50,7 +50,7 @@ class ApartProgram:
 class LayersApart:
     """The graph of a program, cut at the value of every layer."""
 
-    def __init__(self, pair: GraphPair, layers: list[TappedLayer], clean: Kept) -> None:
+    def __init__(self, pair: GraphPair, layers: list[TappedLayer], clean: TensorStore) -> None:
         self._module = pair.ours.module()
         self._lowering, self._clean = pair.lowering, clean
         nodes = {node.name: node for node in self._module.graph.nodes}
@@ -60,11 +60,11 @@ class LayersApart:
             for layer in layers
             if layer.node in nodes
         }
-        self._changed = in_changed_memory(self._module.graph)
+        self._changed = nodes_in_changed_memory(self._module.graph)
         self._given = _by_name(pair)
 
     def can(self, layer: TappedLayer) -> bool:
-        """Whether the layer reads values that stay what they are when they are computed."""
+        """Return whether the layer reads values that stay what they are when they are computed."""
         end = self._end(layer)
         return end is not None and not (self._needed(end) | {end}) & self._changed
 
@@ -100,7 +100,7 @@ class LayersApart:
         return node in self._ends or node.op == "placeholder"
 
     def _needed(self, end: torch.fx.Node) -> set[torch.fx.Node]:
-        """What it is computed from, back to values that are given."""
+        """Return what it is computed from, back to values that are given."""
         found: set[torch.fx.Node] = set()
         waiting = list(end.all_input_nodes)
         while waiting:
@@ -118,7 +118,7 @@ class LayersApart:
 
 
 def _by_name(pair: GraphPair) -> dict[str, Any]:
-    """What the program is called with, by the graph's names of its inputs."""
+    """Return what the program is called with, by the graph's names of its inputs."""
     flat = pair.ours._graph_module_flat_inputs(*pair.our_call)
     places = [node for node in pair.ours.graph.nodes if node.op == "placeholder"]
     return {node.name: value for node, value in zip(places, flat, strict=True)}

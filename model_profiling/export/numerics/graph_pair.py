@@ -9,17 +9,12 @@ import torch
 
 from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.export import samples
-from model_profiling.export.exporter import (
-    Announce,
-    Prepared,
-    Stages,
-    capture_prepared,
-    lowering_of,
-    prepare,
-    quantize,
-)
+from model_profiling.export.capture_and_lower import capture_prepared
+from model_profiling.export.lowering import lowering_of
+from model_profiling.export.preparation import Prepared, prepare, quantize
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.samples import Call
+from model_profiling.export.stages import Announce, Stages
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.own_copy import own_copy, own_inputs
 
@@ -38,7 +33,7 @@ class GraphPair:
 
 
 def loader(request: ExportRequest) -> Load:
-    """How the model of a request is loaded by its name or from its file."""
+    """Return how the model of a request is loaded by its name or from its file."""
     return lambda: load_model(request.target or request.model, request.seed, request.options)
 
 
@@ -68,7 +63,7 @@ def _own(loaded: LoadedModel) -> LoadedModel:
 
 
 def _same_inputs(twin: LoadedModel, prepared: Prepared) -> LoadedModel:
-    """The twin with the inputs that the program gets: those of fp16 are rounded."""
+    """Return the twin with the inputs that the program gets: those of fp16 are rounded."""
     given = prepared.model.inputs, prepared.model.keyword_inputs
     inputs, keywords = samples.as_dtype(samples.copied(given), torch.float32)
     return replace(twin, inputs=inputs, keyword_inputs=keywords)

@@ -43,7 +43,7 @@ def execute(program: torch.export.ExportedProgram, call: Call, names: set[str], 
     return [value.detach().clone() for value in outputs[first:] if isinstance(value, torch.Tensor)]
 
 
-class Kept:
+class TensorStore:
     """Values by name, in files: those of a large model do not fit in memory."""
 
     def __init__(self, home: Path) -> None:
@@ -65,12 +65,12 @@ class Kept:
 
 
 def gap(ours: torch.Tensor, theirs: torch.Tensor) -> Gap:
-    """How far `ours` is from `theirs`; nothing is known of values that are not finite."""
+    """Return how far `ours` is from `theirs`; nothing is known of values that are not finite."""
     return gap_of_all([ours], [theirs])
 
 
 def gap_of_all(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> Gap:
-    """The same of several tensors taken together; those that are no floating-point numbers are left out."""
+    """Return the same of several tensors taken together; those that are no floating-point numbers are left out."""
     noise = signal = energy = product = largest = 0.0
     for one, other in zip(ours, theirs, strict=True):
         if not other.is_floating_point() or not other.numel():
@@ -94,7 +94,7 @@ def _square(values: torch.Tensor) -> float:
 
 
 def finite_range(values: torch.Tensor) -> tuple[float | None, float | None]:
-    """The least and the largest value, of those that are finite."""
+    """Return the least and the largest value, of those that are finite."""
     finite = values[torch.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if finite.numel() else (None, None)
 
@@ -102,5 +102,5 @@ def finite_range(values: torch.Tensor) -> tuple[float | None, float | None]:
 def outputs_with(
     reference: torch.export.ExportedProgram, call: Call, errors: Mapping[str, Callable[[str], torch.Tensor]]
 ) -> list[torch.Tensor]:
-    """The fp32 outputs if these values had the errors that are read by their names."""
+    """Return the fp32 outputs if these values had the errors that are read by their names."""
     return execute(reference, call, set(errors), lambda name, value: value + errors[name](name))

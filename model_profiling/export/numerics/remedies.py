@@ -9,11 +9,12 @@ import torch
 from model_profiling.analysis.accuracy.numerics import Alarm, Gap, Numerics, Trial, helps, is_fine
 from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.export.exporter import Announce, export_loaded
+from model_profiling.export.exporter import export_loaded
 from model_profiling.export.numerics.graph_pair import Load
 from model_profiling.export.numerics.tapped_runs import Side, execute_once, own_outputs
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.stages import Announce
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.platforms.base import Platform
 
@@ -92,7 +93,7 @@ def _names(alarms: list[Alarm]) -> list[str]:
 
 
 def _neighbours(names: list[str], layers: list[TappedLayer]) -> list[str]:
-    """Layers that read those named, or are read by them."""
+    """Return the layers that read those named, or are read by them."""
     by_name = {layer.reference: layer for layer in layers}
     found = []
     for layer in layers:

@@ -31,7 +31,7 @@ class Side:
 
 
 def sides_of(platform: Platform, dtype: str) -> list[Side]:
-    """With everything on, and without what matters most to this dtype: SME where it is emulated."""
+    """Return the sides to run: everything on, and without what matters most to this dtype (emulated: SME)."""
     name = platform.name
     if platform.timing == "emulated":
         neon = Side(f"{name}_neon", "NEON, emulated", ("sme",))
@@ -58,7 +58,7 @@ class Outputs:
         return len(self.tensors)
 
     def get(self, index: int) -> torch.Tensor:
-        """One of them, as the program gave it."""
+        """Return one of them, as the program gave it."""
         tensor = self.tensors[index]
         path = self.base.with_name(f"{self.base.name}-{index}.bin")
         try:
@@ -93,7 +93,7 @@ def execute_once(platform: Platform, program: Path, inputs: tuple[Path, ...], si
 
 
 def own_outputs(outputs: Outputs, count: int, reference: list[torch.Tensor]) -> Gap:
-    """A program's own outputs against those of the fp32 model; nothing is known if they do not correspond."""
+    """Return a program's own outputs against those of the fp32 model; nothing is known if they do not correspond."""
     found = [outputs.get(index) for index in range(count)]
     if [tuple(tensor.shape) for tensor in found] != [tuple(tensor.shape) for tensor in reference]:
         return Gap()
@@ -107,7 +107,7 @@ class LayerValues:
         self._places: dict[str, tuple[Outputs, int]] = {}
 
     def add(self, layers: list[TappedLayer], outputs: Outputs) -> None:
-        """The layers of a tapped program are its last outputs."""
+        """Add the values of a tapped program's layers, which are its last outputs."""
         own = len(outputs) - len(layers)
         if own < 0:
             raise RunError(

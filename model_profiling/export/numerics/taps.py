@@ -15,7 +15,7 @@ import torch
 from model_profiling.export.delegation import short_path
 from model_profiling.export.kept_layers import NORMS, follows
 from model_profiling.export.lowering import emit, lower
-from model_profiling.export.rewrites.graph import base, take_place
+from model_profiling.export.rewrites.graph import base, replace_uses
 from model_profiling.formats.etrecord.source import frame
 
 # These move values and change none; a quantized concatenation may change the scale.
@@ -67,7 +67,7 @@ class TappedLayer:
     scale: Scale | None = None
 
     def real(self, values: torch.Tensor) -> torch.Tensor:
-        """What the program's values stand for, in fp32."""
+        """Return what the program's values stand for, in fp32."""
         if self.scale is None:
             return values.to(torch.float32)
         return (values.to(torch.float32) - self.scale.zero_point) * self.scale.scale
@@ -80,7 +80,7 @@ class TappedLayer:
 def layers_of(
     ours: torch.export.ExportedProgram, reference: torch.export.ExportedProgram
 ) -> tuple[list[TappedLayer], dict[str, int]]:
-    """The values of `ours` that also exist in the fp32 graph, in the order in which they are computed.
+    """Return the values of `ours` that also exist in the fp32 graph, in the order in which they are computed.
 
     And how many there are that do not, by the reason.
     """
@@ -100,7 +100,7 @@ def layers_of(
 
 
 def _after_folding(partner: torch.fx.Node | None, there: set[str]) -> torch.fx.Node | None:
-    """Where quantization has folded a batch norm into a convolution, the convolution gives what the norm gave."""
+    """Return the node whose value it gives: a batch norm's, if quantization has folded that into a convolution."""
     while partner is not None and len(partner.users) == 1:
         user = next(iter(partner.users))
         if base(user) not in NORMS or not follows(partner, user) or user.name in there:
@@ -110,13 +110,13 @@ def _after_folding(partner: torch.fx.Node | None, there: set[str]) -> torch.fx.N
 
 
 def origin(node: torch.fx.Node) -> str:
-    """The name that a node had when the model was captured: quantization captures it again."""
+    """Return the name that a node had when the model was captured: quantization captures it again."""
     steps = node.meta.get("from_node") or []
     return str(steps[0].name) if steps else node.name
 
 
 def tapped_program(ours: torch.export.ExportedProgram, nodes: list[str], lowering: dict[str, Any]) -> bytes:
-    """The .pte of a program that also hands out the values of these nodes, after its own outputs."""
+    """Return the .pte of a program that also hands out the values of these nodes, after its own outputs."""
     from executorch.devtools.intermediate_output_tap import strip_taps_, tap_intermediate_outputs_
 
     wanted = set(nodes)
@@ -138,13 +138,13 @@ def _drop_what_does_nothing(program: torch.export.ExportedProgram, wanted: set[s
     for node in list(program.graph.nodes):
         idle = node.op == "call_function" and base(node) in _IDLE and not (len(node.args) > 2 and node.args[2])
         if idle and node.name not in wanted:
-            take_place(program, node, node.args[0])
+            replace_uses(program, node, node.args[0])
             program.graph.erase_node(node)
     program.graph_module.recompile()
 
 
 def in_groups(layers: list[TappedLayer], most_bytes: int) -> Iterator[list[TappedLayer]]:
-    """Consecutive layers whose values fit in so many bytes together; one that is larger comes alone."""
+    """Yield consecutive layers whose values fit in so many bytes together; one that is larger comes alone."""
     group: list[TappedLayer] = []
     for layer in layers:
         if group and sum(each.bytes for each in group) + layer.bytes > most_bytes:
@@ -156,7 +156,7 @@ def in_groups(layers: list[TappedLayer], most_bytes: int) -> Iterator[list[Tappe
 
 
 def _computes(node: torch.fx.Node) -> bool:
-    """Whether a node makes new floating-point values, of a size that is known."""
+    """Return whether a node makes new floating-point values, of a size that is known."""
     if node.op != "call_function" or _shape(node) is None:
         return False
     producer = _producer(node)
@@ -170,14 +170,14 @@ def _computes(node: torch.fx.Node) -> bool:
 
 
 def _producer(node: torch.fx.Node) -> torch.fx.Node:
-    """The operator whose value this is: itself, or that of which it takes one of several results."""
+    """Return the operator whose value this is: itself, or that of which it takes one of several results."""
     first = node.args[0] if node.args else None
     several = node.target is not None and getattr(node.target, "__name__", "") == "getitem"
     return first if several and isinstance(first, torch.fx.Node) else node
 
 
 def _shape(node: torch.fx.Node) -> tuple[int, ...] | None:
-    """The sizes of a tensor of floating-point numbers; None for everything else."""
+    """Return the sizes of a tensor of floating-point numbers; None for everything else."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return None
@@ -186,7 +186,7 @@ def _shape(node: torch.fx.Node) -> tuple[int, ...] | None:
 
 
 def _is_inside(node: torch.fx.Node) -> bool:
-    """Whether what follows is computed together with it: then only the end of the chain exists in the program."""
+    """Return whether it is computed together with what follows: only the end of such a chain is in the program."""
     return len(node.users) == 1 and follows(node, next(iter(node.users)))
 
 
@@ -250,7 +250,7 @@ def _with_readers(layers: list[TappedLayer], nodes: Mapping[str, torch.fx.Node])
 
 
 def _before(node: torch.fx.Node) -> torch.fx.Node | None:
-    """What is computed together with a node and comes before it."""
+    """Return what is computed together with a node and comes before it."""
     first = node.args[0] if node.args else None
     if not isinstance(first, torch.fx.Node) or len(first.users) != 1 or not follows(first, node):
         return None
@@ -258,7 +258,7 @@ def _before(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def module_of(node: torch.fx.Node) -> tuple[str, str]:
-    """Path and class of the innermost module of the model in which a node stands."""
+    """Return path and class of the innermost module of the model in which a node stands."""
     for path, kind in reversed(list((node.meta.get("nn_module_stack") or {}).values())):
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         if not name.startswith("torch.export."):

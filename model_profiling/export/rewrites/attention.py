@@ -13,22 +13,22 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, known_value, number, step, write_anew
+from model_profiling.export.rewrites.graph import calls, constant, known_value, number, replace_each, step
 
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
 PRODUCTS = (aten.matmul.default, aten.mm.default)
 
 
-def undelegated_products(program: ExportedProgram) -> list[Any]:
-    """Attention and products that can be written as batches of matrix products."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the attention and the products that can be written as batches of matrix products."""
     attention = [node for node in calls(program, ATTENTION) if _attention_fits(program, node)]
     return attention + [node for node in calls(program, *PRODUCTS) if _product_fits(program, node)]
 
 
-def attention(program: ExportedProgram) -> int:
-    """Write each so; returns how many there were."""
-    return write_anew(program, undelegated_products(program), _as_products)
+def apply(program: ExportedProgram) -> int:
+    """Write each as batches of matrix products; return how many there were."""
+    return replace_each(program, find(program), _as_products)
 
 
 def _as_products(program: ExportedProgram, node: Any) -> Any:
@@ -40,7 +40,7 @@ def _shape(node: Any) -> list[int]:
 
 
 def _alike(*nodes: Any) -> bool:
-    """Whether all have one dtype and fixed sizes."""
+    """Return whether all have one dtype and fixed sizes."""
     first, *others = [node.meta["val"] for node in nodes]
     fixed = all(isinstance(size, int) and size > 0 for value in others for size in value.shape)
     return fixed and all(value.dtype == first.dtype for value in others)
@@ -95,7 +95,7 @@ def _attention_fits(program: ExportedProgram, node: Any) -> bool:
 
 
 def _mask(program: ExportedProgram, node: Any) -> torch.Tensor | None:
-    """What is added to the scores; None if that is not known now, or if a row allows nothing: its softmax is not 0."""
+    """Return what is added to the scores; None if it is not constant, or if a row allows nothing (softmax not 0)."""
     given, dtype = _arguments(node), node.meta["val"].dtype
     queries, keys = _shape(given["query"])[-2], _shape(given["key"])[-2]
     mask = torch.ones(queries, keys, dtype=torch.bool).tril()

@@ -18,7 +18,7 @@ LONG = 64
 
 
 def row_average(program: ExportedProgram, like: Any, rows: Any, scale: float = 1.0) -> Any:
-    """`scale` times the average over the last axis, which stays with length 1."""
+    """Return `scale` times the average over the last axis, which stays with length 1."""
     value = rows.meta["val"]
     *outer, length = value.shape
     part = _part(length)
@@ -30,7 +30,7 @@ def row_average(program: ExportedProgram, like: Any, rows: Any, scale: float = 1
 
 
 def pooled_average(program: ExportedProgram, like: Any, rows: Any) -> Any:
-    """The same by average pooling: slower, but in fp16 it is added up in fp32.
+    """Return the same by average pooling: slower, but in fp16 it is added up in fp32.
 
     A product of fp16 is added up in fp16, where XNNPACK flushes what is below 6e-5 to zero, parts of a sum too.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, known_value, replace, step, take_place
+from model_profiling.export.rewrites.graph import calls, constant, known_value, replace, replace_uses, step
 
 aten = torch.ops.aten
 ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
@@ -32,15 +32,15 @@ VIEWING = (
 LARGEST_CONSTANT = 1 << 20
 
 
-def undelegated_copies(program: ExportedProgram) -> list[Any]:
-    """Copies and views that run outside the delegate, and need not."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the copies and views that run outside the delegate, and need not."""
     found = calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING)
     return [node for node in found if _fits(node)]
 
 
-def copies(program: ExportedProgram) -> int:
-    """Replace each; returns how many there were."""
-    found = undelegated_copies(program)
+def apply(program: ExportedProgram) -> int:
+    """Replace each; return how many there were."""
+    found = find(program)
     for node in found:
         with program.graph.inserting_before(node):
             if node.target in SPLITTING:
@@ -48,7 +48,7 @@ def copies(program: ExportedProgram) -> int:
             else:
                 result = _changed(program, node)
                 if result is node.args[0]:
-                    take_place(program, node, result)
+                    replace_uses(program, node, result)
                     program.graph.erase_node(node)
                 else:
                     replace(program, node, result)
@@ -100,7 +100,7 @@ def _changed(program: ExportedProgram, node: Any) -> Any:
 
 
 def _broadcasts(user: Any, node: Any) -> bool:
-    """Whether a user of an expanded tensor computes the same without the expand."""
+    """Return whether a user of an expanded tensor computes the same without the expand."""
     if user.target not in ARITHMETIC or user.kwargs:
         return False
     values = [node.args[0] if entry is node else entry for entry in user.args]
@@ -109,7 +109,7 @@ def _broadcasts(user: Any, node: Any) -> bool:
 
 
 def _repetitions(node: Any) -> Iterator[tuple[int, int, int]]:
-    """For each axis that grows: how many pieces there are, how often each is repeated, and how many values it has."""
+    """Yield for each axis that grows how many pieces there are, how often each is repeated, and its values."""
     before = list(node.args[0].meta["val"].shape)
     after = list(node.meta["val"].shape)
     before = [1] * (len(after) - len(before)) + before
@@ -134,7 +134,7 @@ def _split(program: ExportedProgram, node: Any) -> None:
         result = step(program, user, aten.slice.Tensor, source, axis, begin, begin + length)
         if node.target is aten.unbind.int:
             result = step(program, user, aten.view.default, result, list(value.shape))
-        take_place(program, user, result)
+        replace_uses(program, user, result)
         program.graph.erase_node(user)
     program.graph.erase_node(node)
 

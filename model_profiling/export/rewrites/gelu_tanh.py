@@ -10,20 +10,21 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, step, write_anew
+from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
 
 
-def fp16_gelus(program: torch.export.ExportedProgram) -> list[Any]:
+def find(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return every GELU of a half-precision tensor."""
     return in_half_precision(program, aten.gelu.default)
 
 
-def gelu_tanh(program: torch.export.ExportedProgram) -> int:
-    """Replace every GELU of a half-precision tensor; returns how many there were."""
-    return write_anew(program, fp16_gelus(program), _with_sigmoid)
+def apply(program: torch.export.ExportedProgram) -> int:
+    """Replace each by its tanh form; return how many there were."""
+    return replace_each(program, find(program), _with_sigmoid)
 
 
 def _with_sigmoid(program: torch.export.ExportedProgram, node: Any) -> Any:

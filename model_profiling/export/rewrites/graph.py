@@ -7,29 +7,31 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-# What hands its input on as it is, although its schema does not say so.
-_NOTHING = {
-    torch.ops.aten.dropout.default,
-    torch.ops.aten.feature_dropout.default,
-    torch.ops.aten.contiguous.default,
-    torch.ops.aten.reshape.default,
-    torch.ops.aten.flatten.using_ints,
+aten = torch.ops.aten
+PADDING = {aten.pad.default, aten.constant_pad_nd.default}
+# Operators that give the values of their one input in another shape or order.
+VIEWS = {
+    *(aten.view.default, aten.reshape.default, aten.flatten.using_ints, aten.permute.default, aten.transpose.int),
+    *(aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.expand.default),
+    *(aten.slice.Tensor, aten.select.int),
 }
+# In a model that is not trained these give their input itself, which their schema does not say.
+_DROPOUT = {aten.dropout.default, aten.feature_dropout.default}
 
 
 def base(node: torch.fx.Node) -> str:
-    """`conv2d` of `aten.conv2d.default`; '' for what is no operator of PyTorch."""
+    """Return `conv2d` for `aten.conv2d.default`; '' for what is no operator of PyTorch."""
     target = node.target
     return str(target.overloadpacket).partition(".")[2] if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def is_mutable(node: torch.fx.Node) -> bool:
-    """Whether an operator writes into what it is given."""
+    """Return whether an operator writes into what it is given."""
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def copied(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program again, to be changed; weights are shared."""
+def copy_program(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return the program again, to be changed; weights are shared."""
     module = copy.deepcopy(program.graph_module)
     for node, other in zip(program.graph.nodes, module.graph.nodes, strict=True):
         other.name = node.name  # a copy calls an `input` something else, and the signature goes by names
@@ -46,7 +48,7 @@ def copied(program: torch.export.ExportedProgram) -> torch.export.ExportedProgra
     )
 
 
-def take_place(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:
+def replace_uses(program: torch.export.ExportedProgram, old: Any, new: Any) -> None:
     """Let everybody who used `old` use `new`, the program's own signature too; `new` may go on using `old`."""
     old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     rename_outputs(program, old, new)
@@ -60,7 +62,7 @@ def rename_outputs(program: torch.export.ExportedProgram, old: Any, new: Any) ->
 
 
 def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: Any) -> Any:
-    """A new operator that stands at the same line of the model as `like`."""
+    """Return a new operator that stands at the same line of the model as `like`."""
     made = program.graph.call_function(target, args)
     values = torch.fx.map_arg(args, lambda node: node.meta["val"])
     made.meta = {**like.meta, "val": target(*values)}
@@ -68,7 +70,7 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
 
 
 def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:
-    """A new constant of the program, for example the weight of a layer that stands for an operator.
+    """Return a new constant of the program, for example the weight of a layer that stands for an operator.
 
     Each use gets its own: XNNPACK refuses a constant that it needs in two layouts.
     """
@@ -85,16 +87,16 @@ def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:
 
 
 def number(program: torch.export.ExportedProgram, like: Any, value: float) -> Any:
-    """A constant in the dtype of `like`: a plain number would be converted from fp32 outside the delegate."""
+    """Return a constant in the dtype of `like`: a plain number would be converted from fp32 outside the delegate."""
     return constant(program, torch.tensor([value], dtype=like.meta["val"].dtype))
 
 
 def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
-    """What a node always is: a parameter, a buffer that nobody changes, a constant, or computed from such alone."""
+    """Return a node's constant value: a parameter, a buffer that nobody changes, or computed from such alone."""
     needed, waiting = {node}, [node]
     while waiting:
         entry = waiting.pop()
-        if stored(program, entry) is None and not _pure(entry):
+        if stored_tensor(program, entry) is None and not _pure(entry):
             return None
         new = [given for given in entry.all_input_nodes if given not in needed]
         needed.update(new)
@@ -104,12 +106,12 @@ def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tenso
         for entry in program.graph.nodes:
             if entry in needed:
                 args, kwargs = torch.fx.map_arg((entry.args, entry.kwargs), values.get)
-                values[entry] = entry.target(*args, **kwargs) if _pure(entry) else stored(program, entry)
+                values[entry] = entry.target(*args, **kwargs) if _pure(entry) else stored_tensor(program, entry)
     return values[node] if isinstance(values[node], torch.Tensor) else None
 
 
-def stored(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
-    """The tensor that the program holds for a node, if it is a placeholder and nobody changes it."""
+def stored_tensor(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
+    """Return the tensor that the program holds for a node, if it is a placeholder and nobody changes it."""
     if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
         return None
     signature = program.graph_signature
@@ -129,26 +131,26 @@ def _pure(node: Any) -> bool:
 
 
 def _unchanged(node: Any) -> bool:
-    """Whether no user changes the node's tensor in place."""
+    """Return whether no user changes the node's tensor in place."""
     schemas = [getattr(user.target, "_schema", None) for user in node.users]
     return not any(schema is not None and schema.is_mutable for schema in schemas)
 
 
 def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
-    """Every call of these operators on floats that XNNPACK takes, of sizes that are known now."""
+    """Return every call of these operators on floats that XNNPACK takes, of sizes that are known now."""
     found = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
     return [node for node in found if all(_ordinary(value) for value in _values(node))]
 
 
 def arguments(node: Any) -> dict[str, Any]:
-    """All arguments of a call by their names."""
+    """Return all arguments of a call by their names."""
     schema = node.target._schema.arguments
     given = {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
     return {argument.name: argument.default_value for argument in schema} | given | dict(node.kwargs)
 
 
 def _values(node: Any) -> list[Any]:
-    """What goes into a call first, and what comes out of it."""
+    """Return what goes into a call first, and what comes out of it."""
     first = node.args[0] if node.args else None
     given = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
     results = node.meta.get("val")
@@ -167,7 +169,7 @@ def _fake_mode(program: torch.export.ExportedProgram) -> Any:
 
 
 def in_half_precision(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
-    """Every call of these operators that gives fp16 and whose replacement by a new tensor nobody could notice."""
+    """Return every call of these operators that gives fp16 and can be replaced by a new tensor."""
     calls = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
     return [node for node in calls if node.meta["val"].dtype == torch.float16 and is_replaceable(program, node)]
 
@@ -178,12 +180,12 @@ def replace(program: torch.export.ExportedProgram, node: Any, new: Any) -> None:
         order = {each: number for number, each in enumerate(program.graph.nodes)}
         changed = node.args[0]
         changed.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
-    take_place(program, node, new)
+    replace_uses(program, node, new)
     program.graph.erase_node(node)
 
 
-def write_anew(program: torch.export.ExportedProgram, found: list[Any], write: Callable[[Any, Any], Any]) -> int:
-    """Let what `write` makes of each node stand in its place; returns how many there were."""
+def replace_each(program: torch.export.ExportedProgram, found: list[Any], write: Callable[[Any, Any], Any]) -> int:
+    """Replace each node by what `write` makes of it; return how many there were."""
     for node in found:
         with program.graph.inserting_before(node):
             result = write(program, node)
@@ -197,7 +199,7 @@ def _in_place(node: Any) -> bool:
 
 
 def is_replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
-    """A change in place can go only if the tensor is known by one name: neither a view, nor an input, nor viewed."""
+    """Return whether a node can be replaced: if in place, its tensor is neither a view, nor an input, nor viewed."""
     if not _in_place(node):
         return True
     changed = node.args[0]
@@ -206,8 +208,8 @@ def is_replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
 
 
 def may_alias(node: Any) -> bool:
-    """Whether a node's result shares memory with what it was given: a view, a change in place, or nothing done."""
-    if node.target in _NOTHING:
+    """Return whether a node's result may share memory with its input: a view, a change in place, or nothing done."""
+    if node.target in _DROPOUT:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(result.alias_info is not None for result in schema.returns)

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import step, write_anew
+from model_profiling.export.rewrites.graph import replace_each, step
 
 aten = torch.ops.aten
 
 
-def pixel_reductions(program: torch.export.ExportedProgram) -> list[Any]:
-    """Means and sums over height and width of an image that XNNPACK does not take as they are."""
+def find(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return the means and sums over height and width of an image that XNNPACK does not take as they are."""
     found = []
     for node in program.graph.nodes:
         if node.op != "call_function" or node.target not in (aten.mean.dim, aten.sum.dim_IntList):
@@ -30,9 +30,9 @@ def pixel_reductions(program: torch.export.ExportedProgram) -> list[Any]:
     return found
 
 
-def keepdim(program: torch.export.ExportedProgram) -> int:
-    """Compute each by a mean that keeps its dimensions; returns how many changed."""
-    return write_anew(program, pixel_reductions(program), _kept_mean)
+def apply(program: torch.export.ExportedProgram) -> int:
+    """Compute each by a mean that keeps its dimensions; return how many changed."""
+    return replace_each(program, find(program), _kept_mean)
 
 
 def _kept_mean(program: torch.export.ExportedProgram, node: Any) -> Any:

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import arguments, calls, constant, number, step, write_anew
+from model_profiling.export.rewrites.graph import arguments, calls, constant, number, replace_each, step
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -31,25 +31,26 @@ HALF_LARGEST, HALF_SMALLEST = 65504.0, 2.0**-14
 Average = Callable[[Any], Any]
 
 
-def undelegated_norms(program: ExportedProgram) -> list[Any]:
-    """Norms whose parts XNNPACK takes."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the norms whose parts XNNPACK takes."""
     return [node for node in calls(program, *ROWS, *IMAGES) if _fits(node)]
 
 
 def wrong_in_half(program: ExportedProgram) -> list[Any]:
-    """Layer norms of fp16 that ExecuTorch's own kernel gets wrong: those over long rows."""
-    rows = [node for node in undelegated_norms(program) if node.target is aten.layer_norm.default]
+    """Return the layer norms of fp16 that ExecuTorch's own kernel gets wrong: those over long rows."""
+    rows = [node for node in find(program) if node.target is aten.layer_norm.default]
     half = [node for node in rows if node.meta["val"].dtype == torch.float16]
     return [node for node in half if math.prod(node.args[1]) >= WRONG_FROM]
 
 
-def norm(program: ExportedProgram) -> int:
-    """Write each as its parts; returns how many there were."""
-    return write_as_parts(program, undelegated_norms(program))
+def apply(program: ExportedProgram) -> int:
+    """Write each as its parts; return how many there were."""
+    return write_as_parts(program, find(program))
 
 
 def write_as_parts(program: ExportedProgram, found: list[Any]) -> int:
-    return write_anew(program, found, _parts)
+    """Write these norms as their parts; return how many there are."""
+    return replace_each(program, found, _parts)
 
 
 def _parts(program: ExportedProgram, node: Any) -> Any:
@@ -104,7 +105,7 @@ def _image(program: ExportedProgram, node: Any) -> Any:
     image = source if len(shape) == 4 else step(program, node, aten.reshape.default, source, [*shape[:2], pixels, 1])
 
     def average(tensor: Any) -> Any:
-        """Over the pixels, then over the channels of a group, and back to each of its channels."""
+        """Average over the pixels, then over the channels of a group, and give it to each of its channels."""
         mean = step(program, node, aten.mean.dim, tensor, [2, 3], True)
         if groups != channels:
             size = channels // groups
@@ -126,7 +127,7 @@ def _per_channel(program: ExportedProgram, node: Any, weight: Any) -> Any:
 
 
 def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average, length: int) -> Any:
-    """`centred`, divided by the root of the average of its squares and epsilon."""
+    """Return `centred`, divided by the root of the average of its squares and epsilon."""
 
     def do(target: Any, *args: Any) -> Any:
         return step(program, node, target, *args)

@@ -31,12 +31,12 @@ LARGEST_MATRIX = 1 << 20
 
 
 def resizes(program: ExportedProgram) -> list[Any]:
-    """Resizes of images by weights that are the same for every channel, row and column."""
+    """Return the resizes of images by weights that are the same for every channel, row and column."""
     return [node for node in calls(program, *_BICUBIC, *_SMOOTHED, *NEAREST, *_POOLING) if _fits(node)]
 
 
 def as_products(program: ExportedProgram, node: Any) -> Any:
-    """The resize of `node`: rows by a linear layer, columns by a product of matrices."""
+    """Return the resize of `node`: rows by a linear layer, columns by a product of matrices."""
     dtype, (batch, channels, height, width) = node.meta["val"].dtype, node.meta["val"].shape
     of_columns, of_rows = (_weights(node, dim).to(dtype) for dim in (2, 3))
     wide = step(program, node, aten.linear.default, node.args[0], constant(program, of_rows))
@@ -66,8 +66,10 @@ def _fits(node: Any) -> bool:
 
 
 def _is_product(node: Any) -> bool:
-    """Whether the operator does what its weights say, tried on one image."""
-    image = torch.rand(1, 1, *node.args[0].meta["val"].shape[2:], dtype=torch.float64, generator=_seeded())
+    """Return whether the operator does what its weights say, tried on one image."""
+    image = torch.rand(
+        1, 1, *node.args[0].meta["val"].shape[2:], dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     try:
         wanted = node.target(image, *node.args[1:], **node.kwargs)
         found = _weights(node, 2) @ image[0, 0] @ _weights(node, 3).T
@@ -76,19 +78,15 @@ def _is_product(node: Any) -> bool:
     return bool(torch.allclose(found, wanted[0, 0], rtol=1e-6, atol=1e-6))
 
 
-def _seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
-
-
 def _weights(node: Any, dim: int) -> torch.Tensor:
-    """The matrix of an axis: how much each old pixel gives to each new one."""
+    """Return the matrix of an axis: how much each old pixel gives to each new one."""
     old, new = node.args[0].meta["val"].shape[dim], node.meta["val"].shape[dim]
     pixels = torch.eye(old, dtype=torch.float64)[:, None, None, :]
     return _one_axis(node, dim)(pixels, new)[:, 0, 0, :].T.contiguous()
 
 
 def _one_axis(node: Any, dim: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
-    """The operator for images of one row, as it treats one axis of its own images.
+    """Return the operator for images of one row, as it treats one axis of its own images.
 
     Not of one column: PyTorch 2.13's smoothed resizes of such are wrong.
     """

@@ -1,10 +1,11 @@
-"""What does not run as it stands, written so that it does; every export does this.
+"""Rewrites that every export does: operators that no kernel of the runner computes become others.
 
 No kernel of the runner computes 3-D convolutions and pooling, nor sorts. A volume is a stack of images: a 3-D
 convolution is one of images whose channels are those of all the planes that its kernel covers; windows of 3-D pooling
 are boxes, so that planes can be pooled first and then the stack. A sort ranks all values.
 """
 
+import math
 from collections.abc import Sequence
 from operator import getitem
 from typing import Any
@@ -12,7 +13,15 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, step, stored, write_anew
+from model_profiling.export.rewrites.graph import (
+    arguments,
+    calls,
+    constant,
+    known_value,
+    replace_each,
+    step,
+    stored_tensor,
+)
 
 aten = torch.ops.aten
 _CONVOLUTIONS = (aten.conv3d.default, aten.conv3d.padding)
@@ -36,14 +45,14 @@ _WEIGHTED = {
 
 
 def runnable(program: ExportedProgram) -> int:
-    """Replace all of them; returns how many there were."""
+    """Replace all of them; return how many there were."""
     give_own_weights(program)
     volumes = [node for node in calls(program, *_CONVOLUTIONS) if _rank(node) == 5]
     pools = [node for node in calls(program, *_POOLS) if arguments(node).get("divisor_override") is None]
-    count = write_anew(program, volumes, _images) if volumes else 0
-    count += write_anew(program, pools, _pooled) if pools else 0
+    count = replace_each(program, volumes, _images) if volumes else 0
+    count += replace_each(program, pools, _pooled) if pools else 0
     sorts = [node for node in program.graph.nodes if node.target in _SORTS and _can_be_ranked(node)]
-    return count + (write_anew(program, sorts, _ranked) if sorts else 0)
+    return count + (replace_each(program, sorts, _ranked) if sorts else 0)
 
 
 def give_own_weights(program: ExportedProgram, each: bool = False) -> None:
@@ -54,7 +63,7 @@ def give_own_weights(program: ExportedProgram, each: bool = False) -> None:
     """
     copied = False
     for node in [node for node in program.graph.nodes if node.op == "placeholder" and len(node.users) > 1]:
-        data = stored(program, node)
+        data = stored_tensor(program, node)
         uses = [(user, user.target, _place(user, node)) for user in node.users]
         if data is None or not any(_WEIGHTED.get(target) in (place, place - 1) for _, target, place in uses):
             continue
@@ -68,7 +77,7 @@ def give_own_weights(program: ExportedProgram, each: bool = False) -> None:
 
 
 def _place(user: Any, node: Any) -> int:
-    """Which argument of its user a node is."""
+    """Return which argument of its user a node is."""
     return next((number for number, argument in enumerate(user.args) if argument is node), -1)
 
 
@@ -77,13 +86,13 @@ def _rank(node: Any) -> int:
 
 
 def _triple(value: Any) -> list[int]:
-    """One number for each of depth, height and width."""
+    """Return one number for each of depth, height and width."""
     values = [value] if isinstance(value, int) else list(value)
     return values * 3 if len(values) == 1 else values
 
 
 def _images(program: ExportedProgram, node: Any) -> Any:
-    """A convolution of images: each has the planes under the kernel, one after another, as channels."""
+    """Return the convolution as one of images: each has the planes under the kernel, one after another, as channels."""
     given = arguments(node)
     kernel = given["weight"].meta["val"].shape
     stride, dilation = _triple(given["stride"]), _triple(given["dilation"])
@@ -116,7 +125,7 @@ def _images(program: ExportedProgram, node: Any) -> Any:
 def _every(
     program: ExportedProgram, node: Any, planes: Any, start: int, stride: int, count: int, image: Sequence[int]
 ) -> Any:
-    """Every so manieth plane, `count` of them, with a place for the offset after the channels."""
+    """Return `count` planes, `stride` apart, with a place for the offset after the channels."""
     batch, channels, height, width = image
     end = start + (count - 1) * stride + 1
     taken = planes
@@ -126,7 +135,7 @@ def _every(
 
 
 def _padding(asked: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[list[int], list[int]]:
-    """What is added before and after in each dimension."""
+    """Return what is added before and after in each dimension."""
     if asked == "same":
         whole = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
         return [size // 2 for size in whole], [size - size // 2 for size in whole]
@@ -145,7 +154,7 @@ def _pooled(program: ExportedProgram, node: Any) -> Any:
     """Pool height and width of every plane, then the depth of every pixel."""
     target = _POOLS[node.target]
     shape, result = list(node.args[0].meta["val"].shape), list(node.meta["val"].shape)
-    many, (depth, height, width), pixels = _product(shape[:-3]), shape[-3:], result[-2] * result[-1]
+    many, (depth, height, width), pixels = math.prod(shape[:-3]), shape[-3:], result[-2] * result[-1]
     planes = step(program, node, aten.reshape.default, node.args[0], [1, many * depth, height, width])
     planes = step(program, node, target, planes, *_window(node, slice(1, 3), result[-2:]))
     stack = step(program, node, aten.reshape.default, planes, [1, many, depth, pixels])
@@ -154,7 +163,7 @@ def _pooled(program: ExportedProgram, node: Any) -> Any:
 
 
 def _window(node: Any, dimensions: slice, size: list[int]) -> list[Any]:
-    """The arguments of pooling in one or two of the three dimensions; a second one is left as it is."""
+    """Return the arguments of pooling in one or two of the three dimensions; a second one is left as it is."""
     given = arguments(node)
     if node.target == aten.adaptive_avg_pool3d.default:
         return [size]
@@ -167,15 +176,8 @@ def _window(node: Any, dimensions: slice, size: list[int]) -> list[Any]:
     return [*cut.values(), *rest]
 
 
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
-
-
 def _can_be_ranked(node: Any) -> bool:
-    """Whether nobody relies on the order of equal values, and torch ranks this dtype."""
+    """Return whether nobody relies on the order of equal values, and torch ranks this dtype."""
     value, given = node.args[0].meta.get("val"), arguments(node)
     known = isinstance(value, torch.Tensor) and value.dim() > 0 and value.dtype != torch.bool
     if not known or not isinstance(value.shape[given["dim"]], int) or not value.shape[given["dim"]]:
@@ -185,7 +187,7 @@ def _can_be_ranked(node: Any) -> bool:
 
 
 def _ranked(program: ExportedProgram, node: Any) -> Any:
-    """The `n` largest or smallest of `n` values, in order."""
+    """Return the `n` largest or smallest of `n` values, in order."""
     given = arguments(node)
     count = node.args[0].meta["val"].shape[given["dim"]]
     ranked = step(program, node, aten.topk.default, node.args[0], count, given["dim"], bool(given["descending"]), True)

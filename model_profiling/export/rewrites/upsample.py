@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
+from model_profiling.export.rewrites.graph import calls, constant, replace_each, step
 from model_profiling.export.rewrites.resize import NEAREST, as_products, resizes
 
 aten = torch.ops.aten
@@ -22,15 +22,15 @@ aten = torch.ops.aten
 LARGEST_GROUP, SMALLEST_GROUP = 32, 16
 
 
-def undelegated_resizes(program: ExportedProgram) -> list[Any]:
-    """Nearest upsamplings that repeat every row and column of the image equally often, and other resizes."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return nearest upsamplings that repeat every row and column equally often, and other resizes."""
     whole = [node for node in calls(program, *NEAREST) if _repeats(node)]
     return whole + [node for node in resizes(program) if node not in whole]
 
 
-def upsample(program: ExportedProgram) -> int:
-    """Replace each by operators that XNNPACK takes; returns how many there were."""
-    return write_anew(program, undelegated_resizes(program), _resized)
+def apply(program: ExportedProgram) -> int:
+    """Replace each by operators that XNNPACK takes; return how many there were."""
+    return replace_each(program, find(program), _resized)
 
 
 def _resized(program: ExportedProgram, node: Any) -> Any:
@@ -46,7 +46,7 @@ def _factors(node: Any) -> tuple[int, int]:
 
 
 def _repeats(node: Any) -> bool:
-    """Whether it does, found out by upsampling the numbers of the pixels: a scale may be given that is not whole."""
+    """Return whether it repeats pixels equally, by upsampling their numbers: a scale may be given that is not whole."""
     height, width = node.args[0].meta["val"].shape[2:]
     rows, columns = _factors(node)
     pixels = torch.arange(height * width, dtype=torch.float64).reshape(1, 1, height, width)
@@ -55,7 +55,7 @@ def _repeats(node: Any) -> bool:
 
 
 def _group(channels: int) -> int:
-    """How many channels share a kernel; 0 if no number that is worth it divides them."""
+    """Return how many channels share a kernel; 0 if no number that is worth it divides them."""
     if channels <= LARGEST_GROUP:
         return channels
     divisors = [size for size in range(SMALLEST_GROUP, LARGEST_GROUP + 1) if channels % size == 0]

@@ -17,8 +17,8 @@ from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
 ROUNDS = 4
 
 
-def layout(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> int:
-    """Rebuild the program; returns how many of the model's layout changes are gone. What cannot be proven stays.
+def apply(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> int:
+    """Rebuild the program; return how many of the model's layout changes are gone. What cannot be proven stays.
 
     `large_by_rows` turns large images in two steps where they have to be turned.
     """
@@ -31,8 +31,8 @@ def layout(program: torch.export.ExportedProgram, large_by_rows: bool = True) ->
         program.graph_module.recompile()
 
 
-def needless_changes(program: torch.export.ExportedProgram) -> list[Any]:
-    """The layout changes that `layout` would remove, and operators that would no longer cost any."""
+def find(program: torch.export.ExportedProgram) -> list[Any]:
+    """Return the layout changes that `apply` would remove, and operators that would no longer cost any."""
     try:
         return _gone(_rebuilt(_draft(program), _best(program)))
     except Declined:
@@ -40,7 +40,7 @@ def needless_changes(program: torch.export.ExportedProgram) -> list[Any]:
 
 
 def _best(program: torch.export.ExportedProgram) -> Plan:
-    """What to do where it stands, because put off it would be done twice, and outputs to compute in another order."""
+    """Return the cheapest plan: what to do at once, because later it is done twice, and outputs in another order."""
     as_it_stands = Plan(frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING))
     tried = {as_it_stands: _cost(_rebuilt(_draft(program), as_it_stands))}
     plan = Plan()
@@ -96,8 +96,8 @@ def _rebuilt(program: Any, plan: Plan) -> Rebuild:
 
 
 def _gone(rebuild: Rebuild) -> list[Any]:
-    """What the model had moved, or what made lowering turn images, and no longer does."""
+    """Return what the model had moved, or what made lowering turn images, and no longer does."""
     stays = {cause for cause, _ in rebuild.moves} | rebuild.fused
     changes = [node for node in rebuild.nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
     gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in stays)
-    return list(gone | dict.fromkeys(rebuild.spared))
+    return list(gone | dict.fromkeys(rebuild.saved))

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Outputs, Rebuild, Value
-from model_profiling.export.rewrites.layout.values import image_of
+from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, image_of
 
 aten = torch.ops.aten
 # Operators that treat every channel alike, whatever its number.
@@ -17,7 +17,7 @@ CHANNELWISE = {
 
 
 def channel_order(layout: Layout, dim: int, before: tuple[int, ...]) -> Outputs | None:
-    """The order in which a dimension's axes lie innermost in memory, after those of `before`; None if they do not."""
+    """Return the order in which a dimension's axes lie innermost in memory, after `before`; None if they do not."""
     axes = layout.in_memory([dim])
     if layout.order != layout.among(before) + axes or len(axes) < 2:
         return None
@@ -25,7 +25,7 @@ def channel_order(layout: Layout, dim: int, before: tuple[int, ...]) -> Outputs 
 
 
 def mixed_image(rb: Rebuild, node: Any, value: Value) -> Value | None:
-    """An operator on an image whose channels lie in another order; None if it cannot be done so."""
+    """Do an operator on an image whose channels lie in another order; None if it cannot be done so."""
     mixed = channel_order(value.layout, 1, IMAGE_DIMS[:3]) if len(value.shape) == 4 else None
     if mixed is None or value.in_image_order:
         return None
@@ -48,7 +48,7 @@ def _convolution(rb: Rebuild, node: Any, value: Value, mixed: Outputs) -> Value 
         if inputs is None:
             return None
         plain = [torch.fx.map_arg(entry, rb.plain) for entry in node.args[2:]]
-        return image_of(rb.again(node, (rb.mixed(value), inputs, *plain)))
+        return image_of(rb.copy_node(node, (rb.mixed(value), inputs, *plain)))
     if groups != value.shape[1] or weight.meta["val"].shape[0] != groups:
         return None
     weights, biases = rb.constant(weight, 0, mixed), bias and rb.constant(bias, 0, mixed)
@@ -58,12 +58,12 @@ def _convolution(rb: Rebuild, node: Any, value: Value, mixed: Outputs) -> Value 
 
 
 def _in_that_order(rb: Rebuild, node: Any, value: Value, mixed: Outputs, others: Any) -> Value:
-    made = rb.again(node, (rb.mixed(value), *others))
+    made = rb.copy_node(node, (rb.mixed(value), *others))
     return in_order(made, mixed, value.memory.maker, value.moves)
 
 
 def in_order(made: Any, outputs: Outputs, maker: Any, moves: Any = None) -> Value:
-    """An image whose channels were computed in another order."""
+    """Return an image whose channels were computed in another order."""
     plain = Layout.contiguous(made.meta["val"].shape)
     dims = (plain.dims[0], outputs.sizes, *plain.dims[2:])
     order = plain.among(IMAGE_DIMS[:3]) + tuple((1, number) for number in outputs.order)

@@ -8,8 +8,8 @@ import torch
 
 from model_profiling.export.rewrites.layout.channels import CHANNELWISE, in_order, mixed_image
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import IMAGE_DIMS, Memory, Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import held_as, image_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed, image_of, value_of
 from model_profiling.formats.graph_terms import TO_NCHW
 
 aten = torch.ops.aten
@@ -22,11 +22,10 @@ OF_IMAGES = {
 }  # fmt: skip
 # Operators after which the same layer's outputs lie innermost.
 FOLLOWING = CHANNELWISE | {aten.batch_norm.default}
-PADDING = {aten.pad.default, aten.constant_pad_nd.default}
 
 
 def of_images(rb: Rebuild, node: Any) -> Any:
-    value = rb.held(node.args[0])
+    value = rb.layout_of(node.args[0])
     if value is None or len(value.shape) != 4:
         return None
     mixed = mixed_image(rb, node, value)
@@ -36,7 +35,7 @@ def of_images(rb: Rebuild, node: Any) -> Any:
     outputs = dict(rb.plan.outputs).get(node.name)
     if outputs is not None:
         others[:2] = [entry and rb.constant(entry, 0, outputs) for entry in node.args[1:3]]
-    made = rb.again(node, (rb.image(value), *others))
+    made = rb.copy_node(node, (rb.image(value), *others))
     if not fixed(made.meta["val"]):
         return made
     result = in_order(made, outputs, None) if outputs is not None else image_of(made)
@@ -53,42 +52,47 @@ def _maker(rb: Rebuild, node: Any) -> tuple[str, int] | None:
 def padding(rb: Rebuild, node: Any) -> Any:
     if not any(node.args[1]):
         return rb.values[node.args[0]]
-    value = rb.held(node.args[0])
+    value = rb.layout_of(node.args[0])
     return of_images(rb, node) if value is not None and value.like_image else None
 
 
-def picking(rb: Rebuild, node: Any) -> Any:
-    """One of several results."""
+def get_item(rb: Rebuild, node: Any) -> Any:
+    """Return one of an operator's several results."""
     held = rb.values[node.args[0]]
     if isinstance(held, list):
         return held[node.args[1]]
-    made = rb.again(node, (held, node.args[1]))
+    made = rb.copy_node(node, (held, node.args[1]))
     images = held.target in OF_IMAGES and fixed(made.meta["val"]) and made.meta["val"].dim() == 4
     return image_of(made) if images else rb.own(made)
 
 
-def as_image(rb: Rebuild, value: Value) -> Any:
-    """Broadcast to four dimensions by name, so that it can be held as an image."""
-    layout = value.layout.reshaped((1,) * (4 - len(value.shape)) + value.shape)
+def lift(value: Value, rank: int) -> Value:
+    """Return a value with leading dimensions of size 1, so that it has this many."""
+    layout = value.layout.reshaped((1,) * (rank - len(value.shape)) + value.shape)
     assert layout is not None
-    return rb.image(replace(value, layout=layout))
+    return replace(value, layout=layout)
+
+
+def as_image(rb: Rebuild, value: Value) -> Any:
+    """Return a value broadcast to four dimensions, as an image."""
+    return rb.image(lift(value, 4))
 
 
 def group_norm(rb: Rebuild, node: Any) -> Value | None:
-    """One group is all values of an image, in any order; what is done to each channel follows."""
-    value = rb.held(node.args[0])
+    """Normalise one group, which is all values of an image in any order, then scale and shift each channel."""
+    value = rb.layout_of(node.args[0])
     if value is None or not value.like_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
         return None
     batch, channels = value.shape[:2]
     given: list[Any] = list(node.args[2:5])
     weight, bias, eps = given + [None, None, 1e-5][len(given) :]
-    rb.spared.append(node)
-    flat = rb.seen(value, (batch, 1, math.prod(value.shape) // batch))
+    rb.saved.append(node)
+    flat = rb.view(value, (batch, 1, math.prod(value.shape) // batch))
     made = rb.step(node.target, flat, 1, None, None, eps)
-    result = rb.image(held_as(value.layout, made))
+    result = rb.image(value_of(value.layout, made))
     for target, factor in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
         if factor is not None:
-            own = rb.held(factor)
+            own = rb.layout_of(factor)
             if own is None:
                 return None
             result = rb.step(target, result, as_image(rb, replace(own, layout=Layout.contiguous((1, channels, 1, 1)))))
@@ -96,8 +100,8 @@ def group_norm(rb: Rebuild, node: Any) -> Value | None:
 
 
 def mean(rb: Rebuild, node: Any) -> Any:
-    """Over what lies between the outermost and the innermost dimensions in memory: the mean over an image's pixels."""
-    value = rb.held(node.args[0])
+    """Compute a mean over what lies between outermost and innermost dimensions in memory, such as an image's pixels."""
+    value = rb.layout_of(node.args[0])
     result = node.meta["val"]
     if value is None or not node.args[1] or not fixed(result) or node.kwargs.get("dtype") is not None:
         return None
@@ -116,7 +120,7 @@ def mean(rb: Rebuild, node: Any) -> Any:
         return None
     parts = order[: inside[0]], order[inside[0] : inside[-1] + 1], order[inside[-1] + 1 :]
     outer, inner, channels = (math.prod(value.layout.sizes(part)) for part in parts)
-    image = rb.step(aten.permute_copy.default, rb.seen(value, (outer, inner, 1, channels)), list(TO_NCHW))
+    image = rb.step(aten.permute_copy.default, rb.view(value, (outer, inner, 1, channels)), list(TO_NCHW))
     made = rb.step(aten.mean.dim, image, [2, 3], True)
     kept = Layout(
         tuple(() if dim in over else sizes for dim, sizes in enumerate(value.layout.dims)), parts[0] + parts[2]
@@ -126,22 +130,22 @@ def mean(rb: Rebuild, node: Any) -> Any:
 
 
 def nearest(rb: Rebuild, node: Any) -> Value | None:
-    """Each pixel becomes several: rows and columns of pixels are written more than once, in the order they lie in."""
-    value = rb.held(node.args[0])
+    """Repeat rows and columns of pixels in the order they lie in."""
+    value = rb.layout_of(node.args[0])
     if value is None or not value.like_image:
         return None
-    rb.spared.append(node)
+    rb.saved.append(node)
     n, c, h, w = value.shape
     height, width = node.meta["val"].shape[2:]
     if height % h or width % w:
         return None
-    wide = _repeated(rb, rb.seen(value, (n, h, w, c)), (n * h * w, 1, c), width // w)
+    wide = _repeated(rb, rb.view(value, (n, h, w, c)), (n * h * w, 1, c), width // w)
     made = _repeated(rb, wide, (n * h, 1, width * c), height // h)
     layout = Layout.contiguous((n, c, height, width))
-    return held_as(Layout(layout.dims, layout.among(IMAGE_DIMS)), made)
+    return value_of(Layout(layout.dims, layout.among(IMAGE_DIMS)), made)
 
 
 def _repeated(rb: Rebuild, node: Any, shape: tuple[int, int, int], times: int) -> Any:
-    """The middle dimension several times; as views of their own, for XNNPACK takes no tensor twice."""
-    views = [rb.view(node, shape) for _ in range(times)]
+    """Repeat the middle dimension; as views of their own, for XNNPACK takes no tensor twice."""
+    views = [rb.new_view(node, shape) for _ in range(times)]
     return rb.step(aten.cat.default, views, 1) if times > 1 else views[0]

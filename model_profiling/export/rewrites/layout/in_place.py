@@ -1,4 +1,4 @@
-"""Changes in place become new tensors, so that a value is what it is wherever it is read."""
+"""Replaces changes in place by new tensors, so that a value is the same wherever it is read."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ aten = torch.ops.aten
 
 
 def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
-    """Replace each by the operator of the same name that gives a new tensor; declines where somebody could notice."""
+    """Replace each by the operator that gives a new tensor; raise Declined where somebody could notice."""
     for node in list(program.graph.nodes):
         schema = getattr(node.target, "_schema", None)
         if node.op != "call_function" or schema is None or not schema.is_mutable:
@@ -27,7 +27,7 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
 
 
 def _functional(target: Any) -> Any:
-    """`aten.relu_.default` is `aten.relu.default`; None where there is none."""
+    """Return `aten.relu.default` for `aten.relu_.default`; None where there is none."""
     name = target.overloadpacket.__name__
     packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
     return getattr(packet, target._overloadname, None)

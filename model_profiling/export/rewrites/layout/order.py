@@ -42,15 +42,15 @@ class Layout:
         return [self.size(axis) for axis in axes]
 
     def of(self, dim: int) -> tuple[Axis, ...]:
-        """The axes of a dimension, outermost first."""
+        """Return the axes of a dimension, outermost first."""
         return tuple((dim, number) for number in range(len(self.dims[dim])))
 
     def among(self, dims: Sequence[int]) -> tuple[Axis, ...]:
-        """The axes of these dimensions as contiguous memory would have them."""
+        """Return the axes of these dimensions as contiguous memory would have them."""
         return tuple(axis for dim in dims for axis in self.of(dim))
 
     def in_memory(self, dims: Iterable[int]) -> tuple[Axis, ...]:
-        """The axes of these dimensions in the order of memory."""
+        """Return the axes of these dimensions in the order of memory."""
         chosen = set(dims)
         return tuple(axis for axis in self.order if axis[0] in chosen)
 
@@ -62,7 +62,7 @@ class Layout:
         return Layout(self.dims, order).simplified()
 
     def reshaped(self, shape: Sequence[int]) -> "Layout | None":
-        """The layout of a view of this shape; None if no cut of the axes gives its dimensions."""
+        """Return the layout of a view of this shape; None if no cut of the axes gives its dimensions."""
         if math.prod(shape) != math.prod(self.shape):
             return None
         parts: dict[Axis, list[tuple[int, Axis]]] = {axis: [] for axis in self.order}
@@ -117,7 +117,7 @@ class Layout:
 
 
 def common_cut(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The coarsest axes that both cuts of a dimension can be made of; None if there are none."""
+    """Return the coarsest axes that both cuts of a dimension can be made of; None if there are none."""
     ends = sorted({*itertools.accumulate(first, lambda a, b: a * b), *itertools.accumulate(second, lambda a, b: a * b)})
     sizes = []
     before = 1
@@ -141,7 +141,7 @@ def runs(order: Sequence[Axis], apart: Sequence[frozenset[Axis]]) -> list[list[A
 
 
 def transposition(before: Layout, order: tuple[Axis, ...]) -> tuple[list[int], list[int]]:
-    """The shape to see memory in, and the permutation of that shape, that bring it into `order`."""
+    """Return the shape to see memory in, and the permutation of that shape, that bring it into `order`."""
     follows = dict(itertools.pairwise(order))
     blocks: list[list[Axis]] = []
     for axis in before.order:

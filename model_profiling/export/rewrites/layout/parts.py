@@ -8,15 +8,15 @@ import torch
 
 from model_profiling.export.rewrites.layout.order import Layout, common_cut
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import held_as, image_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
 
 aten = torch.ops.aten
 
 
-def joining(rb: Rebuild, node: Any) -> Value | None:
-    """A concatenation; its dimension lies together in each input's memory."""
-    values = [rb.held(entry) for entry in node.args[0]]
+def cat(rb: Rebuild, node: Any) -> Value | None:
+    """Concatenate along a dimension that lies together in each input's memory."""
+    values = [rb.layout_of(entry) for entry in node.args[0]]
     held = [value for value in values if value is not None]
     if len(held) != len(values) or not fixed(node.meta["val"]) or len({len(value.shape) for value in held}) != 1:
         return None
@@ -24,7 +24,7 @@ def joining(rb: Rebuild, node: Any) -> Value | None:
         return None
     dim = (node.args[1] if len(node.args) > 1 else 0) % len(held[0].shape)
     if any(value.like_image for value in held):
-        return image_of(rb.again(node, ([rb.image(value) for value in held], dim)))
+        return image_of(rb.copy_node(node, ([rb.image(value) for value in held], dim)))
     if any(len(value.layout.dims[dim]) > 1 for value in held):
         return None
     return _joined(rb, node, held, dim)
@@ -47,11 +47,11 @@ def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None
         wanted = order[:place] + here + order[place:]
         sizes = cut.layout.sizes
         shape = math.prod(sizes(order[:place])), value.shape[dim], math.prod(sizes(order[place:]))
-        inputs.append(rb.seen(rb.moved(cut, wanted), shape))
+        inputs.append(rb.view(rb.moved(cut, wanted), shape))
     width = node.meta["val"].shape[dim]
     dims = tuple((width,) if d == dim else sizes for d, sizes in enumerate(leading.dims))
-    made = rb.again(node, (inputs, 1))
-    return held_as(Layout(dims, (*order[:place], own, *order[place:])), made, largest)
+    made = rb.copy_node(node, (inputs, 1))
+    return value_of(Layout(dims, (*order[:place], own, *order[place:])), made, largest)
 
 
 def without(layout: Layout, dim: int) -> Layout:
@@ -59,9 +59,9 @@ def without(layout: Layout, dim: int) -> Layout:
     return Layout(dims, tuple(axis for axis in layout.order if axis[0] != dim))
 
 
-def taking(rb: Rebuild, node: Any) -> Value | None:
-    """A slice or one place of a dimension."""
-    value = rb.held(node.args[0])
+def slice_or_select(rb: Rebuild, node: Any) -> Value | None:
+    """Take a slice or one place of a dimension."""
+    value = rb.layout_of(node.args[0])
     if value is None or not value.shape:
         return None
     dim, start, end, stride = _range(node, value.shape)
@@ -89,7 +89,7 @@ def _part(rb: Rebuild, value: Value, dim: int, start: int, end: int, stride: int
     layout = value.layout
     size = layout.shape[dim]
     if stride != 1:
-        rb.spared.append(rb.at)
+        rb.saved.append(rb.at)
         if size % stride or start >= stride or end < size - stride + start + 1:
             return None
         cut = common_cut(layout.dims[dim], (size // stride, stride)) if size > stride else (stride,)
@@ -111,7 +111,7 @@ def _narrowed(rb: Rebuild, value: Value, own: tuple[int, int], taken: tuple[int,
     width = taken[1] - taken[0]
     if width < 1:
         return None
-    seen = rb.seen(value, (math.prod(before), layout.size(own), math.prod(after)))
+    seen = rb.view(value, (math.prod(before), layout.size(own), math.prod(after)))
     made = rb.step(aten.slice_copy.Tensor, seen, 1, *taken)
     sizes = list(layout.dims[dim])
     sizes[number] = width
@@ -121,12 +121,12 @@ def _narrowed(rb: Rebuild, value: Value, own: tuple[int, int], taken: tuple[int,
         order = tuple((d, n - (d == dim and n > number)) for d, n in order if (d, n) != own)
     kept = Layout(tuple(tuple(sizes) if d == dim else s for d, s in enumerate(layout.dims)), order)
     named = kept.reshaped([size for d, size in enumerate(kept.shape) if d != dim]) if drop else kept
-    return held_as(named, made, value) if named is not None else None
+    return value_of(named, made, value) if named is not None else None
 
 
-def parting(rb: Rebuild, node: Any) -> list[Value] | None:
-    """All parts of a dimension."""
-    value = rb.held(node.args[0])
+def split(rb: Rebuild, node: Any) -> list[Value] | None:
+    """Split a dimension into all its parts."""
+    value = rb.layout_of(node.args[0])
     results = node.meta["val"]
     if value is None or not all(fixed(result) for result in results):
         return None

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from model_profiling.export.delegation import supported_by_xnnpack
-from model_profiling.export.rewrites.layout.images import as_image
+from model_profiling.export.rewrites.layout.images import as_image, lift
 from model_profiling.export.rewrites.layout.order import common_cut, runs
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import held_as, image_of
+from model_profiling.export.rewrites.layout.rebuild import Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
 
 aten = torch.ops.aten
 
@@ -20,9 +20,9 @@ ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor
 
 
 def pointwise(rb: Rebuild, node: Any) -> Value | None:
-    """Any order will do, as long as all have the same."""
+    """Do a pointwise operator in any order that all its inputs have."""
     operands = list(dict.fromkeys(node.all_input_nodes))
-    values = {entry: rb.held(entry) for entry in operands}
+    values = {entry: rb.layout_of(entry) for entry in operands}
     if not fixed(node.meta["val"]) or any(value is None for value in values.values()) or node.kwargs.get("out"):
         return None
     held: dict[Any, Value] = {entry: value for entry, value in values.items() if value is not None}
@@ -31,12 +31,12 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
     if not full:
         return None
     if all(value.layout.is_contiguous and not value.is_image for value in full):
-        result: Value = rb.plainly(node)
+        result: Value = rb.contiguous_copy(node)
         result.memory.maker = full[0].memory.maker if len(held) == 1 else None
         return result
     if any(value.like_image for value in full):
         if _turns_images(node):
-            rb.spared.append(node)
+            rb.saved.append(node)
         result = image_of(_applied(rb, node, {entry: as_image(rb, value) for entry, value in held.items()}))
         result.memory.maker = full[0].memory.maker if len(held) == 1 else None
         result.memory.origin = next((value.memory.origin for value in full if value.is_image), None)
@@ -45,7 +45,7 @@ def pointwise(rb: Rebuild, node: Any) -> Value | None:
 
 
 def _turns_images(node: Any) -> bool:
-    """Whether lowering turns an image for this operator as it stands: no delegate takes it, or it meets a number."""
+    """Return whether lowering transposes an image for this operator: no delegate takes it, or it meets a number."""
     if node.target in ARITHMETIC:
         return not all(isinstance(entry, torch.fx.Node) and entry.meta["val"].dim() == 4 for entry in node.args[:2])
     name = f"{node.target.overloadpacket.__name__}.{node.target._overloadname}"
@@ -54,11 +54,11 @@ def _turns_images(node: Any) -> bool:
 
 def _applied(rb: Rebuild, node: Any, inputs: dict[Any, Any]) -> Any:
     args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda entry: inputs[entry])
-    return rb.again(node, _floats(node, args), kwargs)
+    return rb.copy_node(node, _floats(node, args), kwargs)
 
 
 def _floats(node: Any, args: Any) -> Any:
-    """Whole numbers beside floating-point tensors as such: otherwise ExecuTorch converts each while the model runs."""
+    """Return integers beside float tensors as floats: otherwise ExecuTorch converts each while the model runs."""
     if node.target not in ARITHMETIC or not node.meta["val"].is_floating_point():
         return args
     return tuple(float(arg) if type(arg) is int and abs(arg) < 2**11 else arg for arg in args)
@@ -66,7 +66,7 @@ def _floats(node: Any, args: Any) -> Any:
 
 def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Value]) -> Value | None:
     rank = len(full[0].shape)
-    lifted = {entry: _lifted(value, rank) for entry, value in held.items()}
+    lifted = {entry: lift(value, rank) for entry, value in held.items()}
     cuts = common_cuts(list(lifted.values()))
     if cuts is None:
         return None
@@ -79,18 +79,12 @@ def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Val
     for entry, value in cut.items():
         wanted = tuple(axis for axis in order if axis in present[entry])
         sizes = [math.prod(value.layout.sizes(g)) if g[0] in present[entry] else 1 for g in groups]
-        inputs[entry] = rb.seen(rb.moved(value, wanted), sizes or [1])
-    return held_as(leading.layout, _applied(rb, node, inputs), leading)
-
-
-def _lifted(value: Value, rank: int) -> Value:
-    layout = value.layout.reshaped((1,) * (rank - len(value.shape)) + value.shape)
-    assert layout is not None
-    return replace(value, layout=layout)
+        inputs[entry] = rb.view(rb.moved(value, wanted), sizes or [1])
+    return value_of(leading.layout, _applied(rb, node, inputs), leading)
 
 
 def common_cuts(values: list[Value]) -> dict[int, tuple[int, ...]] | None:
-    """For each dimension the axes that all tensors can be cut into."""
+    """Return for each dimension the axes that all tensors can be cut into."""
     cuts: dict[int, tuple[int, ...]] = {}
     for value in values:
         for dim, sizes in enumerate(value.layout.dims):
@@ -108,6 +102,6 @@ def own_cuts(value: Value, cuts: dict[int, tuple[int, ...]]) -> dict[int, tuple[
 
 
 def _leading(full: list[Value]) -> Value:
-    """The one whose order most others have already; of equals, one in its usual order."""
+    """Return the one whose order most others have already; of equals, one in its usual order."""
     orders = [value.layout.order for value in full]
     return max(full, key=lambda value: (orders.count(value.layout.order), value.layout.is_contiguous))

@@ -9,8 +9,8 @@ import torch
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.parts import without
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild, Value, fixed
-from model_profiling.export.rewrites.layout.values import held_as
+from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
+from model_profiling.export.rewrites.layout.values import Value, fixed, value_of
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ SOFTMAX = {aten.softmax.int, aten._softmax.default}
 
 
 def linear(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.held(node.args[0])
+    value = rb.layout_of(node.args[0])
     if value is None or len(value.shape) < 2 or not fixed(node.meta["val"]):
         return None
     last = len(value.shape) - 1
@@ -30,17 +30,17 @@ def linear(rb: Rebuild, node: Any) -> Value | None:
     weight = rb.constant(others[0], 1, mixed) if mixed is not None else None
     if weight is not None:
         others[0], width = weight, value.shape[last]
-        matrix = rb.seen(value, (math.prod(value.shape) // width, width))
+        matrix = rb.view(value, (math.prod(value.shape) // width, width))
     else:
         matrix, value = rb.rows(value, last)
-    made = rb.again(node, (matrix, *others))
-    result = held_as(_with_last(value.layout, node.meta["val"].shape[-1], outputs), made, value)
+    made = rb.copy_node(node, (matrix, *others))
+    result = value_of(_with_last(value.layout, node.meta["val"].shape[-1], outputs), made, value)
     result.memory.maker = rb.maker(node, node.meta["val"].shape[-1])
     return result
 
 
 def _columns(layout: Layout, last: int) -> Outputs | None:
-    """The order of the last dimension's axes, if they lie innermost in memory and not as they are named."""
+    """Return the order of the last dimension's axes, if they lie innermost in memory and not as they are named."""
     axes = layout.in_memory([last])
     if len(axes) < 2 or axes == layout.of(last) or layout.order[-len(axes) :] != axes:
         return None
@@ -48,7 +48,7 @@ def _columns(layout: Layout, last: int) -> Outputs | None:
 
 
 def _with_last(layout: Layout, width: int, outputs: Outputs | None) -> Layout:
-    """The same with another innermost last dimension."""
+    """Return the same with another innermost last dimension."""
     last = len(layout.dims) - 1
     rest = tuple(axis for axis in layout.order if axis[0] != last)
     own = outputs or Outputs((width,) if width != 1 else (), (0,) if width != 1 else ())
@@ -56,7 +56,7 @@ def _with_last(layout: Layout, width: int, outputs: Outputs | None) -> Layout:
 
 
 def softmax(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.held(node.args[0])
+    value = rb.layout_of(node.args[0])
     if value is None or not value.shape:
         return None
     dim = node.args[1] % len(value.shape)
@@ -64,12 +64,12 @@ def softmax(rb: Rebuild, node: Any) -> Value | None:
     if not axes or value.layout.is_contiguous or value.layout.order[-len(axes) :] != axes:
         return None
     width = value.shape[dim]
-    matrix = rb.seen(value, (math.prod(value.shape) // width, width))
-    return held_as(value.layout, rb.again(node, (matrix, -1, *node.args[2:])), value)
+    matrix = rb.view(value, (math.prod(value.shape) // width, width))
+    return value_of(value.layout, rb.copy_node(node, (matrix, -1, *node.args[2:])), value)
 
 
 def layer_norm(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.held(node.args[0])
+    value = rb.layout_of(node.args[0])
     if value is None or value.layout.is_contiguous:
         return None
     rank, count = len(value.shape), len(node.args[1])
@@ -77,14 +77,14 @@ def layer_norm(rb: Rebuild, node: Any) -> Value | None:
     if not tail or value.layout.order[-len(tail) :] != tail:
         return None
     wide = tuple(node.args[1])
-    matrix = rb.seen(value, (math.prod(value.shape) // math.prod(wide), *wide))
+    matrix = rb.view(value, (math.prod(value.shape) // math.prod(wide), *wide))
     others = torch.fx.map_arg(node.args[2:], rb.plain)
-    return held_as(value.layout, rb.again(node, (matrix, list(wide), *others)), value)
+    return value_of(value.layout, rb.copy_node(node, (matrix, list(wide), *others)), value)
 
 
-def multiplying(rb: Rebuild, node: Any) -> Value | None:
-    """A product of matrices; the right one may lie in memory by columns, and the result with it."""
-    left, right = (rb.held(entry) for entry in node.args[:2])
+def matmul(rb: Rebuild, node: Any) -> Value | None:
+    """Multiply matrices; the right one may lie in memory by columns, and the result with it."""
+    left, right = (rb.layout_of(entry) for entry in node.args[:2])
     if left is None or right is None or not fixed(node.meta["val"]):
         return None
     rank = len(left.shape)
@@ -105,11 +105,11 @@ def multiplying(rb: Rebuild, node: Any) -> Value | None:
     if by_columns and _innermost(left) == rows:
         # Both lie the other way round: so does their product, computed with the two exchanged.
         made = _product(rb, (right, (columns, rows)), (left, (rows, columns)), outer, False)
-        return held_as(_of_product(node, left, outer, (columns, rows)), made, left)
+        return value_of(_of_product(node, left, outer, (columns, rows)), made, left)
     made = _product(
         rb, (left, (rows, columns)), (right, (columns, rows) if by_columns else (rows, columns)), outer, by_columns
     )
-    return held_as(_of_product(node, left, outer, (rows, columns)), made, left)
+    return value_of(_of_product(node, left, outer, (rows, columns)), made, left)
 
 
 def _innermost(value: Value) -> int | None:
@@ -122,7 +122,7 @@ def _product(rb: Rebuild, left: tuple[Value, Any], right: tuple[Value, Any], out
         inner = value.layout.among(dims)
         count = math.prod(value.layout.sizes(outer))
         moved = rb.moved(value, outer + inner)
-        matrices.append(rb.seen(moved, (count, value.shape[dims[0]], value.shape[dims[1]])))
+        matrices.append(rb.view(moved, (count, value.shape[dims[0]], value.shape[dims[1]])))
     if by_columns:
         matrices[1] = rb.step(aten.permute_copy.default, matrices[1], [0, 2, 1])
     return rb.step(aten.bmm.default, *matrices)

@@ -1,4 +1,4 @@
-"""The program again, operator by operator, with views and permutes put off until somebody needs their result.
+"""Rebuilds the program operator by operator, with views and permutes postponed until their result is needed.
 
 Each value of the model is held as memory in some order (`order.Layout`). Its views and permutes only rename that order.
 An operator's rule asks for its inputs in an order it can compute in (`contiguous`, `image`, `rows`, ...); only where no
@@ -12,13 +12,14 @@ neither moves anything (see export/free_permutes.py).
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
@@ -29,55 +30,10 @@ SMALL_BLOCK = 8
 LARGE = 1 << 22
 # XNNPACK transposes tensors of up to six dimensions.
 MOST_DIMS = 6
-IMAGE_DIMS = (0, 2, 3, 1)
 
 
 class Declined(Exception):  # noqa: N818 - nothing went wrong: the program is left as it is
     """This program is left as it is: something about it cannot be proven."""
-
-
-@dataclass
-class Memory:
-    """A tensor of the new graph: `flat` has its values in the order of memory, `image` is the same memory as NCHW."""
-
-    flat: Any = None
-    image: Any = None
-    views: dict[tuple[int, ...], Any] = field(default_factory=dict)
-    images: dict[tuple[int, ...], Any] = field(default_factory=dict)
-    turned: bool = False
-    # The layer whose outputs lie innermost in this memory, side by side.
-    maker: Any = None
-    # The operator whose image this is, or was before arithmetic.
-    origin: Any = None
-    moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Value:
-    """What a node of the model gives. `moves` is the model's own permute that is still to be done, if there is one."""
-
-    layout: Layout
-    memory: Memory
-    moves: Any = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.layout.shape
-
-    @property
-    def is_image(self) -> bool:
-        """Whether memory is in the order of an image, and this is the image by name too."""
-        image = self.memory.image
-        return image is not None and self.in_image_order and tuple(image.meta["val"].shape) == self.shape
-
-    @property
-    def in_image_order(self) -> bool:
-        return len(self.layout.dims) == 4 and self.layout.order == self.layout.among(IMAGE_DIMS)
-
-    @property
-    def like_image(self) -> bool:
-        """Whether this is an image, or costs nothing to be one and is not in its usual order."""
-        return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
 
 
 @dataclass(frozen=True)
@@ -119,7 +75,7 @@ class Rebuild:
         self.turns: Counter[Any] = Counter()
         self.wishes: dict[str, Outputs] = {}
         # Operators that cost layout changes as they stand, and none here.
-        self.spared: list[Any] = []
+        self.saved: list[Any] = []
         self.viewed: list[Any] = []
         self.fused: set[Any] = set()
 
@@ -136,25 +92,25 @@ class Rebuild:
                 self.values[node] = self.own(node)
 
     def _made(self, node: Any) -> Any:
-        rule, spared = self.rules.get(node.target), len(self.spared)
+        rule, saved = self.rules.get(node.target), len(self.saved)
         made = rule(self, node) if rule is not None else None
         if made is None:
-            # A rule that gave up has spared nothing.
-            del self.spared[spared:]
-            return self.plainly(node)
+            # A rule that gave up has saved nothing.
+            del self.saved[saved:]
+            return self.contiguous_copy(node)
         if not isinstance(made, Value) or not made.is_image:
             return made
         made.memory.origin = made.memory.origin or node
         return self._turned_here(made) if node.name in self.plan.turned else made
 
     def _turned_here(self, value: Value) -> Value:
-        """An image in its usual order. Written as a transpose of its own: lowering puts off those that it inserts."""
+        """Return an image in its usual order, by a transpose of its own: lowering postpones those that it inserts."""
         n, c, h, w = value.shape
         self._turned(value)
         # The operator may have stayed the model's own node.
         with self.graph.inserting_before(self.at.next):
-            rows = self.step(aten.permute_copy.default, self.seen(value, (n, h * w, c)), [0, 2, 1])
-            return Value(Layout.contiguous(value.shape), Memory(flat=self.view(rows, value.shape)))
+            rows = self.step(aten.permute_copy.default, self.view(value, (n, h * w, c)), [0, 2, 1])
+            return Value(Layout.contiguous(value.shape), Memory(flat=self.new_view(rows, value.shape)))
 
     def _outputs(self, node: Any) -> None:
         self.at = node
@@ -172,32 +128,32 @@ class Rebuild:
             spec.arg.name = names.get(getattr(spec.arg, "name", None), getattr(spec.arg, "name", None))
 
     def own(self, node: Any) -> Any:
-        """A node of the model as it is: contiguous, if it is a tensor of a fixed size."""
+        """Return a node of the model as it is: contiguous, if it is a tensor of a fixed size."""
         value = node.meta.get("val")
         return Value(Layout.contiguous(value.shape), Memory(flat=node)) if fixed(value) else node
 
-    def plainly(self, node: Any) -> Any:
-        """The operator as it stands in the model, on contiguous inputs."""
-        return self.own(self.again(node, torch.fx.map_arg(node.args, self.plain)))
+    def contiguous_copy(self, node: Any) -> Any:
+        """Return the operator as it stands in the model, on contiguous inputs."""
+        return self.own(self.copy_node(node, torch.fx.map_arg(node.args, self.plain)))
 
     def plain(self, node: Any) -> Any:
-        """What a node of the model is now, in its usual order."""
+        """Return what a node of the model is now, in its usual order."""
         held = self.values[node]
         return self.contiguous(held) if isinstance(held, Value) else held
 
-    def held(self, node: Any) -> Value | None:
-        """What a node of the model is held as; None if it is not a tensor of a fixed size."""
+    def layout_of(self, node: Any) -> Value | None:
+        """Return a node's layout and memory; None if it is not a tensor of a fixed size."""
         value = self.values.get(node) if isinstance(node, torch.fx.Node) else None
         return value if isinstance(value, Value) else None
 
     # Orders that operators ask for.
 
     def contiguous(self, value: Value) -> Any:
-        """The tensor in its usual order. An image is that by name; whoever reads it otherwise has it turned."""
+        """Return the tensor in its usual order. An image is that by name; whoever reads it otherwise has it turned."""
         if value.is_image:
             self._turned(value)
             return self._turned_by_rows(value) if self._is_large(value) else value.memory.image
-        return self.seen(self.moved(value, value.layout.among(range(len(value.layout.dims)))), value.shape)
+        return self.view(self.moved(value, value.layout.among(range(len(value.layout.dims)))), value.shape)
 
     def _is_large(self, value: Value) -> bool:
         return self.plan.large_by_rows and math.prod(value.shape) >= LARGE and 1 not in value.shape[1:]
@@ -209,37 +165,37 @@ class Rebuild:
         """
         n, c, h, w = value.shape
         if value.shape not in value.memory.views:
-            rows = self.step(aten.permute_copy.default, self.seen(value, (n * h, w, c)), [0, 2, 1])
-            made = self.step(aten.permute_copy.default, self.view(rows, (n, h, c, w)), [0, 2, 1, 3])
+            rows = self.step(aten.permute_copy.default, self.view(value, (n * h, w, c)), [0, 2, 1])
+            made = self.step(aten.permute_copy.default, self.new_view(rows, (n, h, c, w)), [0, 2, 1, 3])
             value.memory.views[value.shape] = made
         return value.memory.views[value.shape]
 
     def image(self, value: Value) -> Any:
-        """A 4-D tensor as an image: channels last in memory where that is free, else as it is.
+        """Return a 4-D tensor as an image: channels last in memory where that is free, else as it is.
 
         A tensor in its usual order stays so: whoever wants it otherwise, turns it once, in its own delegate.
         """
         if value.layout.is_contiguous and not value.is_image:
             if value.in_image_order:
-                return self._closed(value)
+                return self._as_image(value)
             self._turned(value)
-            return self.seen(value, value.shape)
+            return self.view(value, value.shape)
         value = self.moved(value, value.layout.among(IMAGE_DIMS))
         if value.is_image:
             return value.memory.image
-        return self._closed(value)
+        return self._as_image(value)
 
-    def _closed(self, value: Value) -> Any:
+    def _as_image(self, value: Value) -> Any:
         images = value.memory.images
         if value.shape not in images:
             n, c, h, w = value.shape
-            images[value.shape] = self.step(aten.permute_copy.default, self.seen(value, (n, h, w, c)), list(TO_NCHW))
+            images[value.shape] = self.step(aten.permute_copy.default, self.view(value, (n, h, w, c)), list(TO_NCHW))
         return images[value.shape]
 
     def mixed(self, value: Value) -> Any:
-        """An image with its channels in the order they lie in memory."""
+        """Return an image with its channels in the order they lie in memory."""
         image = value.memory.image
-        return image if image is not None and tuple(image.meta["val"].shape) == value.shape else self._closed(value)
+        return image if image is not None and tuple(image.meta["val"].shape) == value.shape else self._as_image(value)
 
     def _turned(self, value: Value) -> None:
         """Note that lowering will turn an image, or what is read as one: once in each direction."""
@@ -249,7 +205,7 @@ class Rebuild:
             self.moves.append((value.moves, _bytes(value.memory.image or value.memory.flat)))
 
     def rows(self, value: Value, dim: int) -> tuple[Any, Value]:
-        """All of one dimension in its order, innermost, as the columns of a matrix: the matrix, and how it is held."""
+        """Return a matrix with one dimension, in its order, as its columns; and its value."""
         layout = value.layout
         own = layout.of(dim)
         if own and layout.order[-len(own) :] != own:
@@ -257,11 +213,11 @@ class Rebuild:
             value = self.moved(value, layout.among([*rest, dim]))
         width = value.shape[dim]
         if value.layout.is_contiguous and dim == len(value.shape) - 1:
-            return self.seen(value, value.shape), value
-        return self.seen(value, (math.prod(value.shape) // width, width)), value
+            return self.view(value, value.shape), value
+        return self.view(value, (math.prod(value.shape) // width, width)), value
 
     def moved(self, value: Value, order: tuple[Axis, ...]) -> Value:
-        """The same values in another order of memory."""
+        """Return the same values in another order of memory."""
         if value.layout.order == order:
             return value
         memory = value.memory.moved.get((value.layout, order))
@@ -269,7 +225,7 @@ class Rebuild:
             sizes, permutation = transposition(value.layout, order)
             if len(sizes) > MOST_DIMS:
                 raise Declined(f"a transpose of {len(sizes)} dimensions")
-            seen = self.seen(value, tuple(sizes))
+            seen = self.view(value, tuple(sizes))
             made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
             memory = value.memory.moved[value.layout, order] = Memory(flat=made)
             # Values that lie together and stay together are moved as one.
@@ -293,12 +249,12 @@ class Rebuild:
             self.wishes[maker[0]] = Outputs(tuple(layout.sizes(axes)), tuple(wanted))
 
     def maker(self, node: Any, width: int) -> tuple[str, int] | None:
-        """A layer that could compute its outputs in any order, because its weights are known; and how many they are."""
+        """Return a layer's name and width if it can compute its outputs in any order: its weights are known."""
         known = all(entry is None or entry.op == "placeholder" for entry in node.args[1:3])
         return (node.name, width) if known and known_value(self.program, node.args[1]) is not None else None
 
     def constant(self, node: Any, dim: int, outputs: Outputs) -> Any:
-        """A constant of the model with one dimension in another order; None if it is not a constant."""
+        """Return a constant of the model with one dimension in another order; None if it is not a constant."""
         data = known_value(self.program, node)
         if data is None:
             return None
@@ -307,34 +263,34 @@ class Rebuild:
         order = [*range(dim), *(dim + number for number in outputs.order), *range(dim + count, rank + count - 1)]
         return constant(self.program, cut.permute(order).reshape(data.shape).contiguous())
 
-    def seen(self, value: Value, shape: Iterable[int]) -> Any:
-        """Memory as a tensor of this shape."""
+    def view(self, value: Value, shape: Iterable[int]) -> Any:
+        """Return a value's memory as a tensor of this shape."""
         shape, memory = tuple(shape), value.memory
         if memory.flat is None:
             memory.flat = self.step(aten.permute_copy.default, memory.image, list(TO_NHWC), like=value.moves)
         if tuple(memory.flat.meta["val"].shape) == shape:
             return memory.flat
         if shape not in memory.views:
-            memory.views[shape] = self.view(memory.flat, shape, like=value.moves)
+            memory.views[shape] = self.new_view(memory.flat, shape, like=value.moves)
         return memory.views[shape]
 
-    def view(self, node: Any, shape: Iterable[int], like: Any = None) -> Any:
-        """A new view; of a tensor that the model itself took out of another one, a copy may be needed first."""
+    def new_view(self, node: Any, shape: Iterable[int], like: Any = None) -> Any:
+        """Return a new view; of a tensor that the model itself took out of another one, a copy may be needed first."""
         target = aten.view.default if node.meta["val"].is_contiguous() else aten.reshape.default
         return self.step(target, node, list(shape), like=like)
 
     # New nodes.
 
     def step(self, target: Any, *args: Any, like: Any = None, **kwargs: Any) -> Any:
-        """A new operator, at the line of the model where `like` stands, or else of the operator that is being built."""
+        """Return a new operator at the line of the model where `like` stands, or else the operator being rebuilt."""
         made = self.graph.call_function(target, args, kwargs)
         values, keywords = torch.fx.map_arg((args, kwargs), lambda node: node.meta["val"])
         meta = (like if like is not None else self.at).meta
         made.meta = {**meta, "val": target(*values, **keywords)}
         return made
 
-    def again(self, node: Any, args: Any, kwargs: Any = None) -> Any:
-        """The operator itself on other inputs; the very same node where nothing changes."""
+    def copy_node(self, node: Any, args: Any, kwargs: Any = None) -> Any:
+        """Return the operator itself on other inputs; the very same node where nothing changes."""
         kwargs = torch.fx.map_arg(node.kwargs, self.plain) if kwargs is None else kwargs
         if same(args, node.args) and same(kwargs, node.kwargs):
             return node
@@ -354,13 +310,3 @@ def same(new: Any, old: Any) -> bool:
     if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node):
         return new is old
     return bool(new == old)
-
-
-def fixed(value: Any) -> bool:
-    """Whether this is one tensor, of a size known now."""
-    return (
-        isinstance(value, torch.Tensor)
-        and all(isinstance(size, int) for size in value.shape)
-        and value.numel() > 0
-        and not value.is_sparse
-    )

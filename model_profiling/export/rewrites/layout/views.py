@@ -1,4 +1,4 @@
-"""Operators that only name memory otherwise: nothing is done until somebody computes with the result."""
+"""Rules of views, permutes and copies: nothing moves until an operator computes with the result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,8 +8,8 @@ import torch
 
 from model_profiling.export.rewrites.layout.images import of_images
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import Memory, Rebuild, Rule, Value, fixed
-from model_profiling.export.rewrites.layout.values import held_as
+from model_profiling.export.rewrites.layout.rebuild import Rebuild, Rule
+from model_profiling.export.rewrites.layout.values import Memory, Value, fixed, value_of
 
 aten = torch.ops.aten
 
@@ -32,8 +32,8 @@ KEEPING = {
 }  # fmt: skip
 
 
-def renaming(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.held(node.args[0])
+def view_rule(rb: Rebuild, node: Any) -> Value | None:
+    value = rb.layout_of(node.args[0])
     if value is None or not fixed(node.meta["val"]):
         return None
     shape = tuple(node.meta["val"].shape)
@@ -45,8 +45,8 @@ def renaming(rb: Rebuild, node: Any) -> Value | None:
     if layout is not None:
         return replace(value, layout=layout)
     # The view joins what does not lie together in memory: its values have to be in their usual order.
-    plain = rb.seen(Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value))), shape)
-    return held_as(Layout.contiguous(shape), plain)
+    plain = rb.view(Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value))), shape)
+    return value_of(Layout.contiguous(shape), plain)
 
 
 def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
@@ -56,8 +56,8 @@ def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
     return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
 
 
-def permuting(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.held(node.args[0])
+def permute_rule(rb: Rebuild, node: Any) -> Value | None:
+    value = rb.layout_of(node.args[0])
     if value is None:
         return None
     # Dimensions told apart by their sizes show where each goes.
@@ -66,8 +66,8 @@ def permuting(rb: Rebuild, node: Any) -> Value | None:
     return at_once(rb, node, replace(value, layout=value.layout.permuted(permutation), moves=node))
 
 
-def keeping(rb: Rebuild, node: Any) -> Any:
-    value = rb.held(node.args[0])
+def copy_rule(rb: Rebuild, node: Any) -> Any:
+    value = rb.layout_of(node.args[0])
     if value is None or not fixed(node.meta["val"]) or value.shape != tuple(node.meta["val"].shape):
         return None
     if node.kwargs.get("memory_format") is torch.channels_last:
@@ -77,17 +77,17 @@ def keeping(rb: Rebuild, node: Any) -> Any:
     return value if node.meta["val"].dtype == node.args[0].meta["val"].dtype else None
 
 
-def shuffling(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule:
-    """An operator that is a view, a permute and a view."""
+def shuffle_rule(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule:
+    """Return the rule of an operator that is a view, a permute and a view."""
 
     def rule(rb: Rebuild, node: Any) -> Value | None:
-        value = rb.held(node.args[0])
+        value = rb.layout_of(node.args[0])
         if value is None or len(value.shape) != 4:
             return None
         shape, permutation = views(value.shape, *node.args[1:])
         cut = value.layout.reshaped(shape)
         if not value.layout.is_contiguous:
-            rb.spared.append(node)
+            rb.saved.append(node)
         joined = cut and cut.permuted(permutation).reshaped(tuple(node.meta["val"].shape))
         return at_once(rb, node, replace(value, layout=joined, moves=node)) if joined is not None else None
 

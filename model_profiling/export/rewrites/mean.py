@@ -12,19 +12,19 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
-from model_profiling.export.rewrites.graph import calls, constant, step, write_anew
+from model_profiling.export.rewrites.graph import calls, constant, replace_each, step
 
 aten = torch.ops.aten
 
 
-def undelegated_means(program: ExportedProgram) -> list[Any]:
-    """Means and sums over neighbouring axes of a tensor."""
+def find(program: ExportedProgram) -> list[Any]:
+    """Return the means and sums over neighbouring axes of a tensor."""
     return [node for node in calls(program, aten.mean.dim, aten.sum.dim_IntList) if _fits(node)]
 
 
-def means(program: ExportedProgram) -> int:
-    """Write each as a product; returns how many there were."""
-    return write_anew(program, undelegated_means(program), _product)
+def apply(program: ExportedProgram) -> int:
+    """Write each as a product; return how many there were."""
+    return replace_each(program, find(program), _product)
 
 
 def _product(program: ExportedProgram, node: Any) -> Any:

@@ -1,0 +1,81 @@
+"""Capture, rewrite and lower a prepared model, and emit its program."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+
+from model_profiling.base.dtypes import dtype_of
+from model_profiling.base.rewrites import LAYOUT, REWRITES
+from model_profiling.export import io_layout
+from model_profiling.export.candidates import with_candidates
+from model_profiling.export.dtype_cost import dtype_cost
+from model_profiling.export.kept_layers import keep_in_fp32
+from model_profiling.export.lowering import LoweredProgram, capture, emit, lower, lowering_of
+from model_profiling.export.preparation import Prepared, rewrite
+from model_profiling.export.request import ExportRequest
+from model_profiling.export.rewrites.graph import copy_program
+from model_profiling.export.stages import Stages
+
+
+def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+    """Capture, rewrite and lower a model; return the graph, the program that ExecuTorch emitted, and what was found."""
+    captured, prepared = capture_prepared(prepared, request, stages)
+    with stages.stage("lower to the backend"):
+        lowered = lower(captured, **lowering_of(request))
+    prepared = _with_remarks(prepared, lowered, request)
+    with stages.stage("plan memory and emit"):
+        program = emit(lowered)
+    if request.candidates:
+        with stages.stage("look what rewrites would give"):
+            prepared = with_candidates(prepared, request, program)
+    if request.io_layout == "channels_last":
+        with stages.stage("lower with channels-last inputs and outputs"):
+            lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
+    return lowered, program, prepared
+
+
+def capture_prepared(
+    prepared: Prepared, request: ExportRequest, stages: Stages
+) -> tuple[torch.export.ExportedProgram, Prepared]:
+    """Capture the graph and do the rewrites that were asked for; return it and what was found."""
+    model = prepared.model
+    with stages.stage("capture the graph"):
+        call = model.inputs, model.keyword_inputs
+        captured = stages.captured = capture(model.module, *call, model.dynamic_shapes)
+        if request.keep_fp32 and dtype_of(request.dtype).halves:
+            keep_in_fp32(captured, request.keep_fp32, prepared.weights)
+            prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
+        pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))
+        plain = copy_program(captured) if request.candidates and request.rewrites else captured
+        prepared = rewrite(captured, request, replace(prepared, captured=plain, pending=pending), list(pending))
+    return captured, prepared
+
+
+def _with_channels_last_border(
+    captured: torch.export.ExportedProgram,
+    lowered: LoweredProgram,
+    program: Any,
+    prepared: Prepared,
+    request: ExportRequest,
+) -> tuple[LoweredProgram, Any, Prepared]:
+    def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
+        again = lower(moved, **lowering_of(request))
+        return again, emit(again)
+
+    built = io_layout.with_channels_last_border(captured, (lowered, program), build)
+    if isinstance(built, str):
+        unchanged = f"--io-layout channels_last changed nothing: {built}"
+        return lowered, program, replace(prepared, warnings=[*prepared.warnings, unchanged])
+    again, program = built
+    # The conversions at the border count as delegated, and are gone in the program.
+    counted = msgspec.structs.replace(again.delegation, delegated_nodes=lowered.delegation.delegated_nodes)
+    return replace(again, delegation=counted), program, prepared
+
+
+def _with_remarks(prepared: Prepared, lowered: LoweredProgram, request: ExportRequest) -> Prepared:
+    """Say which rewrites found nothing, in the graph or in its lowering."""
+    without = [name for name in prepared.without if not (name == LAYOUT and lowered.keeps_images)]
+    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
+    return replace(prepared, warnings=[*prepared.warnings, *remarks])

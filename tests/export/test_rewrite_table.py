@@ -1,0 +1,103 @@
+"""The table of rewrites is the only list of them: what else names rewrites follows from it, and so does the advice."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model_profiling.base.rewrites import REWRITES, rewrites_for
+from model_profiling.export import choices
+from tests.conftest import QUICK, ROOT
+
+# A rewrite that the kit does not have: its row, its module, and a network that it is for.
+ROW = 'Rewrite("expm1", "expm1 from operators that XNNPACK delegates", ("expm1",)),'
+MODULE = '''
+"""Expm1 as an exponential minus one."""
+
+import torch
+
+from model_profiling.export.rewrites.graph import calls, number, step, replace_each
+
+aten = torch.ops.aten
+
+
+def find(program):
+    """Return every expm1."""
+    return calls(program, aten.expm1.default)
+
+
+def apply(program):
+    """Write each as exp(x) - 1; return how many there were."""
+    return replace_each(program, find(program), _difference)
+
+
+def _difference(program, node):
+    one = number(program, node, 1.0)
+    return step(program, node, aten.sub.Tensor, step(program, node, aten.exp.default, node.args[0]), one)
+'''
+# What the copy of the kit is asked: what the command line lists, what the advice names, and what the rewrite does.
+SCRIPT = """
+import argparse
+
+import torch
+
+from model_profiling import api
+from model_profiling.cli.export import prepare_parser
+
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(torch.expm1(x))
+
+
+parser = argparse.ArgumentParser()
+prepare_parser(parser)
+assert parser.parse_args(["x", "--rewrite", "expm1"]).rewrite == ["expm1"]
+assert "expm1: expm1 from operators" in " ".join(parser.format_help().split())
+inputs = (torch.randn(1, 8, 64, 64),)
+run = api.profile(Net(), inputs, dtype="fp32", out="run", lock=False)
+advice = [finding for experiment in run.summary.experiments.values() for finding in experiment.advice]
+assert {finding.rewrite for finding in advice if finding.rewrite} == {"expm1"}, advice
+record = api.export(Net(), inputs, dtype="fp32", rewrites=["expm1"], out="rewritten").record
+assert not record.delegation.portable_nodes and record.verification.verdict == "agrees", record
+"""
+
+
+def test_every_row_has_a_module_and_a_test() -> None:
+    tests = "".join((ROOT / "tests" / "export" / f"test_{name}.py").read_text() for name in ("rewrites", "islands"))
+    for name, row in REWRITES.items():
+        place = ROOT / "model_profiling" / "export" / "rewrites" / name.replace("-", "_")
+        code = (place / "__init__.py" if place.is_dir() else place.with_suffix(".py")).read_text()
+        assert "\ndef find(" in code and "\ndef apply(" in code, place
+        assert f'"{name}"' in tests, f"no test names {name}"
+        assert row.help and set(row.dtypes) <= set(choices.DTYPES) and set(row.includes) <= set(REWRITES)
+        assert set(row.alternatives) <= set(row.operators)
+    assert tuple(sorted(REWRITES)) == choices.REWRITES
+    assert rewrites_for("aten.mean") == ("keepdim", "mean") and rewrites_for("aten.conv2d") == ()
+
+
+def test_the_page_of_rewrites_describes_all_of_them() -> None:
+    page = (ROOT / "docs" / "03-pipeline-and-analysis.md").read_text()
+    (table,) = re.findall(r"^\| `--rewrite` \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(REWRITES)
+
+
+@pytest.mark.wide
+def test_a_new_rewrite_is_a_row_and_a_module(tmp_path: Path) -> None:
+    """In a copy of the kit with these two changes it can be asked for, is recorded, done and recommended."""
+    pytest.importorskip("executorch.exir")
+    shutil.copytree(
+        ROOT / "model_profiling", tmp_path / "model_profiling", ignore=shutil.ignore_patterns("__pycache__", "out_*")
+    )
+    table = tmp_path / "model_profiling" / "base" / "rewrites.py"
+    table.write_text(table.read_text().replace("_ROWS = (\n", f"_ROWS = (\n    {ROW}\n"))
+    (tmp_path / "model_profiling" / "export" / "rewrites" / "expm1.py").write_text(MODULE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), **QUICK}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
