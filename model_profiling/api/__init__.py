@@ -24,11 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling import __version__
+from model_profiling.api.keywords import takes_options
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.options import settled
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
     from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.analysis.roofs.roofs import Roofs
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
     from model_profiling.api.records import Records
+    from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords
     from model_profiling.export.request import ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
     from model_profiling.pipeline.config import PageCache
@@ -96,11 +100,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+@takes_options("profile")
 def profile(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str | None = None,
     threads: int | Sequence[int] = 1,
     runs: int | None = None,
     launches: int | None = None,
@@ -113,14 +117,12 @@ def profile(
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
-    rewrites: Sequence[str] = (),
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ProfileKeywords],
 ) -> Run:
     """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
 
@@ -128,8 +130,8 @@ def profile(
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
-    "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
-    `label`, `labels` and `force` as of `run`.
+    "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
+    `labels` and `force` as of `run`.
     """
     from model_profiling.api.exporting import is_target
     from model_profiling.api.notebook import shown_progress
@@ -139,7 +141,7 @@ def profile(
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (dtype, example_inputs, settings, checkpoint, calibration, *input_shapes, *rewrites, *keep_fp32)
+            told = (example_inputs, settings, checkpoint, *input_shapes, *(value or None for value in options.values()))
             if any(value is not None for value in told):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
@@ -150,16 +152,13 @@ def profile(
             program = export(
                 model,
                 example_inputs,
-                dtype=dtype or "fp16",
                 out=home / "artifacts",
                 input_shapes=input_shapes,
                 settings=settings,
                 checkpoint=checkpoint,
-                rewrites=rewrites,
-                keep_fp32=keep_fp32,
-                calibration=calibration,
                 force=force,
                 on_progress=report,
+                **settled("profile", options),
             )
         return run(
             program,
@@ -192,30 +191,21 @@ def open_run(path: str | Path, categories: str | Path | None = None, emulated: s
     return Run.open(resolve(path), categories, None if emulated is None else resolve(emulated))
 
 
+@takes_options("export")
 def export(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp32",
     out: str | Path | None = None,
     name: str = "",
-    backend: str = "xnnpack",
-    memory_format: str = "contiguous",
-    rewrites: Sequence[str] = (),
-    delegation: str = "whole",
-    io_layout: str = "contiguous",
     dynamic_shapes: Any = None,
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
-    seed: int = 0,
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
-    save_graph: bool = False,
-    verify: bool = True,
     force: bool = False,
     verbose: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ExportKeywords],
 ) -> ExportResult:
     """Export a model into `out`: the .pte (`result.paths.pte`), its ETRecord, sample inputs and `result.record`.
 
@@ -229,27 +219,16 @@ def export(
     from model_profiling.api.notebook import shown_progress
     from model_profiling.export.request import ExportRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, name, dynamic_shapes, options)
-    known = exporting.named(target, options) if target else exporting.module_name(model, name)
+    load = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, name, dynamic_shapes, load)
     request = ExportRequest(
-        known,
+        exporting.named(target, load) if target else exporting.module_name(model, name),
         _place(out, "export"),
-        dtype,
-        backend,
-        memory_format,
-        seed,
-        save_graph,
-        verbose,
+        loud=verbose,
         target=target,
-        options=options,
-        rewrites=tuple(rewrites),
-        delegation=delegation,
-        io_layout=io_layout,
-        keep_fp32=tuple(keep_fp32),
-        calibration=None if calibration is None else Path(calibration),
-        verify=verify,
+        options=load,
         candidates=True,
+        **settled("export", options),
     )
     with shown_progress(on_progress) as report:
         if target:
@@ -440,11 +419,11 @@ def forecast(
     return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ()), target or DEFAULT))
 
 
+@takes_options("tune")
 def tune(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp32",
     threads: int = 1,
     runs: int | None = None,
     launches: int | None = None,
@@ -453,14 +432,13 @@ def tune(
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
-    seed: int = 0,
     force: bool = False,
     tokens: str | Path | None = None,
     worst_layers: int = 0,
-    calibration: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
     on_progress: OnProgress | None = None,
+    **options: Unpack[TuneKeywords],
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
 
@@ -477,21 +455,13 @@ def tune(
     from model_profiling.export.request import ExportRequest
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, options)
+    load = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, load)
     given = model, example_inputs
     counts = _counts(runs, launches, budget_s, threads)
-    name = exporting.named(target, options) if target else exporting.module_name(model)
-    base = ExportRequest(
-        name,
-        _place(out, "tune"),
-        dtype,
-        seed=seed,
-        target=target,
-        options=options,
-        calibration=None if calibration is None else Path(calibration),
-    )
-    if worst_layers < 0 or (worst_layers and dtype == "fp32"):
+    name = exporting.named(target, load) if target else exporting.module_name(model)
+    base = ExportRequest(name, _place(out, "tune"), target=target, options=load, **settled("tune", options))
+    if worst_layers < 0 or (worst_layers and base.dtype == "fp32"):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
@@ -538,23 +508,20 @@ def sweep(
         return opened.run(sweeping.executor(ray), fresh, report)
 
 
+@takes_options("numerics")
 def numerics(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp16",
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     input_shapes: Sequence[Sequence[int] | str] = (),
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
-    rewrites: Sequence[str] = (),
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
     trial: bool = True,
-    seed: int = 0,
     force: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ProfileKeywords],
 ) -> Numerics:
     """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
 
@@ -569,19 +536,10 @@ def numerics(
     from model_profiling.api.notebook import shown_progress
     from model_profiling.export.request import ExportRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, options)
-    request = ExportRequest(
-        exporting.named(target, options) if target else exporting.module_name(model),
-        _place(out, "numerics"),
-        dtype,
-        seed=seed,
-        target=target,
-        options=options,
-        rewrites=tuple(rewrites),
-        keep_fp32=tuple(keep_fp32),
-        calibration=None if calibration is None else Path(calibration),
-    )
+    load = exporting.load_options(input_shapes, settings, checkpoint)
+    target = _target(model, example_inputs, "", None, load)
+    name = exporting.named(target, load) if target else exporting.module_name(model)
+    request = ExportRequest(name, _place(out, "numerics"), target=target, options=load, **settled("numerics", options))
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
         make = (
             exporting.from_target(report, force)

@@ -1,14 +1,10 @@
 """What may be asked of an export; imports nothing, so that the command line can list it at once."""
 
 DTYPES = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel")
-BACKENDS = ("xnnpack", "portable")
-MEMORY_FORMATS = ("contiguous", "channels_last")
-IO_LAYOUTS = ("contiguous", "channels_last")
 REWRITES = (
     *("attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu"),
     "upsample",
 )
-DELEGATIONS = ("whole", "per-op")
 # What rewrites were called before, in commands, programs and records that are older than their names.
 _EARLIER_NAMES = {"per-pixel": "layout"}
 

@@ -2,36 +2,22 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from model_profiling.export.choices import rewrite_name
+from model_profiling.export.choices import DTYPES
 from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.pipeline.thread_counts import MOST_COUNTS, MOST_THREADS
 from model_profiling.store.run_directory import MOST_TOKENS
 
-Dtype = Literal["fp32", "fp16", "int8", "int8-dynamic", "int4", "int4-channel"]
+# Of an export that exists; tools that make one have the parameters of export_options.py.
+Dtype = Annotated[Literal[DTYPES], Field(description="Data type of the export.")]  # type: ignore[valid-type]
 Setting = bool | int | float | str | list[int | float | str]
-Rewrite = Annotated[
-    Literal[
-        "attention", "copies", "cumsum", "gelu-tanh", "hardsigmoid", "keepdim", "layout", "mean", "norm", "silu",
-        "upsample",
-    ],
-    BeforeValidator(rewrite_name),
-]  # fmt: skip
-
 Model = Annotated[
     str,
     Field(
         description="A name that `models` lists, or path/to/file.py:ClassName in the workspace. The file is run: it "
         "must be code you trust.",
         min_length=1,
-    ),
-]
-ModelDtype = Annotated[
-    Dtype,
-    Field(
-        description="Data type to export in. int8-dynamic, int4 (a scale for each group of weights) and int4-channel "
-        "(one for each output channel) quantize linear layers only."
     ),
 ]
 InputShapes = Annotated[
@@ -50,46 +36,6 @@ Checkpoint = Annotated[
     Field(
         description="File with weights: .safetensors, or a state dict saved by torch. Without it, weights are random."
     ),
-]
-Seed = Annotated[int, Field(description="Seed of random weights and inputs.", ge=0)]
-KeepFp32 = Annotated[
-    list[str] | None,
-    Field(
-        description="Layers to leave out of fp16 or quantization, as `numerics` names them (`keep`): a module's path, "
-        "such as features.3 or blocks.*.norm, or the name of an operator."
-    ),
-]
-Calibration = Annotated[
-    str | None,
-    Field(description="Folder of .npy samples that set the ranges of int8 (default: the example inputs with noise)."),
-]
-Rewrites = Annotated[
-    list[Rewrite] | None,
-    Field(
-        description="Changes of the graph that keep its results; take those that `rewrite` of an advice names. "
-        "keepdim: mean and sum over pixels in a form that XNNPACK delegates; layout: permutes, views and "
-        "transposes that move values for nothing go; gelu-tanh: GELU in its tanh form; silu, hardsigmoid: in "
-        "fp16 without conversions; attention, copies, cumsum, mean, norm, upsample: these from operators that "
-        "XNNPACK delegates."
-    ),
-]
-MemoryFormat = Annotated[
-    Literal["contiguous", "channels_last"], Field(description="Layout of the 4-D inputs; the layers follow it.")
-]
-IoLayout = Annotated[
-    Literal["contiguous", "channels_last"],
-    Field(
-        description="channels_last: 4-D inputs and outputs in that layout wherever it saves a transpose. Only for "
-        "callers that can feed and read it; `inputs` and `outputs` of the answer say which are."
-    ),
-]
-Whole = Annotated[
-    Literal["whole", "per-op"],
-    Field(description="per-op makes one delegate of each operator, to see what fusing gains."),
-]
-Backend = Annotated[
-    Literal["xnnpack", "portable"],
-    Field(description="portable leaves all operators to ExecuTorch's reference kernels, which are slow."),
 ]
 ArtifactsDir = Annotated[
     str | None,
