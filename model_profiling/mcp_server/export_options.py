@@ -33,8 +33,7 @@ def _parameter(row: Option, verb: Verb, optional: bool, defaults: Mapping[str, A
     text = row.help_of(verb)
     text = f"{text[0].upper()}{text[1:]}" + (f" (default: {usual})." if optional and usual else ".")
     default = None if optional or usual == () else usual
-    kind = kind if default is not None else kind | None
-    annotation = Annotated[kind, Field(description=text)]
+    annotation: Any = Annotated[kind if default is not None else kind | None, Field(description=text)]
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -1,6 +1,7 @@
 """A rewrite keeps what a model computes, does what it is for, and leaves alone what does not qualify."""
 
 import argparse
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,16 +197,17 @@ def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
 def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)
-    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrite == ["layout"]
+    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrites == ["layout"]
     request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
     request.check()
     assert request.rewrites == ("layout", "silu")
     pytest.importorskip("pydantic")
     from pydantic import TypeAdapter
 
-    from model_profiling.mcp_server.parameters import Rewrite
+    from model_profiling.mcp_server.making import Making
 
-    assert TypeAdapter(Rewrite).validate_python("per-pixel") == "layout"
+    parameter = inspect.signature(Making.export).parameters["rewrites"]
+    assert TypeAdapter(parameter.annotation).validate_python(["per-pixel"]) == ["layout"]
 
 
 @pytest.mark.wide

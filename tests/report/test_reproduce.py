@@ -5,6 +5,7 @@ import argparse
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -106,7 +107,13 @@ def parsed(words: list[str]) -> ExportRequest:
 
 def recorded(request: ExportRequest, origin: str) -> ExportRecord:
     """The record of an export that was asked for like this."""
-    facts = {"source": "", "weights": "", "inputs": [], "outputs": [], "delegation": Delegation(0, 0, 0, [])}
+    facts: dict[str, Any] = {
+        "source": "",
+        "weights": "",
+        "inputs": [],
+        "outputs": [],
+        "delegation": Delegation(0, 0, 0, []),
+    }
     facts |= {"versions": {}, "files": {}, "stage_seconds": {}, "created": ""}
     asked = request.record("file" if origin == "file" else "registry")
     return ExportRecord(model=request.model, request=asked, **facts, **request.recorded("export"))
