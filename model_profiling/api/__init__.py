@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
     from model_profiling.api.records import Records
-    from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords
-    from model_profiling.export.request import ExportResult
+    from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords, Verb
+    from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
+    from model_profiling.models.options import LoadOptions
     from model_profiling.pipeline.config import PageCache
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
@@ -217,23 +218,12 @@ def export(
     """
     from model_profiling.api import exporting
     from model_profiling.api.notebook import shown_progress
-    from model_profiling.export.request import ExportRequest
 
-    load = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, name, dynamic_shapes, load)
-    request = ExportRequest(
-        exporting.named(target, load) if target else exporting.module_name(model, name),
-        _place(out, "export"),
-        loud=verbose,
-        target=target,
-        options=load,
-        candidates=True,
-        **settled("export", options),
-    )
+    loading = exporting.load_options(input_shapes, settings, checkpoint)
+    in_memory = example_inputs, name, dynamic_shapes
+    request = _request("export", model, in_memory, loading, out, options, loud=verbose, candidates=True)
     with shown_progress(on_progress) as report:
-        if target:
-            return exporting.from_target(report, force)(request, "export")
-        return exporting.from_memory(model, example_inputs, dynamic_shapes, report)(request, "export")
+        return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 
 
 def run(
@@ -452,34 +442,26 @@ def tune(
     from model_profiling.api.measuring import opened_platform
     from model_profiling.api.notebook import shown_progress
     from model_profiling.export.publish import refuse_unwritable
-    from model_profiling.export.request import ExportRequest
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
-    load = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, load)
-    given = model, example_inputs
     counts = _counts(runs, launches, budget_s, threads)
-    name = exporting.named(target, load) if target else exporting.module_name(model)
-    base = ExportRequest(name, _place(out, "tune"), target=target, options=load, **settled("tune", options))
+    loading = exporting.load_options(input_shapes, settings, checkpoint)
+    base = _request("tune", model, (example_inputs, "", None), loading, out, options)
     if worst_layers < 0 or (worst_layers and base.dtype == "fp32"):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
         if opened.timing != "measured":
             raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
-        make = (
-            exporting.from_target(report, force)
-            if target
-            else exporting.from_memory(model, example_inputs, None, report)
-        )
-        spelled = exporting.typed_command if target else exporting.python_call
+        make = exporting.maker(base, model, example_inputs, report, force)
+        given = None if base.target else (model, example_inputs)
         tuner = Tuner(
             TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
             opened,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
-            spelled,
-            lambda request, made: numerics_of(request, made, opened, report, None if target else given, trial=False),
+            exporting.typed_command if base.target else exporting.python_call,
+            lambda request, made: numerics_of(request, made, opened, report, given, trial=False),
         )
         return tuner.run()
 
@@ -534,20 +516,12 @@ def numerics(
     from model_profiling.api.layer_errors import numerics_of
     from model_profiling.api.measuring import opened_platform
     from model_profiling.api.notebook import shown_progress
-    from model_profiling.export.request import ExportRequest
 
-    load = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, load)
-    name = exporting.named(target, load) if target else exporting.module_name(model)
-    request = ExportRequest(name, _place(out, "numerics"), target=target, options=load, **settled("numerics", options))
+    loading = exporting.load_options(input_shapes, settings, checkpoint)
+    request = _request("numerics", model, (example_inputs, "", None), loading, out, options)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
-        make = (
-            exporting.from_target(report, force)
-            if target
-            else exporting.from_memory(model, example_inputs, None, report)
-        )
-        made = make(request, "export")
-        given = None if target else (model, example_inputs)
+        made = exporting.maker(request, model, example_inputs, report, force)(request, "export")
+        given = None if request.target else (model, example_inputs)
         return numerics_of(request, made, opened, report, given, trial=trial)
 
 
@@ -604,23 +578,36 @@ def _counts(
     return checked_counts(runs, launches, budget_s, threads, startup_launches=startup_launches, page_cache=page_cache)
 
 
-def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, options: Any) -> str:
-    """A model's name or file; '' for a module in memory. What does not go with it is refused and not ignored."""
-    from model_profiling.api.exporting import is_target
+def _request(
+    verb: Verb,
+    model: Any,
+    in_memory: tuple[Any, str, Any],
+    loading: LoadOptions,
+    out: str | Path | None,
+    options: Mapping[str, Any],
+    **more: Any,
+) -> ExportRequest:
+    """What is asked for; `in_memory` is what goes with a module only: example_inputs, name and dynamic_shapes."""
+    from model_profiling.api import exporting
+    from model_profiling.export.request import ExportRequest
 
-    if not is_target(model):
-        if options.inputs or options.settings or options.checkpoint:
+    example_inputs, name, dynamic_shapes = in_memory
+    # What does not go with the model is refused and not ignored.
+    if not exporting.is_target(model):
+        if loading.inputs or loading.settings or loading.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",
                 "Give a module with its weights, and example_inputs.",
             )
-        return ""
-    if example_inputs is not None or name or dynamic_shapes is not None:
+        target, known = "", exporting.module_name(model, name)
+    elif example_inputs is not None or name or dynamic_shapes is not None:
         raise InputError(
             f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
             "Leave them out; input_shapes gives a model from a file random inputs.",
         )
-    return str(model)
+    else:
+        target, known = str(model), exporting.named(str(model), loading)
+    return ExportRequest(known, _place(out, verb), target=target, options=loading, **settled(verb, options), **more)
 
 
 def _path(given: Any) -> str | Path:

@@ -71,6 +71,15 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
     return export
 
 
+def maker(
+    request: ExportRequest, model: Any, example_inputs: Any, report: OnProgress, force: bool, dynamic_shapes: Any = None
+) -> Exporting:
+    """What exports the model of a request, which is in memory unless it has a target."""
+    if request.target:
+        return from_target(report, force)
+    return from_memory(model, example_inputs, dynamic_shapes, report)
+
+
 def module_name(module: Any, name: str = "") -> str:
     """The name that a module's artifacts carry: its class's, unless another is given."""
     return name or snake_case(type(getattr(module, "_orig_mod", module)).__name__)

@@ -17,6 +17,9 @@ from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 
 Verb = Literal["export", "profile", "numerics", "tune", "check"]
 _EXPORTING: tuple[Verb, ...] = ("export", "profile", "numerics")
+_LOWERING: tuple[Verb, ...] = (*_EXPORTING, "check")
+_ALL: tuple[Verb, ...] = (*_LOWERING, "tune")
+_LAYOUTS = ("contiguous", "channels_last")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,7 @@ class ExportOptions:
         Option(
             "data type to export in; int8-dynamic, int4 (a scale for each group of weights) and int4-channel (one for "
             "each output channel) quantize linear layers only, as language models do",
-            (*_EXPORTING, "tune", "check"),
+            _ALL,
             DTYPES,
             defaults={"profile": "fp16", "numerics": "fp16"},
             helps={"tune": "data type of the baseline; others are tried"},
@@ -120,7 +123,7 @@ class ExportOptions:
             "layout: permutes, views and transposes that move values for nothing go; gelu-tanh: fp16 GELU by its "
             "tanh form; silu, hardsigmoid: these in fp16 without conversions to fp32; attention, copies (expand, "
             "select, split, repeat), cumsum, mean, norm, upsample: these from operators that XNNPACK delegates",
-            (*_EXPORTING, "check"),
+            _LOWERING,
             REWRITES,
             flag="--rewrite",
             spelling=rewrite_name,
@@ -149,14 +152,7 @@ class ExportOptions:
         ),
     ] = None
     seed: Annotated[
-        int,
-        Option(
-            "seed of random weights and inputs",
-            (*_EXPORTING, "tune", "check"),
-            metavar="N",
-            recorded="export",
-            tells_apart=False,
-        ),
+        int, Option("seed of random weights and inputs", _ALL, metavar="N", recorded="export", tells_apart=False)
     ] = 0
     backend: Annotated[
         str,
@@ -167,10 +163,7 @@ class ExportOptions:
         ),
     ] = "xnnpack"
     memory_format: Annotated[
-        str,
-        Option(
-            "layout of the 4-D inputs; the layers follow it", choices=("contiguous", "channels_last"), recorded="export"
-        ),
+        str, Option("layout of the 4-D inputs; the layers follow it", choices=_LAYOUTS, recorded="export")
     ] = "contiguous"
     # See io_layout.py.
     io_layout: Annotated[
@@ -178,8 +171,8 @@ class ExportOptions:
         Option(
             "layout of 4-D inputs and outputs; channels_last: wherever it saves a transpose, only for callers that can "
             "feed and read it; the export tells which",
-            (*_EXPORTING, "check"),
-            ("contiguous", "channels_last"),
+            _LOWERING,
+            _LAYOUTS,
             recorded="export",
         ),
     ] = "contiguous"
@@ -192,13 +185,9 @@ class ExportOptions:
         ),
     ] = "whole"
     save_graph: Annotated[bool, Option("also write graph.json, the lowered graph", ("export",), decides=False)] = False
+    # See verification.py.
     verify: Annotated[
-        bool,
-        Option(
-            "execute the program once with the kit's runner before it is written, and compare it with the eager model",
-            ("export",),
-            decides=False,
-        ),
+        bool, Option("execute the program once with the kit's runner before it is written", ("export",), decides=False)
     ] = True
 
     def __post_init__(self) -> None:
