@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords, Verb
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
-    from model_profiling.models.options import LoadOptions
     from model_profiling.pipeline.config import PageCache
     from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
@@ -115,9 +114,6 @@ def profile(
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
@@ -142,8 +138,7 @@ def profile(
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (example_inputs, settings, checkpoint, *input_shapes, *(value or None for value in options.values()))
-            if any(value is not None for value in told):
+            if example_inputs is not None or any(options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
                     "Leave them out, or give the model itself.",
@@ -154,9 +149,6 @@ def profile(
                 model,
                 example_inputs,
                 out=home / "artifacts",
-                input_shapes=input_shapes,
-                settings=settings,
-                checkpoint=checkpoint,
                 force=force,
                 on_progress=report,
                 **settled("profile", options),
@@ -200,9 +192,6 @@ def export(
     out: str | Path | None = None,
     name: str = "",
     dynamic_shapes: Any = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
     force: bool = False,
     verbose: bool = False,
     on_progress: OnProgress | None = None,
@@ -219,9 +208,8 @@ def export(
     from model_profiling.api import exporting
     from model_profiling.api.notebook import shown_progress
 
-    loading = exporting.load_options(input_shapes, settings, checkpoint)
     in_memory = example_inputs, name, dynamic_shapes
-    request = _request("export", model, in_memory, loading, out, options, loud=verbose, candidates=True)
+    request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
     with shown_progress(on_progress) as report:
         return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 
@@ -419,9 +407,6 @@ def tune(
     launches: int | None = None,
     budget_s: float | None = None,
     out: str | Path | None = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
     force: bool = False,
     tokens: str | Path | None = None,
     worst_layers: int = 0,
@@ -445,8 +430,7 @@ def tune(
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
     counts = _counts(runs, launches, budget_s, threads)
-    loading = exporting.load_options(input_shapes, settings, checkpoint)
-    base = _request("tune", model, (example_inputs, "", None), loading, out, options)
+    base = _request("tune", model, (example_inputs, "", None), out, options)
     if worst_layers < 0 or (worst_layers and base.dtype == "fp32"):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
@@ -497,9 +481,6 @@ def numerics(
     *,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
     trial: bool = True,
     force: bool = False,
     on_progress: OnProgress | None = None,
@@ -517,8 +498,7 @@ def numerics(
     from model_profiling.api.measuring import opened_platform
     from model_profiling.api.notebook import shown_progress
 
-    loading = exporting.load_options(input_shapes, settings, checkpoint)
-    request = _request("numerics", model, (example_inputs, "", None), loading, out, options)
+    request = _request("numerics", model, (example_inputs, "", None), out, options)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
         made = exporting.maker(request, model, example_inputs, report, force)(request, "export")
         given = None if request.target else (model, example_inputs)
@@ -582,7 +562,6 @@ def _request(
     verb: Verb,
     model: Any,
     in_memory: tuple[Any, str, Any],
-    loading: LoadOptions,
     out: str | Path | None,
     options: Mapping[str, Any],
     **more: Any,
@@ -592,6 +571,8 @@ def _request(
     from model_profiling.export.request import ExportRequest
 
     example_inputs, name, dynamic_shapes = in_memory
+    given = settled(verb, options)
+    loading = exporting.load_options(*(given.pop(key, None) for key in ("input_shapes", "settings", "checkpoint")))
     # What does not go with the model is refused and not ignored.
     if not exporting.is_target(model):
         if loading.inputs or loading.settings or loading.checkpoint:
@@ -607,7 +588,7 @@ def _request(
         )
     else:
         target, known = str(model), exporting.named(str(model), loading)
-    return ExportRequest(known, _place(out, verb), target=target, options=loading, **settled(verb, options), **more)
+    return ExportRequest(known, _place(out, verb), target=target, options=loading, **given, **more)
 
 
 def _path(given: Any) -> str | Path:

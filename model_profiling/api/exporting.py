@@ -24,11 +24,11 @@ def named(target: str, options: LoadOptions) -> str:
 
 
 def load_options(
-    shapes: Any = (), settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
+    shapes: Any = None, settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
 ) -> LoadOptions:
     """What is said of a model beside its name, checked."""
     return LoadOptions(
-        tuple(map(input_spec, shapes)),
+        tuple(map(input_spec, shapes or ())),
         tuple(sorted((settings or {}).items())),
         Path(checkpoint) if checkpoint else None,
     )

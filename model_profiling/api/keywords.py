@@ -1,11 +1,11 @@
-"""How functions of the API take the options of an export: as keywords from the table, one by one in their signature."""
+"""How functions of the API take the options of an export: as keywords, one by one in their signature."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from model_profiling.export.options import ExportKeywords, Verb, expanded, options_of
+from model_profiling.export.options import ExportKeywords, Verb, expanded, settled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -14,11 +14,9 @@ def takes_options(verb: Verb) -> Callable[[Function], Function]:
     """Spell `**options` out in the function's signature, and raise TypeError for others as Python does."""
 
     def decorated(function: Function) -> Function:
+        usual = {"input_shapes": (), "settings": None, "checkpoint": None, **settled(verb, {})}
         kinds, keyword = ExportKeywords.__annotations__, inspect.Parameter.KEYWORD_ONLY
-        options = [
-            inspect.Parameter(row.name, keyword, default=row.default_of(verb), annotation=kinds[row.name])
-            for row in options_of(verb)
-        ]
+        options = [inspect.Parameter(name, keyword, default=usual[name], annotation=kinds[name]) for name in usual]
         signature = expanded(function, options)
 
         @functools.wraps(function)

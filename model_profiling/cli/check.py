@@ -10,7 +10,6 @@ from model_profiling.cli.export import (
     add_model,
     add_options,
     delegation_lines,
-    model_words,
     requested,
     seen_from_here,
     stage_progress,
@@ -35,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import announcing
-    from model_profiling.export.command import option_words
+    from model_profiling.export.command import typed
 
     request = requested(args, "check", Path(), candidates=False)
     with stage_progress(plain=request.loud) as report:
@@ -63,8 +62,7 @@ def run(args: argparse.Namespace) -> int:
         tell("\n".join([*lines, *layout_lines(found.layout), *warnings, ""]))
         if found.missing:
             return 0  # what an export of it would refuse is no next step
-        asked = ["--dtype", request.dtype, *model_words(args), *option_words(request)]
-        tell(next_command("profile", request.target, *asked))
+        tell(next_command("profile", *typed(request)[2:]))
     return 0
 
 

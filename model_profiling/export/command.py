@@ -18,13 +18,8 @@ def typed(request: ExportRequest) -> list[str]:
         words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
     words += [word for key, value in options.settings for word in ("--set", f"{key}={spelled(value) or value}")]
     words += ["--checkpoint", str(options.checkpoint)] if options.checkpoint else []
-    return words + option_words(request)
-
-
-def option_words(request: ExportRequest) -> list[str]:
-    """The flags of all options but the dtype that are not the default."""
     chosen = [(row, getattr(request, row.name)) for row in DECIDING if row.name != "dtype"]
-    return [word for row, value in chosen if value != row.default for word in row.words(value)]
+    return words + [word for row, value in chosen if value != row.default for word in row.words(value)]
 
 
 def arguments(request: ExportRequest, beside: ExportRequest | None = None) -> str:

@@ -7,21 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import InputError
 from model_profiling.export.exporter import Announce, export_loaded
-from model_profiling.export.options import ExportKeywords
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import snake_case
 from model_profiling.models.own_copy import own_copy, own_inputs
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _INPUTS = "Give a tensor, a tuple of positional inputs, or a dict of keyword inputs, as the module is called with."
 
@@ -36,17 +32,16 @@ def export_module(
     loud: bool = False,
     candidates: bool = False,
     announce: Announce = lambda stage: None,
-    **options: "Unpack[ExportKeywords]",
+    **options: Any,
 ) -> ExportResult:
     """Export `module` as it is now, in eval mode, and leave it as it is.
 
     `example_inputs` are those of one inference: a tensor, a tuple of positional inputs, or a dict of keyword inputs.
-    `name` is the model's name in files; default: after its class.
+    `name` is the model's name in files; default: after its class. `options` are those of export/options.py.
     """
     module = _checked(module)
-    given: dict[str, Any] = {**options}
     request = ExportRequest(
-        name or snake_case(type(module).__name__), Path(outdir), loud=loud, candidates=candidates, **given
+        name or snake_case(type(module).__name__), Path(outdir), loud=loud, candidates=candidates, **options
     )
     return export_as_asked(request, module, example_inputs, dynamic_shapes, announce)
 

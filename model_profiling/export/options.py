@@ -209,17 +209,22 @@ class ExportOptions:
         return {row.name: row.plain(getattr(self, row.name)) for row in DECIDING if row.recorded == where}
 
 
-class TuneKeywords(TypedDict, total=False):
-    """What `tune` takes, for type checkers; a test holds these three against the table."""
+class ModelKeywords(TypedDict, total=False):
+    """What every function takes that loads a model (see models/options.py), for type checkers."""
 
+    input_shapes: Sequence[Sequence[int] | str]
+    settings: Mapping[str, Any] | None
+    checkpoint: str | Path | None
+
+
+# A test holds these against the table.
+class TuneKeywords(ModelKeywords, total=False):
     dtype: str
     calibration: str | Path | None
     seed: int
 
 
 class ProfileKeywords(TuneKeywords, total=False):
-    """What `profile` and `numerics` take."""
-
     rewrites: Sequence[str]
     keep_fp32: Sequence[str]
     backend: str
@@ -229,8 +234,6 @@ class ProfileKeywords(TuneKeywords, total=False):
 
 
 class ExportKeywords(ProfileKeywords, total=False):
-    """What `export` takes: all options."""
-
     save_graph: bool
     verify: bool
 

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BeforeValidator, Field
 
 from model_profiling.export.options import OPTIONS, Option, Verb, expanded, options_of
+from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.boundary import Workspace
 
+_MODEL = {"input_shapes": p.InputShapes, "settings": p.Settings, "checkpoint": p.Checkpoint}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -17,7 +19,9 @@ def takes_options(verb: Verb, optional: bool = False, **defaults: Any) -> Callab
     """Spell `**options` out in the method's signature; `optional`: None tells that an option was not given."""
 
     def decorated(method: Method) -> Method:
+        keyword = inspect.Parameter.KEYWORD_ONLY
         parameters = [_parameter(row, verb, optional, defaults) for row in options_of(verb)]
+        parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in _MODEL.items()]
         method.__signature__ = expanded(method, parameters)  # type: ignore[attr-defined]
         return method
 

@@ -38,38 +38,21 @@ class Making:
         self._workspace = commands.workspace
 
     @takes_options("check", dtype="fp16")
-    async def check(
-        self,
-        context: Context,
-        model: p.Model,
-        *,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        **options: Any,
-    ) -> answers.Checked:
+    async def check(self, context: Context, model: p.Model, **options: Any) -> answers.Checked:
         """Say which operators of a PyTorch model XNNPACK will take and which not, which transposes and copies would be
         left, why, and on which lines of the model. Lowers the model as an export does, and writes nothing."""
-        words = self._model_words(model, input_shapes, settings, checkpoint, options)
+        words = self._model_words(model, options)
         ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
         return results.checked(self._workspace, model, options["dtype"], ended.read(results.PrintedCheck))
 
     @takes_options("export", dtype="fp16")
     async def export(
-        self,
-        context: Context,
-        model: p.Model,
-        *,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        outdir: p.ArtifactsDir = None,
-        **options: Any,
+        self, context: Context, model: p.Model, *, outdir: p.ArtifactsDir = None, **options: Any
     ) -> answers.Exported:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
         an `outdir` of its own and compare the two .pte."""
-        words = self._model_words(model, input_shapes, settings, checkpoint, options)
-        return await self._export(steps_of(context), words, outdir or f"{self._home(model, settings)}/artifacts")
+        words = self._model_words(model, options)
+        return await self._export(steps_of(context), words, outdir or f"{self._home(model, options)}/artifacts")
 
     async def run(
         self,
@@ -161,9 +144,6 @@ class Making:
             ),
         ],
         *,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
         runs: p.Runs = None,
         budget_s: p.Budget = None,
         threads: p.ThreadCounts = None,
@@ -174,15 +154,15 @@ class Making:
         the run and write its report. Same files as `export`, `run` and `report` with their defaults."""
         steps, made = steps_of(context), None
         if model.endswith(".pte"):
-            if any(value is not None for value in (input_shapes, settings, checkpoint, *options.values())):
+            if any(value is not None for value in options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, rewrites, input_shapes, settings and checkpoint are decided",
                     "Leave them out, or give the model itself.",
                 )
             pte = model
         else:
-            words = self._model_words(model, input_shapes, settings, checkpoint, settled("profile", options))
-            made = await self._export(steps, words, f"{self._home(model, settings)}/artifacts")
+            words = self._model_words(model, settled("profile", options))
+            made = await self._export(steps, words, f"{self._home(model, options)}/artifacts")
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
         run, summary = await self._run(
@@ -221,18 +201,15 @@ class Making:
             Literal["linux", "mac", "emulator"] | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
         ] = None,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
         outdir: p.ArtifactsDir = None,
         **options: Any,
     ) -> answers.LayerErrors:
         """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
         `alarms` are layers that something is wrong with; `remedies` are exports that were tried: give `keep` of the
         last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
-        words = self._model_words(model, input_shapes, settings, checkpoint, options) + flags(platform=platform)
+        words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
-        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/artifacts")
+        place = self._workspace.inside(outdir or f"{self._home(model, options)}/artifacts")
         ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
         return results.layer_errors(ended.read(Numerics))
 
@@ -242,9 +219,6 @@ class Making:
         context: Context,
         model: p.Model,
         *,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
         runs: p.Runs = None,
         launches: p.Launches = None,
         budget_s: p.Budget = None,
@@ -267,10 +241,10 @@ class Making:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
         outputs match."""
-        words = self._model_words(model, input_shapes, settings, checkpoint, options)
+        words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
-        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
+        place = self._workspace.inside(outdir or f"{self._home(model, options)}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
 
@@ -298,28 +272,22 @@ class Making:
         place = self._commands.output(path, output_root, platform)
         return place, [str(path), "--output-root", str(place)]
 
-    def _model_words(
-        self,
-        model: str,
-        input_shapes: list[str] | None,
-        settings: dict[str, p.Setting] | None,
-        checkpoint: str | None,
-        options: Mapping[str, Any],
-    ) -> list[str]:
+    def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
         """The words that say which model is meant and how it is exported, for every command that takes one."""
-        weights = None if checkpoint is None else self._workspace.inside(checkpoint)
-        words = flags(model=self._workspace.model(model), checkpoint=weights)
-        words += repeated("input-shape", input_shapes) + settings_words(settings)
+        weights = options.get("checkpoint")
+        words = flags(model=self._workspace.model(model))
+        words += flags(checkpoint=None if weights is None else self._workspace.inside(weights))
+        words += repeated("input-shape", options.get("input_shapes")) + settings_words(options.get("settings"))
         return words + option_words(options, self._workspace)
 
-    def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
+    def _home(self, model: str, options: Mapping[str, Any]) -> str:
         """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
         from model_profiling.api.exporting import load_options, named
 
         target = self._workspace.model(model)
         # The server may have been started elsewhere.
         known = str(self._workspace.root / target) if ":" in target else target
-        return f"out_{named(known, load_options((), settings))}"
+        return f"out_{named(known, load_options((), options.get('settings')))}"
 
 
 def _threads(asked: int | list[int] | None) -> str | None:
