@@ -52,7 +52,9 @@ class Making:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
         an `outdir` of its own and compare the two .pte."""
         words = self._model_words(model, options)
-        return await self._export(steps_of(context), words, outdir or f"{self._home(model, options)}/artifacts")
+        return await self._export(
+            steps_of(context), words, outdir or f"{self._home(model, options['settings'])}/artifacts"
+        )
 
     async def run(
         self,
@@ -162,7 +164,7 @@ class Making:
             pte = model
         else:
             words = self._model_words(model, settled("profile", options))
-            made = await self._export(steps, words, f"{self._home(model, options)}/artifacts")
+            made = await self._export(steps, words, f"{self._home(model, options['settings'])}/artifacts")
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
         run, summary = await self._run(
@@ -209,7 +211,7 @@ class Making:
         last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
         words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
-        place = self._workspace.inside(outdir or f"{self._home(model, options)}/artifacts")
+        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/artifacts")
         ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
         return results.layer_errors(ended.read(Numerics))
 
@@ -244,7 +246,7 @@ class Making:
         words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
-        place = self._workspace.inside(outdir or f"{self._home(model, options)}/tune")
+        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
 
@@ -280,14 +282,14 @@ class Making:
         words += repeated("input-shape", options.get("input_shapes")) + settings_words(options.get("settings"))
         return words + option_words(options, self._workspace)
 
-    def _home(self, model: str, options: Mapping[str, Any]) -> str:
+    def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
         """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
         from model_profiling.api.exporting import load_options, named
 
         target = self._workspace.model(model)
         # The server may have been started elsewhere.
         known = str(self._workspace.root / target) if ":" in target else target
-        return f"out_{named(known, load_options((), options.get('settings')))}"
+        return f"out_{named(known, load_options((), settings))}"
 
 
 def _threads(asked: int | list[int] | None) -> str | None:

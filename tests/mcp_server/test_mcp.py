@@ -119,7 +119,7 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
 def test_a_model_has_the_directory_that_the_command_line_gives_it(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
     making = Making(Commands(Workspace(tmp_path)))
-    assert making._home("net.py:Net", {}) == "out_net"
+    assert making._home("net.py:Net", None) == "out_net"
     assert making._home("net.py:Net", {"width": 8, "depth": 2}) == "out_net_depth2_width8"
     assert making._home("toy_cnn", {}) == "out_toy_cnn"
     for value, words in ((True, "True"), ("relu", "relu"), ("12", "'12'"), ("true", "'true'"), ([1, 2], "[1, 2]")):
