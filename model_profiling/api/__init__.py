@@ -24,12 +24,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling import __version__
+from model_profiling.api.keywords import takes_options
 from model_profiling.base.dtypes import ARITHMETICS, dtype_of
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.options import settled
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
     from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.analysis.roofs.roofs import Roofs
@@ -38,7 +41,8 @@ if TYPE_CHECKING:
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
     from model_profiling.api.records import Records
-    from model_profiling.export.request import ExportResult
+    from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords, Verb
+    from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
     from model_profiling.pipeline.config_types import PageCache
     from model_profiling.pipeline.schedule import Counts
@@ -97,11 +101,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+@takes_options("profile")
 def profile(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str | None = None,
     threads: int | Sequence[int] = 1,
     runs: int | None = None,
     launches: int | None = None,
@@ -111,17 +115,12 @@ def profile(
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
-    rewrites: Sequence[str] = (),
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
     inputs: Sequence[str | Path] = (),
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
     force: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ProfileKeywords],
 ) -> Run:
     """Export a model, run it with acceleration on and off in turns, and analyse it, in one call.
 
@@ -129,8 +128,8 @@ def profile(
     a .pte, which is not exported again. `example_inputs` are those of one inference of a module in memory: a tensor, a
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
-    "int64:1,128:0..30522". `rewrites`, `keep_fp32` and `calibration` are as of `export`; `threads`, `inputs` (files),
-    `label`, `labels` and `force` as of `run`.
+    "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
+    `labels` and `force` as of `run`.
     """
     from model_profiling.api.exporting import is_target
     from model_profiling.api.notebook import shown_progress
@@ -140,8 +139,7 @@ def profile(
     with shown_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
-            told = (dtype, example_inputs, settings, checkpoint, calibration, *input_shapes, *rewrites, *keep_fp32)
-            if any(value is not None for value in told):
+            if example_inputs is not None or any(options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
                     "Leave them out, or give the model itself.",
@@ -151,16 +149,10 @@ def profile(
             program = export(
                 model,
                 example_inputs,
-                dtype=dtype or "fp16",
                 out=home / "artifacts",
-                input_shapes=input_shapes,
-                settings=settings,
-                checkpoint=checkpoint,
-                rewrites=rewrites,
-                keep_fp32=keep_fp32,
-                calibration=calibration,
                 force=force,
                 on_progress=report,
+                **settled("profile", options),
             )
         return run(
             program,
@@ -193,30 +185,18 @@ def open_run(path: str | Path, categories: str | Path | None = None, emulated: s
     return Run.open(resolve(path), categories, None if emulated is None else resolve(emulated))
 
 
+@takes_options("export")
 def export(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp32",
     out: str | Path | None = None,
     name: str = "",
-    backend: str = "xnnpack",
-    memory_format: str = "contiguous",
-    rewrites: Sequence[str] = (),
-    delegation: str = "whole",
-    io_layout: str = "contiguous",
     dynamic_shapes: Any = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
-    seed: int = 0,
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
-    save_graph: bool = False,
-    verify: bool = True,
     force: bool = False,
     verbose: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ExportKeywords],
 ) -> ExportResult:
     """Export a model into `out`: the .pte (`result.paths.pte`), its ETRecord, sample inputs and `result.record`.
 
@@ -228,34 +208,11 @@ def export(
     """
     from model_profiling.api import exporting
     from model_profiling.api.notebook import shown_progress
-    from model_profiling.export.request import ExportRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, name, dynamic_shapes, options)
-    known = exporting.named(target, options) if target else exporting.module_name(model, name)
-    request = ExportRequest(
-        known,
-        _place(out, "export"),
-        dtype,
-        backend,
-        memory_format,
-        seed,
-        save_graph,
-        verbose,
-        target=target,
-        options=options,
-        rewrites=tuple(rewrites),
-        delegation=delegation,
-        io_layout=io_layout,
-        keep_fp32=tuple(keep_fp32),
-        calibration=None if calibration is None else Path(calibration),
-        verify=verify,
-        candidates=True,
-    )
+    in_memory = example_inputs, name, dynamic_shapes
+    request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
     with shown_progress(on_progress) as report:
-        if target:
-            return exporting.from_target(report, force)(request, "export")
-        return exporting.from_memory(model, example_inputs, dynamic_shapes, report)(request, "export")
+        return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 
 
 def run(
@@ -441,27 +398,23 @@ def forecast(
     return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ()), target or DEFAULT))
 
 
+@takes_options("tune")
 def tune(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp32",
     threads: int = 1,
     runs: int | None = None,
     launches: int | None = None,
     budget_s: float | None = None,
     out: str | Path | None = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
-    seed: int = 0,
     force: bool = False,
     tokens: str | Path | None = None,
     worst_layers: int = 0,
-    calibration: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
     on_progress: OnProgress | None = None,
+    **options: Unpack[TuneKeywords],
 ) -> TuneResult:
     """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
 
@@ -475,42 +428,25 @@ def tune(
     from model_profiling.api.measuring import opened_platform
     from model_profiling.api.notebook import shown_progress
     from model_profiling.export.publish import refuse_unwritable
-    from model_profiling.export.request import ExportRequest
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, options)
-    given = model, example_inputs
     counts = _counts(runs, launches, budget_s, threads)
-    name = exporting.named(target, options) if target else exporting.module_name(model)
-    base = ExportRequest(
-        name,
-        _place(out, "tune"),
-        dtype,
-        seed=seed,
-        target=target,
-        options=options,
-        calibration=None if calibration is None else Path(calibration),
-    )
-    if worst_layers < 0 or (worst_layers and not dtype_of(dtype).converts):
+    base = _request("tune", model, (example_inputs, "", None), out, options)
+    if worst_layers < 0 or (worst_layers and not dtype_of(base.dtype).converts):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
         if opened.timing != "measured":
             raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
-        make = (
-            exporting.from_target(report, force)
-            if target
-            else exporting.from_memory(model, example_inputs, None, report)
-        )
-        spelled = exporting.typed_command if target else exporting.python_call
+        make = exporting.maker(base, model, example_inputs, report, force)
+        given = None if base.target else (model, example_inputs)
         tuner = Tuner(
             TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
             opened,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
-            spelled,
-            lambda request, made: numerics_of(request, made, opened, report, None if target else given, trial=False),
+            exporting.typed_command if base.target else exporting.python_call,
+            lambda request, made: numerics_of(request, made, opened, report, given, trial=False),
         )
         return tuner.run()
 
@@ -539,23 +475,17 @@ def sweep(
         return opened.run(sweeping.executor(ray), fresh, report)
 
 
+@takes_options("numerics")
 def numerics(
     model: torch.nn.Module | str | Path,
     example_inputs: Any = None,
     *,
-    dtype: str = "fp16",
     out: str | Path | None = None,
     platform: str | Platform | None = None,
-    input_shapes: Sequence[Sequence[int] | str] = (),
-    settings: Mapping[str, Any] | None = None,
-    checkpoint: str | Path | None = None,
-    rewrites: Sequence[str] = (),
-    keep_fp32: Sequence[str] = (),
-    calibration: str | Path | None = None,
     trial: bool = True,
-    seed: int = 0,
     force: bool = False,
     on_progress: OnProgress | None = None,
+    **options: Unpack[ProfileKeywords],
 ) -> Numerics:
     """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
 
@@ -568,29 +498,11 @@ def numerics(
     from model_profiling.api.layer_errors import numerics_of
     from model_profiling.api.measuring import opened_platform
     from model_profiling.api.notebook import shown_progress
-    from model_profiling.export.request import ExportRequest
 
-    options = exporting.load_options(input_shapes, settings, checkpoint)
-    target = _target(model, example_inputs, "", None, options)
-    request = ExportRequest(
-        exporting.named(target, options) if target else exporting.module_name(model),
-        _place(out, "numerics"),
-        dtype,
-        seed=seed,
-        target=target,
-        options=options,
-        rewrites=tuple(rewrites),
-        keep_fp32=tuple(keep_fp32),
-        calibration=None if calibration is None else Path(calibration),
-    )
+    request = _request("numerics", model, (example_inputs, "", None), out, options)
     with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
-        make = (
-            exporting.from_target(report, force)
-            if target
-            else exporting.from_memory(model, example_inputs, None, report)
-        )
-        made = make(request, "export")
-        given = None if target else (model, example_inputs)
+        made = exporting.maker(request, model, example_inputs, report, force)(request, "export")
+        given = None if request.target else (model, example_inputs)
         return numerics_of(request, made, opened, report, given, trial=trial)
 
 
@@ -647,23 +559,37 @@ def _counts(
     return checked_counts(runs, launches, budget_s, threads, startup_launches=startup_launches, page_cache=page_cache)
 
 
-def _target(model: Any, example_inputs: Any, name: str, dynamic_shapes: Any, options: Any) -> str:
-    """A model's name or file; '' for a module in memory. What does not go with it is refused and not ignored."""
-    from model_profiling.api.exporting import is_target
+def _request(
+    verb: Verb,
+    model: Any,
+    in_memory: tuple[Any, str, Any],
+    out: str | Path | None,
+    options: Mapping[str, Any],
+    **more: Any,
+) -> ExportRequest:
+    """What is asked for; `in_memory` is what goes with a module only: example_inputs, name and dynamic_shapes."""
+    from model_profiling.api import exporting
+    from model_profiling.export.request import ExportRequest
 
-    if not is_target(model):
-        if options.inputs or options.settings or options.checkpoint:
+    example_inputs, name, dynamic_shapes = in_memory
+    given = settled(verb, options)
+    loading = exporting.load_options(*(given.pop(key, None) for key in ("input_shapes", "settings", "checkpoint")))
+    # What does not go with the model is refused and not ignored.
+    if not exporting.is_target(model):
+        if loading.inputs or loading.settings or loading.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",
                 "Give a module with its weights, and example_inputs.",
             )
-        return ""
-    if example_inputs is not None or name or dynamic_shapes is not None:
+        target, known = "", exporting.module_name(model, name)
+    elif example_inputs is not None or name or dynamic_shapes is not None:
         raise InputError(
             f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
             "Leave them out; input_shapes gives a model from a file random inputs.",
         )
-    return str(model)
+    else:
+        target, known = str(model), exporting.named(str(model), loading)
+    return ExportRequest(known, _place(out, verb), target=target, options=loading, **given, **more)
 
 
 def _path(given: Any) -> str | Path:

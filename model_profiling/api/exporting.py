@@ -8,7 +8,7 @@ from typing import Any
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.export.command import typed
+from model_profiling.export.command import arguments, typed
 from model_profiling.export.publish import refuse_unwritable
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models.lookup import model_name, snake_case
@@ -24,11 +24,11 @@ def named(target: str, options: LoadOptions) -> str:
 
 
 def load_options(
-    shapes: Any = (), settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
+    shapes: Any = None, settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
 ) -> LoadOptions:
     """What is said of a model beside its name, checked."""
     return LoadOptions(
-        tuple(map(input_spec, shapes)),
+        tuple(map(input_spec, shapes or ())),
         tuple(sorted((settings or {}).items())),
         Path(checkpoint) if checkpoint else None,
     )
@@ -64,31 +64,20 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
     def export(request: ExportRequest, label: str) -> ExportResult:
         announce = announcing(on_progress, label)
         _imported(announce, request.loud)
-        from model_profiling.export.in_memory import export_module
+        from model_profiling.export.in_memory import export_as_asked
 
-        return export_module(
-            module,
-            example_inputs,
-            request.outdir,
-            name=request.model,
-            dtype=request.dtype,
-            backend=request.backend,
-            memory_format=request.memory_format,
-            rewrites=request.rewrites,
-            delegation=request.delegation,
-            io_layout=request.io_layout,
-            dynamic_shapes=dynamic_shapes,
-            seed=request.seed,
-            save_graph=request.save_graph,
-            loud=request.loud,
-            keep_fp32=request.keep_fp32,
-            calibration=request.calibration,
-            verify=request.verify,
-            candidates=request.candidates,
-            announce=announce,
-        )
+        return export_as_asked(request, module, example_inputs, dynamic_shapes, announce)
 
     return export
+
+
+def maker(
+    request: ExportRequest, model: Any, example_inputs: Any, report: OnProgress, force: bool, dynamic_shapes: Any = None
+) -> Exporting:
+    """What exports the model of a request, which is in memory unless it has a target."""
+    if request.target:
+        return from_target(report, force)
+    return from_memory(model, example_inputs, dynamic_shapes, report)
 
 
 def module_name(module: Any, name: str = "") -> str:
@@ -98,14 +87,7 @@ def module_name(module: Any, name: str = "") -> str:
 
 def python_call(request: ExportRequest) -> str:
     """What a program calls to export a module in memory in this way."""
-    given = [f'dtype="{request.dtype}"']
-    given += [f'memory_format="{request.memory_format}"'] if request.memory_format != "contiguous" else []
-    given += [f'io_layout="{request.io_layout}"'] if request.io_layout != "contiguous" else []
-    given += [f"rewrites={list(request.rewrites)}"] if request.rewrites else []
-    given += [f'delegation="{request.delegation}"'] if request.delegation != "whole" else []
-    given += [f"keep_fp32={list(request.keep_fp32)}"] if request.keep_fp32 else []
-    given += [f'calibration="{request.calibration}"'] if request.calibration is not None else []
-    return f"sme2_kit.export(module, example_inputs, {', '.join(given)})"
+    return f"sme2_kit.export(module, example_inputs, {arguments(request)})"
 
 
 def typed_command(request: ExportRequest) -> str:

@@ -8,16 +8,13 @@ from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
 from model_profiling.cli.export import (
     add_model,
-    add_rewrites,
-    chosen_model,
+    add_options,
     delegation_lines,
-    load_options,
-    model_words,
+    requested,
     seen_from_here,
     stage_progress,
 )
 from model_profiling.cli.next_step import next_command
-from model_profiling.export.choices import DTYPES
 
 if TYPE_CHECKING:
     from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
@@ -30,37 +27,23 @@ _MOST_LINES = 3
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="default: %(default)s")
-    add_rewrites(parser)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+    add_options(parser, "check")
     parser.add_argument("--json", action="store_true", help="print operators, transposes and copies as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import announcing
+    from model_profiling.export.command import typed
 
-    target, name = chosen_model(args)
-    loud = args.verbose or getattr(args, "debug", False)
-    with stage_progress(plain=loud) as report:
+    request = requested(args, "check", Path(), candidates=False)
+    with stage_progress(plain=request.loud) as report:
         announce = announcing(report, "check")
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal
 
-        with kept_off_terminal(loud):
+        with kept_off_terminal(request.loud):
             from model_profiling.export.delegation_preview import preview
-            from model_profiling.export.exporter import ExportRequest
-        request = ExportRequest(
-            name,
-            Path(),
-            args.dtype,
-            seed=args.seed,
-            loud=loud,
-            target=target,
-            options=load_options(args),
-            rewrites=tuple(args.rewrite),
-            io_layout=args.io_layout,
-        )
         found = preview(request, announce)
     if args.json:
         say_json(
@@ -75,13 +58,11 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         warnings = [f"  warning:   {warning}" for warning in found.warnings]
-        lines = [f"{target} in {args.dtype}", *delegation_lines(found.delegation), *missing_lines(found)]
+        lines = [f"{request.target} in {request.dtype}", *delegation_lines(found.delegation), *missing_lines(found)]
         tell("\n".join([*lines, *layout_lines(found.layout), *warnings, ""]))
         if found.missing:
             return 0  # what an export of it would refuse is no next step
-        asked = [word for name in request.rewrites for word in ("--rewrite", name)]
-        asked += ["--io-layout", args.io_layout] if args.io_layout != "contiguous" else []
-        tell(next_command("profile", target, "--dtype", args.dtype, *model_words(args), *asked))
+        tell(next_command("profile", *typed(request)[2:]))
     return 0
 
 

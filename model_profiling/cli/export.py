@@ -7,25 +7,15 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from model_profiling.base.dtypes import linear_only_words
 from model_profiling.base.installation import shown
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.printing import columns, say_json, tell, warn
 from model_profiling.base.units import counted
 from model_profiling.base.visible import visible
 from model_profiling.cli.next_step import next_command
-from model_profiling.export.choices import (
-    BACKENDS,
-    DELEGATIONS,
-    DTYPES,
-    IO_LAYOUTS,
-    MEMORY_FORMATS,
-    REWRITE_HELP,
-    REWRITES,
-    rewrite_name,
-)
+from model_profiling.export.options import OPTIONS, Option, Verb, options_of, settled
 
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
@@ -107,127 +97,61 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
 
-def add_variant(parser: argparse.ArgumentParser, dtype: str | None, dtype_help: str) -> None:
-    """The arguments that say how a model is exported."""
-    parser.add_argument("--dtype", choices=DTYPES, default=dtype, help=dtype_help)
-    parser.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default="xnnpack",
-        help="portable leaves every operator to ExecuTorch's reference kernels (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--memory-format",
-        choices=MEMORY_FORMATS,
-        default="contiguous",
-        help="layout of the 4-D inputs; the layers follow it (default: %(default)s)",
-    )
-    add_rewrites(parser)
-    parser.add_argument(
-        "--keep-fp32",
-        action="append",
-        default=[],
-        metavar="LAYER",
-        help="leave a layer out of fp16 or quantization: a module's path (features.3, blocks.*.norm) or an operator's "
-        "name, as `sme2-kit numerics` lists them; may be repeated",
-    )
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="DIR",
-        help="samples that set the ranges of int8: .npy files, or for several inputs a folder per sample with "
-        "input_0.npy and so on (default: the example inputs with noise)",
-    )
-    parser.add_argument(
-        "--delegation",
-        choices=DELEGATIONS,
-        default="whole",
-        help="per-op makes a delegate of each operator, to see what fusing gains (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
+def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
+    """The arguments that say how a model is exported; those that are not given have no value (see `options_given`)."""
+    for row in options_of(verb):
+        parser.add_argument(row.flag, dest=row.name, default=argparse.SUPPRESS, **_how_to_parse(row, verb))
 
 
-def add_rewrites(parser: argparse.ArgumentParser) -> None:
-    """The arguments that change what an export computes with, not what it computes."""
-    parser.add_argument(
-        "--io-layout",
-        choices=IO_LAYOUTS,
-        default="contiguous",
-        help="channels_last: 4-D inputs and outputs in that layout wherever it saves a transpose; the export tells "
-        "which (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--rewrite",
-        action="append",
-        default=[],
-        type=rewrite_name,
-        choices=REWRITES,
-        help=REWRITE_HELP,
-    )
+def _how_to_parse(row: Option, verb: Verb) -> dict[str, Any]:
+    usual = row.default_of(verb)
+    if row.kind is bool:
+        return {
+            "action": "store_false" if usual else "store_true",
+            "help": f"{'do not ' if usual else ''}{row.help_of(verb)}",
+        }
+    repeated = "; may be repeated" if row.repeated else ""
+    text = row.help_of(verb) + (f" (default: {usual})" if usual not in (None, ()) else repeated)
+    parsed = {"type": row.spelling if row.kind is str else row.kind, "metavar": row.metavar, "help": text}
+    return parsed | {"choices": row.choices or None, "action": "append" if row.repeated else "store"}
 
 
-def variant_flags(args: argparse.Namespace) -> list[tuple[str, bool]]:
-    """Every flag that says which model is meant or how it is exported, and whether it was used."""
-    return [
-        ("--input", bool(args.inputs_asked)),
-        ("--set", bool(args.set)),
-        ("--checkpoint", args.checkpoint is not None),
-        ("--dtype", args.dtype is not None),
-        ("--backend", args.backend != "xnnpack"),
-        ("--memory-format", args.memory_format != "contiguous"),
-        ("--io-layout", args.io_layout != "contiguous"),
-        ("--rewrite", bool(args.rewrite)),
-        ("--delegation", args.delegation != "whole"),
-        ("--keep-fp32", bool(args.keep_fp32)),
-        ("--calibration", args.calibration is not None),
-        ("--seed", args.seed != 0),
-    ]
+def options_given(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that were said on the command line."""
+    return {row.name: getattr(args, row.name) for row in OPTIONS if hasattr(args, row.name)}
+
+
+def flags_given(args: argparse.Namespace) -> list[str]:
+    """Every flag that was used of those that say which model is meant or how it is exported."""
+    model = {"--input": args.inputs_asked, "--set": args.set, "--checkpoint": args.checkpoint}
+    used = [flag for flag, value in model.items() if value]
+    return used + [row.flag for row in OPTIONS if hasattr(args, row.name)]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    add_variant(
-        parser,
-        "fp32",
-        f"{linear_only_words()}, as language models do (default: %(default)s)",
-    )
+    add_options(parser, "export")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
-    parser.add_argument("--save-graph", action="store_true", help="also write graph.json, the lowered graph")
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
-    parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="do not execute the program once with the kit's runner before it is written",
-    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def requested(args: argparse.Namespace, outdir: Path | None = None) -> ExportRequest:
+def requested(
+    args: argparse.Namespace, verb: Verb = "export", outdir: Path | None = None, candidates: bool = True
+) -> ExportRequest:
     """What the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
-    outdir = outdir or args.outdir or Path(f"out_{name}") / "artifacts"
-    loud = args.verbose or getattr(args, "debug", False)
     return ExportRequest(
         name,
-        outdir,
-        args.dtype,
-        args.backend,
-        args.memory_format,
-        args.seed,
-        save_graph=getattr(args, "save_graph", False),
-        loud=loud,
+        outdir or args.outdir or Path(f"out_{name}") / "artifacts",
+        loud=args.verbose or getattr(args, "debug", False),
         target=target,
         options=load_options(args),
-        rewrites=tuple(args.rewrite),
-        delegation=args.delegation,
-        io_layout=args.io_layout,
-        keep_fp32=tuple(args.keep_fp32),
-        calibration=args.calibration,
-        verify=not getattr(args, "no_verify", False),
-        candidates=True,
+        candidates=candidates,
+        **settled(verb, options_given(args)),
     )
 
 

@@ -20,7 +20,7 @@ HELP = "show which layer of a model loses the accuracy, layer by layer against e
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or its .pte")
-    export_command.add_variant(parser, "fp16", "of the program that is looked at (default: %(default)s)")
+    export_command.add_options(parser, "numerics")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report.numerics_files import write_picture
 
     of_program = str(args.target or args.model or "").endswith(".pte")
-    request = _of_program(args) if of_program else export_command.requested(args)
+    request = _of_program(args) if of_program else export_command.requested(args, "numerics")
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         made = from_target(report, args.force, export_command.say_cached)(request, "export")
         found = numerics_of(request, made, platform, report, trial=not args.no_trial)
@@ -65,8 +65,7 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
     from model_profiling.store.artifacts import ExportPaths
 
     paths = ExportPaths(Path(export_command.model_text(args)).resolve())
-    given = [flag for flag, used in export_command.variant_flags(args) if used and flag != "--dtype"]
-    if given or args.outdir or args.force:
+    if export_command.flags_given(args) or args.outdir or args.force:
         raise InputError(
             f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
         )

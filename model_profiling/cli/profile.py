@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from model_profiling.export.request import ExportResult
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
-_DTYPE = "fp16"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte")
-    export_command.add_variant(parser, None, f"default: {_DTYPE}, the most common on phones with SME2")
+    export_command.add_options(parser, "profile")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
     platform_flags.prepare_parser(parser)
     count_flags.prepare_parser(parser, "per experiment", several=True)
@@ -81,24 +80,23 @@ def _checked(args: argparse.Namespace) -> str:
         if not files.is_file(path):
             raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
     if target.endswith(".pte"):
-        given = [flag for flag, value in export_command.variant_flags(args) if value]
+        given = export_command.flags_given(args)
         if given:
             raise InputError(
-                f"{target} is exported already: {', '.join(dict.fromkeys(given))} cannot change it",
+                f"{target} is exported already: {', '.join(given)} cannot change it",
                 "Leave them out, or give the model itself.",
             )
         if not files.is_file(Path(target)):
             raise InputError(f"there is no {target}", "Check the path; `sme2-kit export` prints it.")
     else:
         export_command.chosen_model(args)
-    args.dtype = args.dtype or _DTYPE
     return target
 
 
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
     from model_profiling.api.exporting import from_target
 
-    request = export_command.requested(args, args.outdir / "artifacts" if args.outdir else None)
+    request = export_command.requested(args, "profile", args.outdir / "artifacts" if args.outdir else None)
     return from_target(report, args.force, export_command.say_cached)(request, "export")
 
 
@@ -151,8 +149,8 @@ def _show(
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
     """The command that goes on from here: try what the advice recommends, else see which kernels SME2 would use."""
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
-    if exported is not None and rewrites and not args.rewrite:
-        return ["tune", target, "--dtype", args.dtype, *export_command.model_words(args)]
+    if exported is not None and rewrites and "rewrites" not in args:
+        return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]
     if run.manifest.timing == "measured":
         return ["kernels", exported.paths.pte if exported else target]
     return ["report", run.path, "--html"]

@@ -8,9 +8,8 @@ from model_profiling.base.installation import shown
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import counts as count_flags
 from model_profiling.cli import platform as platform_flags
-from model_profiling.cli.export import add_model, chosen_model, load_options
+from model_profiling.cli.export import add_model, add_options, chosen_model, load_options, options_given
 from model_profiling.cli.progress import progress
-from model_profiling.export.choices import DTYPES
 
 if TYPE_CHECKING:
     from model_profiling.tune.tuning import Tried, TuneResult
@@ -20,10 +19,9 @@ HELP = "measure the variants of a model that the advice recommends, interleaved,
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="of the baseline (default: %(default)s)")
+    add_options(parser, "tune")
     parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
     count_flags.prepare_parser(parser, "of each variant")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for random weights and inputs (default: 0)")
     parser.add_argument(
         "--tokens", type=Path, metavar="FILE", help="of a language model: a .npy of int64 ids; adds their perplexity"
     )
@@ -33,9 +31,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="instead of what the advice names: keep up to N of the layers that lose most accuracy in fp32",
-    )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="DIR", help="samples that set the ranges of int8, as of export"
     )
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     platform_flags.prepare_parser(parser)
@@ -54,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         result = api.tune(
             target,
-            dtype=args.dtype,
             threads=args.threads or 1,
             runs=args.runs,
             launches=args.launches,
@@ -63,13 +57,12 @@ def run(args: argparse.Namespace) -> int:
             input_shapes=[str(spec) for spec in options.inputs],
             settings=dict(options.settings),
             checkpoint=options.checkpoint,
-            seed=args.seed,
             force=args.force,
             tokens=args.tokens,
             worst_layers=args.worst_layers,
-            calibration=args.calibration,
             platform=platform,
             on_progress=report,
+            **options_given(args),
         )
     if args.json:
         say_json(result)

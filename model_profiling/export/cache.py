@@ -23,6 +23,7 @@ from model_profiling.base.cache import make_way
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import Remembered
 from model_profiling.base.on_progress import say_note
+from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
@@ -139,20 +140,16 @@ def describe(request: ExportRequest) -> dict[str, str]:
     fields: dict[str, Any] = {
         "target": str(Path(request.target).resolve()) if ".py" in request.target else request.target or request.model,
         "class": known.target if known and isinstance(known.target, str) else repr(known.target) if known else "",
-        "dtype": request.dtype,
-        "backend": request.backend,
-        "memory_format": request.memory_format,
-        "io_layout": request.io_layout,
-        "seed": request.seed,
         "settings": request.options.settings,
         "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
-        "rewrites": request.rewrites,
         "candidates": request.candidates,
-        "delegation": request.delegation,
-        "keep_fp32": request.keep_fp32,
-        "calibration": files.folder_sha256(request.calibration, "*.npy") if request.calibration is not None else "",
     }
+    # A folder enters by what is in it.
+    for row in DECIDING:
+        value = getattr(request, row.name)
+        folder = row.kind is Path and value is not None
+        fields[row.name] = files.folder_sha256(value, "*.npy") if folder else row.plain(value)
     return {name: str(value) for name, value in fields.items()}
 
 

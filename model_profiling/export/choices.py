@@ -3,12 +3,8 @@
 from model_profiling.base import dtypes, rewrites
 
 DTYPES = dtypes.NAMES
-BACKENDS = ("xnnpack", "portable")
-MEMORY_FORMATS = ("contiguous", "channels_last")
-IO_LAYOUTS = ("contiguous", "channels_last")
 REWRITES = tuple(sorted(rewrites.REWRITES))
 REWRITE_HELP = "change the graph, not its results; " + "; ".join(rewrites.REWRITES[name].summary for name in REWRITES)
-DELEGATIONS = ("whole", "per-op")
 # What rewrites were called before, in commands, programs and records that are older than their names.
 _EARLIER_NAMES = {"per-pixel": "layout"}
 

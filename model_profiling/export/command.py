@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, unplain
 from model_profiling.models.options import InputSpec, LoadOptions, input_spec, spelled
 from model_profiling.store.artifacts import ExportRecord, RequestRecord
@@ -15,18 +17,17 @@ def typed(request: ExportRequest) -> list[str]:
     for spec in options.inputs:
         words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
     words += [word for key, value in options.settings for word in ("--set", f"{key}={spelled(value) or value}")]
-    words += [word for name in request.rewrites for word in ("--rewrite", name)]
-    words += [word for name in request.keep_fp32 for word in ("--keep-fp32", name)]
-    given = (
-        ("--checkpoint", str(options.checkpoint or ""), ""),
-        ("--calibration", str(request.calibration or ""), ""),
-        ("--seed", str(request.seed), "0"),
-        ("--backend", request.backend, "xnnpack"),
-        ("--memory-format", request.memory_format, "contiguous"),
-        ("--io-layout", request.io_layout, "contiguous"),
-        ("--delegation", request.delegation, "whole"),
-    )
-    return words + [word for flag, value, default in given if value != default for word in (flag, value)]
+    words += ["--checkpoint", str(options.checkpoint)] if options.checkpoint else []
+    chosen = [(row, getattr(request, row.name)) for row in DECIDING if row.name != "dtype"]
+    return words + [word for row, value in chosen if value != row.default for word in row.words(value)]
+
+
+def arguments(request: ExportRequest, beside: ExportRequest | None = None) -> str:
+    """The options of a request as Python takes them: the dtype and what is not the default, or not as `beside` it."""
+    given = {row.name: row.plain(getattr(request, row.name)) for row in DECIDING}
+    usual = {row.name: row.plain(row.default if beside is None else getattr(beside, row.name)) for row in DECIDING}
+    usual |= {} if beside is not None else {"dtype": None}
+    return ", ".join(f"{name}={value!r}" for name, value in given.items() if value != usual[name])
 
 
 def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
@@ -37,20 +38,21 @@ def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
         Path(asked.checkpoint) if asked.checkpoint else None,
     )
     return ExportRequest(
-        record.model,
-        Path(asked.outdir),
-        record.dtype,
-        record.backend,
-        record.memory_format,
-        record.seed,
-        target=asked.target,
-        options=options,
-        rewrites=tuple(asked.rewrites),
-        delegation=asked.delegation,
-        io_layout=record.io_layout,
-        keep_fp32=tuple(record.keep_fp32),
-        calibration=Path(asked.calibration) if asked.calibration else None,
+        record.model, Path(asked.outdir), target=asked.target, options=options, **recorded_options(record, asked)
     )
+
+
+def recorded_options(record: ExportRecord, asked: RequestRecord | None) -> dict[str, Any]:
+    """The options that were asked for; without a record of the request those that an export's record has itself."""
+    found: dict[str, Any] = {}
+    for row in DECIDING:
+        if row.recorded == "export":
+            found[row.name] = getattr(record, row.name)
+        elif asked is not None and row.recorded == "request":
+            found[row.name] = getattr(asked, row.name)
+        elif asked is not None and row.name in asked.options:
+            found[row.name] = asked.options[row.name]
+    return found
 
 
 def repeated(record: ExportRecord, base: str) -> list[str] | None:
@@ -72,8 +74,10 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
     if asked.checkpoint:
         moved = Path(_seen_from(base, asked, asked.checkpoint))
         request = replace(request, options=replace(request.options, checkpoint=moved))
-    if asked.calibration:
-        request = replace(request, calibration=Path(_seen_from(base, asked, asked.calibration)))
+    for row in DECIDING:
+        if row.kind is Path and (path := getattr(request, row.name)):
+            moved_option: dict[str, Any] = {row.name: _seen_from(base, asked, str(path))}
+            request = replace(request, **moved_option)
     outdir = _seen_from(base, asked, asked.outdir)
     return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--outdir", outdir])
 

@@ -17,7 +17,7 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
 from model_profiling.export.capture_and_lower import capture_prepared, lower_prepared
-from model_profiling.export.command import typed
+from model_profiling.export.command import arguments, typed
 from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
 from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
 from model_profiling.export.preparation import prepare, quantize
@@ -145,10 +145,7 @@ def _as_asked(way_out: ExportRequest, record: ExportRecord, request: ExportReque
     """Return a request as the user makes it."""
     if record.request is None or record.request.origin != "memory":
         return shlex.join(typed(way_out))
-    names = ("dtype", "backend", "rewrites", "delegation", "io_layout", "keep_fp32")
-    new = {name: getattr(way_out, name) for name in names if getattr(way_out, name) != getattr(request, name)}
-    said = ", ".join(f"{name}={list(value) if isinstance(value, tuple) else value!r}" for name, value in new.items())
-    return f"export(..., {said})"
+    return f"export(..., {arguments(way_out, request)})"
 
 
 def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> Iterator[ExportRequest]:

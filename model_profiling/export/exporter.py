@@ -120,10 +120,6 @@ def _record(
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
-        dtype=request.dtype,
-        backend=request.backend,
-        memory_format=request.memory_format,
-        seed=request.seed,
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
         inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", method.inputs),
         outputs=samples.describe(prepared.outputs, staged.expected.name, "output", method.outputs),
@@ -138,10 +134,9 @@ def _record(
         rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         candidates=prepared.candidates,
         request=request.record(prepared.model.origin),
-        io_layout=request.io_layout,
         sequence=sequence.record(staged) if sequence is not None else None,
-        keep_fp32=list(request.keep_fp32),
         calibration=prepared.calibration,
+        **request.recorded("export"),
     )
 
 

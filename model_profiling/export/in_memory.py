@@ -5,6 +5,7 @@ It takes the same way as a model with a name or a file. Nothing is cached: no fi
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,46 +29,31 @@ def export_module(
     outdir: Path | str,
     *,
     name: str = "",
-    dtype: str = "fp32",
-    backend: str = "xnnpack",
-    memory_format: str = "contiguous",
-    rewrites: tuple[str, ...] = (),
-    delegation: str = "whole",
-    io_layout: str = "contiguous",
     dynamic_shapes: Any = None,
-    seed: int = 0,
-    save_graph: bool = False,
     loud: bool = False,
-    keep_fp32: tuple[str, ...] = (),
-    calibration: Path | None = None,
-    verify: bool = True,
     candidates: bool = False,
     announce: Announce = lambda stage: None,
+    **options: Any,
 ) -> ExportResult:
     """Export `module` as it is now, in eval mode, and leave it as it is.
 
     `example_inputs` are those of one inference: a tensor, a tuple of positional inputs, or a dict of keyword inputs.
-    `name` is the model's name in files; default: after its class.
+    `name` is the model's name in files; default: after its class. `options` are those of export/options.py.
     """
     module = _checked(module)
     request = ExportRequest(
-        _name(name, type(module).__name__),
-        Path(outdir),
-        dtype,
-        backend,
-        memory_format,
-        seed,
-        save_graph,
-        loud,
-        target=f"{type(module).__module__}.{type(module).__qualname__}",
-        rewrites=tuple(rewrites),
-        delegation=delegation,
-        io_layout=io_layout,
-        keep_fp32=tuple(keep_fp32),
-        calibration=calibration,
-        verify=verify,
-        candidates=candidates,
+        name or snake_case(type(module).__name__), Path(outdir), loud=loud, candidates=candidates, **options
     )
+    return export_as_asked(request, module, example_inputs, dynamic_shapes, announce)
+
+
+def export_as_asked(
+    request: ExportRequest, module: Any, example_inputs: Any, dynamic_shapes: Any, announce: Announce
+) -> ExportResult:
+    """Export `module` in the way that a request asks for."""
+    module = _checked(module)
+    _check_name(request.model)
+    request = replace(request, target=f"{type(module).__module__}.{type(module).__qualname__}")
     load = loader(request.model, module, example_inputs, dynamic_shapes)
     return export_loaded(request, load, announce, cacheable=False)
 
@@ -132,9 +118,8 @@ def _on_cpu(tensors: list[tuple[str, torch.Tensor]], whose: str) -> None:
             )
 
 
-def _name(given: str, class_name: str) -> str:
-    if given and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", given):
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
         raise InputError(
-            f"{given!r} cannot be a model's name: it becomes part of file names", "Use letters, digits, _ - and . only."
+            f"{name!r} cannot be a model's name: it becomes part of file names", "Use letters, digits, _ - and . only."
         )
-    return given or snake_case(class_name)

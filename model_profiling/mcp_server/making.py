@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from mcp.server.mcpserver import Context
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base.errors import InputError
+from model_profiling.export.options import settled
 from model_profiling.mcp_server import answers, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.child import Steps
@@ -22,6 +23,7 @@ from model_profiling.mcp_server.commands import (
     steps_of,
     switches,
 )
+from model_profiling.mcp_server.export_options import option_words, takes_options
 from model_profiling.platforms.choosing import folder_of, named
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.kernel_view import Kernels
@@ -36,50 +38,24 @@ class Making:
         self._commands = commands
         self._workspace = commands.workspace
 
-    async def check(
-        self,
-        context: Context,
-        model: p.Model,
-        dtype: p.ModelDtype = "fp16",
-        rewrites: p.Rewrites = None,
-        io_layout: p.IoLayout = "contiguous",
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        seed: p.Seed = 0,
-    ) -> answers.Checked:
+    @takes_options("check", dtype="fp16")
+    async def check(self, context: Context, model: p.Model, **options: Any) -> answers.Checked:
         """Say which operators of a PyTorch model XNNPACK will take and which not, which transposes and copies would be
         left, why, and on which lines of the model. Lowers the model as an export does, and writes nothing."""
-        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
-        words += [*flags(io_layout=io_layout), *repeated("rewrite", rewrites)]
+        words = self._model_words(model, options)
         ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
-        return results.checked(self._workspace, model, dtype, ended.read(results.PrintedCheck))
+        return results.checked(self._workspace, model, options["dtype"], ended.read(results.PrintedCheck))
 
+    @takes_options("export", dtype="fp16")
     async def export(
-        self,
-        context: Context,
-        model: p.Model,
-        dtype: p.ModelDtype = "fp16",
-        rewrites: p.Rewrites = None,
-        keep_fp32: p.KeepFp32 = None,
-        calibration: p.Calibration = None,
-        memory_format: p.MemoryFormat = "contiguous",
-        io_layout: p.IoLayout = "contiguous",
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        seed: p.Seed = 0,
-        delegation: p.Whole = "whole",
-        backend: p.Backend = "xnnpack",
-        outdir: p.ArtifactsDir = None,
+        self, context: Context, model: p.Model, *, outdir: p.ArtifactsDir = None, **options: Any
     ) -> answers.Exported:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
         an `outdir` of its own and compare the two .pte."""
-        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
-        words += flags(memory_format=memory_format, io_layout=io_layout, delegation=delegation, backend=backend)
-        words += self._precision(keep_fp32, calibration)
-        place = outdir or f"{self._home(model, settings)}/artifacts"
-        return await self._export(steps_of(context), [*words, *repeated("rewrite", rewrites)], place)
+        words = self._model_words(model, options)
+        return await self._export(
+            steps_of(context), words, outdir or f"{self._home(model, options['settings'])}/artifacts"
+        )
 
     async def run(
         self,
@@ -158,6 +134,7 @@ class Making:
         run, _ = await self._run(steps_of(context), [*what, *words], place)
         return run
 
+    @takes_options("profile", optional=True)
     async def profile(
         self,
         context: Context,
@@ -169,30 +146,26 @@ class Making:
                 min_length=1,
             ),
         ],
-        dtype: Annotated[p.Dtype | None, Field(description="Data type to export in (default: fp16).")] = None,
-        rewrites: p.Rewrites = None,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
+        *,
         runs: p.Runs = None,
         budget_s: p.Budget = None,
         threads: p.ThreadCounts = None,
         html: p.Html = False,
+        **options: Any,
     ) -> answers.Profiled:
         """Go from a model to what to fix next, in one call: export it, run it with its accelerator on and off, analyse
         the run and write its report. Same files as `export`, `run` and `report` with their defaults."""
         steps, made = steps_of(context), None
         if model.endswith(".pte"):
-            if any(value is not None for value in (dtype, rewrites, input_shapes, settings, checkpoint)):
+            if any(value is not None for value in options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, rewrites, input_shapes, settings and checkpoint are decided",
                     "Leave them out, or give the model itself.",
                 )
             pte = model
         else:
-            words = self._model_words(model, dtype or "fp16", input_shapes, settings, checkpoint, 0)
-            home = f"{self._home(model, settings)}/artifacts"
-            made = await self._export(steps, [*words, *repeated("rewrite", rewrites)], home)
+            words = self._model_words(model, settled("profile", options))
+            made = await self._export(steps, words, f"{self._home(model, options['settings'])}/artifacts")
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
         run, summary = await self._run(
@@ -218,14 +191,12 @@ class Making:
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
 
+    @takes_options("numerics")
     async def numerics(
         self,
         context: Context,
         model: p.Model,
-        dtype: p.ModelDtype = "fp16",
-        rewrites: p.Rewrites = None,
-        keep_fp32: p.KeepFp32 = None,
-        calibration: p.Calibration = None,
+        *,
         trial: Annotated[
             bool, Field(description="Whether remedies are exported and run to see what they give (default).")
         ] = True,
@@ -233,31 +204,24 @@ class Making:
             p.PlatformHere | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
         ] = None,
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        seed: p.Seed = 0,
         outdir: p.ArtifactsDir = None,
+        **options: Any,
     ) -> answers.LayerErrors:
         """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
         `alarms` are layers that something is wrong with; `remedies` are exports that were tried: give `keep` of the
         last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
-        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
-        words += [*repeated("rewrite", rewrites), *self._precision(keep_fp32, calibration), *flags(platform=platform)]
+        words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
-        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/artifacts")
+        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/artifacts")
         ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
         return results.layer_errors(ended.read(Numerics))
 
+    @takes_options("tune")
     async def tune(
         self,
         context: Context,
         model: p.Model,
-        dtype: Annotated[p.Dtype, Field(description="Data type of the baseline; others are tried.")] = "fp32",
-        input_shapes: p.InputShapes = None,
-        settings: p.Settings = None,
-        checkpoint: p.Checkpoint = None,
-        seed: p.Seed = 0,
+        *,
         runs: p.Runs = None,
         launches: p.Launches = None,
         budget_s: p.Budget = None,
@@ -270,21 +234,20 @@ class Making:
                 ge=0,
             ),
         ] = 0,
-        calibration: p.Calibration = None,
         force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
         outdir: Annotated[
             str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
         ] = None,
         machine: p.Machine = None,
+        **options: Any,
     ) -> answers.Tuned:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
         outputs match."""
-        words = self._model_words(model, dtype, input_shapes, settings, checkpoint, seed)
+        words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
-        words += [*flags(worst_layers=worst_layers or None), *self._precision(None, calibration)]
-        words += machine_words(machine)
-        place = self._workspace.inside(outdir or f"{self._home(model, settings)}/tune")
+        words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
+        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return results.tuned(ended.read(TuneResult))
 
@@ -312,23 +275,13 @@ class Making:
         place = self._commands.output(path, output_root, platform)
         return place, [str(path), "--output-root", str(place)]
 
-    def _precision(self, keep_fp32: list[str] | None, calibration: str | None) -> list[str]:
-        samples = None if calibration is None else self._workspace.inside(calibration)
-        return [*repeated("keep-fp32", keep_fp32), *flags(calibration=samples)]
-
-    def _model_words(
-        self,
-        model: str,
-        dtype: str,
-        input_shapes: list[str] | None,
-        settings: dict[str, p.Setting] | None,
-        checkpoint: str | None,
-        seed: int,
-    ) -> list[str]:
-        """The words that say which model is meant, for every command that takes one."""
-        weights = None if checkpoint is None else self._workspace.inside(checkpoint)
-        words = flags(model=self._workspace.model(model), dtype=dtype, checkpoint=weights, seed=seed)
-        return words + repeated("input-shape", input_shapes) + settings_words(settings)
+    def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
+        """The words that say which model is meant and how it is exported, for every command that takes one."""
+        weights = options.get("checkpoint")
+        words = flags(model=self._workspace.model(model))
+        words += flags(checkpoint=None if weights is None else self._workspace.inside(weights))
+        words += repeated("input-shape", options.get("input_shapes")) + settings_words(options.get("settings"))
+        return words + option_words(options, self._workspace)
 
     def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
         """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""

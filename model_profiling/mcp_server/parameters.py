@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from model_profiling.base.dtypes import linear_only_words
-from model_profiling.export.choices import DTYPES, REWRITE_HELP, REWRITES, rewrite_name
+from model_profiling.export.choices import DTYPES
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
@@ -16,13 +15,10 @@ if TYPE_CHECKING:
     PlatformName = str
     PlatformHere = str
 else:
-    Dtype, PlatformName, PlatformHere = Literal[DTYPES], Literal[NAMES], Literal[HERE]
+    # Of an export that exists; tools that make one have the parameters of export_options.py.
+    Dtype = Annotated[Literal[DTYPES], Field(description="Data type of the export.")]
+    PlatformName, PlatformHere = Literal[NAMES], Literal[HERE]
 Setting = bool | int | float | str | list[int | float | str]
-if TYPE_CHECKING:
-    Rewrite = str
-else:
-    Rewrite = Annotated[Literal[REWRITES], BeforeValidator(rewrite_name)]
-
 Model = Annotated[
     str,
     Field(
@@ -30,10 +26,6 @@ Model = Annotated[
         "must be code you trust.",
         min_length=1,
     ),
-]
-ModelDtype = Annotated[
-    Dtype,
-    Field(description=f"Data type to export in. {linear_only_words()}."),
 ]
 InputShapes = Annotated[
     list[str] | None,
@@ -51,40 +43,6 @@ Checkpoint = Annotated[
     Field(
         description="File with weights: .safetensors, or a state dict saved by torch. Without it, weights are random."
     ),
-]
-Seed = Annotated[int, Field(description="Seed of random weights and inputs.", ge=0)]
-KeepFp32 = Annotated[
-    list[str] | None,
-    Field(
-        description="Layers to leave out of fp16 or quantization, as `numerics` names them (`keep`): a module's path, "
-        "such as features.3 or blocks.*.norm, or the name of an operator."
-    ),
-]
-Calibration = Annotated[
-    str | None,
-    Field(description="Folder of .npy samples that set the ranges of int8 (default: the example inputs with noise)."),
-]
-Rewrites = Annotated[
-    list[Rewrite] | None,
-    Field(description=f"Take those that `rewrite` of an advice names. They {REWRITE_HELP}."),
-]
-MemoryFormat = Annotated[
-    Literal["contiguous", "channels_last"], Field(description="Layout of the 4-D inputs; the layers follow it.")
-]
-IoLayout = Annotated[
-    Literal["contiguous", "channels_last"],
-    Field(
-        description="channels_last: 4-D inputs and outputs in that layout wherever it saves a transpose. Only for "
-        "callers that can feed and read it; `inputs` and `outputs` of the answer say which are."
-    ),
-]
-Whole = Annotated[
-    Literal["whole", "per-op"],
-    Field(description="per-op makes one delegate of each operator, to see what fusing gains."),
-]
-Backend = Annotated[
-    Literal["xnnpack", "portable"],
-    Field(description="portable leaves all operators to ExecuTorch's reference kernels, which are slow."),
 ]
 ArtifactsDir = Annotated[
     str | None,

@@ -225,7 +225,7 @@ class Reading:
         model: Annotated[
             str | None, Field(description="The model it worked on (default: toy_cnn, or the playbook's own).")
         ] = None,
-        dtype: p.ModelDtype = "fp16",
+        dtype: p.Dtype = "fp16",
         out: Annotated[str | None, Field(description="Directory of the model (default: out_<model>).")] = None,
         run_dir: Annotated[
             str | None, Field(description="Its run directory (default: runs/<this machine's platform> in `out`).")

@@ -1,6 +1,7 @@
 """How a method becomes a tool: its parameters as they are described, its output schema, its errors."""
 
 import functools
+import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -54,4 +55,6 @@ def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
         # Through JSON, so that both contents are the same: a key or a number may be another in Python.
         return CallToolResult(content=[TextContent(text=text)], structured_content=msgspec.json.decode(text))
 
+    # Of the bound method: `wraps` takes over what a decorator said of the function, `self` included.
+    answering.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
     return answering

@@ -129,6 +129,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Random inputs as `--input` takes them, instead of `shapes`: one of them is not of float32 or has a range.
     inputs: list[str] = []
     calibration: str = ""
+    # Options that have no field of their own (see export/options.py), by name.
+    options: dict[str, Any] = {}
 
 
 class CalibrationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,6 +20,7 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.config import parse_config
@@ -200,12 +201,7 @@ class Tuner:
         return replace(
             self._request.base,
             outdir=self._home / variant.name,
-            dtype=variant.dtype,
-            memory_format=variant.memory_format,
-            rewrites=variant.rewrites,
-            delegation=variant.delegation,
-            io_layout=variant.io_layout,
-            keep_fp32=variant.keep_fp32,
+            **variant.options,
             calibration=self._request.base.calibration if dtype_of(variant.dtype).calibrated else None,
         )
 
@@ -306,14 +302,7 @@ def round_key(programs: dict[str, Program], runner: str, threads: int, counts: C
 
 
 def _asked(variant: Variant) -> dict[str, Any]:
-    return {
-        "dtype": variant.dtype,
-        "memory_format": variant.memory_format,
-        "rewrites": list(variant.rewrites),
-        "delegation": variant.delegation,
-        "io_layout": variant.io_layout,
-        "keep_fp32": list(variant.keep_fp32),
-    }
+    return {row.name: row.plain(getattr(variant, row.name)) for row in OPTIONS if hasattr(variant, row.name)}
 
 
 def _sqnr(entry: Tried) -> float | None:

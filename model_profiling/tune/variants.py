@@ -1,11 +1,13 @@
 """Which variants are worth trying, by what the profile of the baseline showed: a short list, not a grid."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from model_profiling.analysis.advice.finding import Kind
 from model_profiling.analysis.advice.rules import Finding
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.dtypes import EXPORTED, dtype_of
+from model_profiling.export.options import OPTIONS
 
 # Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
 _LAYOUT = (Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
@@ -25,6 +27,11 @@ class Variant:
     # Layers that stay in fp32, and how many of the worst those are.
     keep_fp32: tuple[str, ...] = ()
     worst: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What its export is asked for."""
+        return {row.name: getattr(self, row.name) for row in OPTIONS if hasattr(self, row.name)}
 
     @property
     def name(self) -> str:

@@ -169,7 +169,7 @@ def test_the_etrecord_opens_in_executorchs_own_tools(exported: dict[str, ExportR
 
 def test_portable_channels_last_and_nested_inputs(register: Any, tmp_path: Path) -> None:
     register("rectified", Rectified)
-    result = export(ExportRequest("rectified", tmp_path, "fp16", "portable", "channels_last"))
+    result = export(ExportRequest("rectified", tmp_path, "fp16", backend="portable", memory_format="channels_last"))
     assert result.paths.pte.name == "rectified_portable_fp16.pte"
     assert result.record.delegation.delegated_nodes == 0
     assert "channels-last" in result.record.warnings[0]

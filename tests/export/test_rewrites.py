@@ -197,7 +197,7 @@ def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
 def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)
-    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrite == ["layout"]
+    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrites == ["layout"]
     request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
     request.check()
     assert request.rewrites == ("layout", "silu")

@@ -122,9 +122,8 @@ def exported_llm(store: Path, dtype: str = "fp32", backend: str = "xnnpack", **s
 
     name = "_".join(["tiny_llm", *(str(value) for value in settings.values())])
     options = LoadOptions(settings=tuple(settings.items()))
-    request = ExportRequest(
-        name, store / name, dtype, backend, target=f"{Path(__file__).resolve()}:TinyLlm", options=options
-    )
+    target = f"{Path(__file__).resolve()}:TinyLlm"
+    request = ExportRequest(name, store / name, dtype, backend=backend, target=target, options=options)
     store.mkdir(parents=True, exist_ok=True)
     with (store / f".{name}_{dtype}_{backend}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from model_profiling.cli.main import COMMANDS
-from model_profiling.export import choices
+from model_profiling.export.options import OPTIONS
 from model_profiling.mcp_server.playbooks import SCHEME
 from model_profiling.mcp_server.server import build_server
 from model_profiling.skills.catalogue import skills
@@ -83,15 +83,8 @@ def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
 
 def test_choices_are_those_of_the_kit(tools: dict[str, Any]) -> None:
     parameters = tools["export"].input_schema["properties"]
-    for name, wanted in {
-        "dtype": choices.DTYPES,
-        "rewrites": choices.REWRITES,
-        "memory_format": choices.MEMORY_FORMATS,
-        "io_layout": choices.IO_LAYOUTS,
-        "delegation": choices.DELEGATIONS,
-        "backend": choices.BACKENDS,
-    }.items():
-        assert json.dumps(list(wanted)) in json.dumps(parameters[name]), name
+    for row in OPTIONS:
+        assert not row.choices or json.dumps(list(row.choices)) in json.dumps(parameters[row.name]), row.name
 
 
 def test_a_misspelt_or_impossible_argument_is_refused_by_every_tool(tools: dict[str, Any], tmp_path: Path) -> None:

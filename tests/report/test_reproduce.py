@@ -5,6 +5,7 @@ import argparse
 import dataclasses
 import shlex
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,10 @@ torch = pytest.importorskip("torch")
 from model_profiling.base import files
 from model_profiling.cli import export as export_command
 from model_profiling.cli.main import main
-from model_profiling.export import choices
+from model_profiling.export.choices import REWRITES
 from model_profiling.export.command import repeated
 from model_profiling.export.in_memory import export_module
+from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest
 from model_profiling.models.options import DTYPES, LoadOptions
 from model_profiling.report.blocks import Code, Paragraph, Section
@@ -105,12 +107,16 @@ def parsed(words: list[str]) -> ExportRequest:
 
 def recorded(request: ExportRequest, origin: str) -> ExportRecord:
     """The record of an export that was asked for like this."""
-    return ExportRecord(
-        *(request.model, "", request.dtype, request.backend, request.memory_format, request.seed, "", [], []),
-        *(Delegation(0, 0, 0, []), {}, {}, {}, ""),
-        request=request.record("file" if origin == "file" else "registry"),
-        io_layout=request.io_layout,
-    )
+    facts: dict[str, Any] = {
+        "source": "",
+        "weights": "",
+        "inputs": [],
+        "outputs": [],
+        "delegation": Delegation(0, 0, 0, []),
+    }
+    facts |= {"versions": {}, "files": {}, "stage_seconds": {}, "created": ""}
+    asked = request.record("file" if origin == "file" else "registry")
+    return ExportRecord(model=request.model, request=asked, **facts, **request.recorded("export"))
 
 
 words_of = st.text("abc XYZ'\"$&;|<>*?\\#~!()é\n", min_size=1, max_size=12).filter(lambda text: text.strip() == text)
@@ -128,23 +134,22 @@ values_of = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
     max_leaves=4,
 )
+# Every option that has choices, with one of them.
+chosen = st.tuples(
+    *(st.tuples(st.just(row.flag), st.sampled_from(row.choices)) for row in OPTIONS if row.choices and not row.repeated)
+)
 asked = st.builds(
-    lambda dtype, backend, layout, io_layout, delegation, seed, shapes, rewrites, checkpoint: [
-        *("--dtype", dtype, "--backend", backend, "--memory-format", layout, "--delegation", delegation),
-        *("--io-layout", io_layout),
+    lambda chosen, seed, shapes, rewrites, checkpoint: [
+        *(word for words in chosen for word in words),
         *("--seed", str(seed)),
         *(word for shape in shapes for word in shape),
         *(word for name in rewrites for word in ("--rewrite", name)),
         *(["--checkpoint", checkpoint] if checkpoint else []),
     ],
-    st.sampled_from(choices.DTYPES),
-    st.sampled_from(choices.BACKENDS),
-    st.sampled_from(choices.MEMORY_FORMATS),
-    st.sampled_from(choices.IO_LAYOUTS),
-    st.sampled_from(choices.DELEGATIONS),
+    chosen,
     st.integers(-5, 5),
     st.lists(inputs_of, max_size=3),
-    st.lists(st.sampled_from(choices.REWRITES), max_size=3),
+    st.lists(st.sampled_from(REWRITES), max_size=3),
     st.one_of(st.just(""), words_of),
 )
 

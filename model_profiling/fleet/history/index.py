@@ -16,6 +16,7 @@ from model_profiling.base import cache, files
 from model_profiling.base.errors import SetupError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.places import cache_directory
+from model_profiling.export import options
 from model_profiling.fleet.history import reading
 from model_profiling.fleet.history.finding import Found, Search, search
 from model_profiling.fleet.history.reading import Row, read_run
@@ -50,8 +51,8 @@ def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[Known],
 
 def place_of(roots: Sequence[str]) -> Path:
     """Where the index of these folders lies. Other code reads runs in another way, and has an index of its own."""
-    code = files.sha256(Path(reading.__file__))
-    key = cache.digest(__version__, _VERSION, code, *(os.fsencode(root).hex() for root in roots))
+    code = [files.sha256(Path(path)) for path in (reading.__file__, options.__file__)]
+    key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
+from model_profiling.export.options import DECIDING
 from model_profiling.fleet.history.finding import Found
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
 from model_profiling.store.labels import Revision, device_name
@@ -25,31 +26,27 @@ class _Struct(msgspec.Struct, frozen=True, gc=False):
     """A part of a file: fields that are not named here are skipped."""
 
 
-class _Request(_Struct, frozen=True, gc=False):
-    settings: dict[str, Any] = {}
-    shapes: list[Any] = []
-    inputs: list[str] = []
-    checkpoint: str = ""
-    rewrites: list[str] = []
-    delegation: str = "whole"
-    calibration: str = ""
+def _struct(where: str, *more: Any) -> Any:
+    """A part of the export's record: the options that it holds, and `more` fields."""
+    rows = [(row.name, row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where]
+    return msgspec.defstruct(f"_{where}", [*rows, *more], bases=(_Struct,), frozen=True, gc=False, kw_only=True)
 
 
-class _Export(_Struct, frozen=True, gc=False):
-    model: str
-    dtype: str = ""
-    backend: str = "xnnpack"
-    memory_format: str = "contiguous"
-    io_layout: str = "contiguous"
-    keep_fp32: list[str] = []
-    request: _Request | None = None
+_Request = _struct(
+    "request",
+    ("settings", dict[str, Any], {}),
+    ("shapes", list[Any], []),
+    ("inputs", list[str], []),
+    ("options", dict[str, Any], {}),
+)
+_Export = _struct("export", ("model", str), ("dtype", str, ""), ("request", _Request | None, None))
 
 
 class _Model(_Struct, frozen=True, gc=False):
     stem: str
     sha256: str
     dtype: str
-    export: _Export | None = None
+    export: _Export | None = None  # type: ignore[valid-type]
 
 
 class _Experiment(_Struct, frozen=True, gc=False):
@@ -280,20 +277,21 @@ def _facts(environment: Mapping[str, msgspec.Raw]) -> dict[str, object]:
     return {name: msgspec.json.decode(environment[name]) for name in wanted if name in environment}
 
 
-def _variant(export: _Export | None) -> str:
+def _variant(export: Any) -> str:
     """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
     if export is None:
         return ""
     request = export.request or _Request()
-    usual = {"backend": "xnnpack", "memory format": "contiguous", "I/O": "contiguous", "delegation": "whole"}
-    chosen = (export.backend, export.memory_format, export.io_layout, request.delegation)
-    parts = [f"{name} {value}" for (name, normal), value in zip(usual.items(), chosen, strict=True) if value != normal]
-    parts += [f"rewrite {name}" for name in sorted(request.rewrites)]
+    parts = []
+    for row in DECIDING:
+        holder = export if row.recorded == "export" else request
+        value = request.options.get(row.name) if row.recorded == "options" else getattr(holder, row.name)
+        if row.tells_apart and value is not None and value != row.plain(row.default):
+            names = value if isinstance(value, list) else [Path(str(value)).name if row.kind is Path else value]
+            parts += [f"{row.title} {name}" for name in names]
     parts += [f"{name}={value}" for name, value in sorted(request.settings.items())]
-    parts += [f"fp32 {name}" for name in export.keep_fp32]
     parts += [f"input {'x'.join(map(str, shape))}" for shape in request.shapes if isinstance(shape, list)]
     parts += [f"input {text}" for text in request.inputs]
-    parts += [f"calibration {Path(request.calibration).name}"] if request.calibration else []
     return ", ".join(parts)
 
 

@@ -17,6 +17,7 @@ from model_profiling.analysis.accuracy.numerics import (
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
+from model_profiling.export.options import DECIDING
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 
 WORST = 10
@@ -24,7 +25,7 @@ WORST = 10
 MENDED = 3
 _BETTER_DB = 6.0
 # What `tune` decides by itself.
-_NOT_TUNED = ("--rewrite", "--memory-format", "--io-layout", "--backend", "--delegation", "--keep-fp32")
+_NOT_TUNED = [row.flag for row in DECIDING if "tune" not in row.verbs]
 CAPTION = (
     "Signal to noise of every layer, in the order in which they run. Line: against eager fp32, with all that was lost "
     "before. Points: what each layer adds by itself, coloured by operator. Red: NaN or infinite values."

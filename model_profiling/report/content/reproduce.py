@@ -2,11 +2,10 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.places import working_directory
-from model_profiling.export.command import repeated, typed
+from model_profiling.export.command import arguments, recorded, recorded_options, repeated, typed
 from model_profiling.export.request import ExportRequest
 from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
 from model_profiling.store.artifacts import ExportRecord
@@ -47,7 +46,7 @@ def _not_typed(export: ExportRecord) -> list[Block]:
     """What to do about a model that no command line makes again."""
     asked = export.request
     if asked is None:
-        known = ExportRequest(export.model, Path(), export.dtype, export.backend, export.memory_format, export.seed)
+        known = ExportRequest(export.model, Path(), **recorded_options(export, None))
         text = "The export was made by a version of the kit that recorded only a part of what was asked for. Known is:"
         return [Paragraph(text), Code(shlex.join(typed(known)))]
     if asked.origin != "memory":
@@ -57,18 +56,8 @@ def _not_typed(export: ExportRecord) -> list[Block]:
         f"The model ({asked.target}) was a module in the memory of a Python process, so no command line exports it "
         f"again. With the same module and example inputs (saved as {export.model}_*_inputs) it is:"
     )
-    given: dict[str, Any] = {
-        "name": export.model,
-        "dtype": export.dtype,
-        "backend": export.backend,
-        "memory_format": export.memory_format,
-        "io_layout": export.io_layout,
-        "rewrites": tuple(asked.rewrites),
-        "delegation": asked.delegation,
-        "seed": export.seed,
-    }
-    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
-    code = f"export_module(module, example_inputs, {asked.outdir!r}, {arguments})"
+    given = f"name={export.model!r}, {arguments(recorded(export, asked))}"
+    code = f"export_module(module, example_inputs, {asked.outdir!r}, {given})"
     return [Paragraph(text), Code(f"from model_profiling.export.in_memory import export_module\n\n{code}")]
 
 
