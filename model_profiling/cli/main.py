@@ -43,6 +43,7 @@ COMMANDS = (
     "new-model",
     "doctor",
     "build",
+    "schema",
     "skills",
     "validate-skill",
     "mcp",
