@@ -9,6 +9,7 @@ from pathlib import Path
 from model_profiling.base import files
 from model_profiling.schemas.contracts import shipped_schemas, text_of
 
-folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
-for name, schema in shipped_schemas().items():
-    files.write_text(folder / name, text_of(schema))
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    for name, schema in shipped_schemas().items():
+        files.write_text(folder / name, text_of(schema))
