@@ -136,7 +136,7 @@ fuzz: $(VENV)/.setup-dev
 	$(BIN)/python -m tests.helpers.fuzz --iterations $(or $(ITERATIONS),1000000)
 
 # The JSON Schemas that a wheel has, beside the types, for editors; and what tests hold the types to.
-schema: $(VENV)/.setup
+schema: $(VENV)/.setup-dev
 	$(BIN)/python -m model_profiling.schemas
 	$(BIN)/python -m tests.helpers.promised_fields
 
