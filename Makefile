@@ -135,10 +135,10 @@ bench: $(VENV)/.setup-dev
 fuzz: $(VENV)/.setup-dev
 	$(BIN)/python -m tests.helpers.fuzz --iterations $(or $(ITERATIONS),1000000)
 
-schema: $(VENV)/.setup
-	$(BIN)/python -m model_profiling.pipeline.config > model_profiling/configs/config.schema.json
-	$(BIN)/python -m model_profiling.fleet.sweep.sweep_file > model_profiling/configs/sweep.schema.json
+# The JSON Schemas that a wheel has, beside the types, for editors; and what tests hold the types to.
+schema: $(VENV)/.setup-dev
 	$(BIN)/python -m model_profiling.schemas
+	$(BIN)/python -m tests.helpers.promised_fields
 
 # The site, in site/; a broken link is an error.
 docs: $(VENV)/.setup-wide

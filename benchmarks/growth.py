@@ -18,7 +18,7 @@ from model_profiling.analysis.run.staleness import ages
 from model_profiling.analysis.run.validation import problems
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
-from model_profiling.report import combined, markdown_report
+from model_profiling.report import combined, markdown
 from model_profiling.report.content import report as report_content
 from model_profiling.report.report_files import write_report
 from model_profiling.store.run_directory import RunDirectory, Turn
@@ -101,7 +101,7 @@ def _experiments(size: int, folder: Path) -> Work:
     def work() -> object:
         run = Run.open(directory.path)
         run.save()
-        return markdown_report.render(report_content(run, ""), {})
+        return markdown.render(report_content(run, ""), {})
 
     return work
 

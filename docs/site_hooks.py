@@ -10,11 +10,9 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 # Where a file of the repository is on the site.
 SKILLS = "agent_skill_ml_profiling"
-SCHEMAS = "model_profiling/schemas"
 MOVED = {
     "model_profiling/pipeline_commands.md": "pipeline_commands.md",
     **{f"{SKILLS}/{path.name}": f"skills/{path.name}" for path in (ROOT / SKILLS).glob("*.md")},
-    **{f"{SCHEMAS}/{path.name}": f"schemas/{path.name}" for path in (ROOT / SCHEMAS).glob("*.json")},
 }
 
 

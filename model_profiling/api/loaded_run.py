@@ -4,15 +4,12 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.process.startup import PARTS
-from model_profiling.analysis.roofs.group_work import GroupWork, group_work, roofs_by_row
+from model_profiling.analysis.roofs.group_work import group_work, roofs_by_row
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.timing.breakdown import OperatorTime
-from model_profiling.analysis.timing.latency import Comparison, Latency
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api.records import (
     AdviceRow,
     CategoryRow,
@@ -25,6 +22,7 @@ from model_profiling.api.records import (
     Records,
     StartupRow,
     ThreadRow,
+    row_of,
 )
 from model_profiling.base.errors import KitError
 from model_profiling.store.derived import Outdated
@@ -50,7 +48,11 @@ class Run(RunView):
     def operators(self) -> Records[OperatorRow]:
         """Operators of every experiment, costliest first."""
         return Records(
-            _operator(name, o, group_work(experiment.breakdown, places, roofs), timed)
+            row_of(
+                *(OperatorRow, o, o.spread, group_work(experiment.breakdown, places, roofs)),
+                experiment=name,
+                timed=timed,
+            )
             for name, experiment, timed in self._experiments()
             for roofs in [roofs_by_row(experiment.roofline)]
             for o, places in instance_groups(experiment.breakdown)
@@ -60,7 +62,7 @@ class Run(RunView):
     def categories(self) -> Records[CategoryRow]:
         """Where the time of every experiment goes; the parts add up to `Method::execute`."""
         return Records(
-            CategoryRow(name, c.category, c.ms if timed else None, c.share if timed else None, c.instances)
+            row_of(CategoryRow, c, experiment=name, timed=timed)
             for name, experiment, timed in self._experiments()
             for c in experiment.breakdown.categories
         )
@@ -69,10 +71,7 @@ class Run(RunView):
     def modules(self) -> Records[ModuleRow]:
         """Cost by module, source line and operator of every experiment, a tree in order: each part before its own."""
         return Records(
-            ModuleRow(
-                *(name, depth, node.kind, node.name, node.module, node.file, node.line, node.code, node.category),
-                *(node.operators, node.ms if timed else None, node.share if timed else None, node.why),
-            )
+            row_of(ModuleRow, node, experiment=name, depth=depth, timed=timed)
             for name, _, timed in self._experiments()
             for depth, node in self.cost_tree(name).walk()
         )
@@ -84,7 +83,7 @@ class Run(RunView):
         if metrics is None or not self.measured:
             return Records([])
         return Records(
-            LatencyRow(name, entry.status, entry.latency_source, **_latency(entry.latency))
+            row_of(LatencyRow, entry.latency, experiment=name, status=entry.status, source=entry.latency_source)
             for name, entry in metrics.experiments.items()
         )
 
@@ -93,7 +92,7 @@ class Run(RunView):
         """How every experiment starts, part by part; nothing of those whose start was not measured."""
         metrics = self.summary.metrics
         return Records(
-            StartupRow(name, part, time.median_ms, time.low_ms, time.high_ms, start.launches, start.page_cache)
+            row_of(StartupRow, time, start, experiment=name, part=part)
             for name, entry in (metrics.experiments.items() if metrics is not None else ())
             if (start := entry.startup) is not None
             for part in PARTS
@@ -106,13 +105,11 @@ class Run(RunView):
         metrics = self.summary.metrics
         if metrics is None:
             return Records([])
-        program = metrics.program
-        told = (program.planned_bytes, program.all_constant_bytes) if program is not None else (None, None)
+        said: dict[str, Any] = {"planned_bytes": None, "constant_bytes": None}
+        if (program := metrics.program) is not None:
+            said = {"planned_bytes": program.planned_bytes, "constant_bytes": program.all_constant_bytes}
         return Records(
-            MemoryRow(
-                *(name, entry.memory_unknown, entry.workspace, entry.weight_cache, *told),
-                **(msgspec.structs.asdict(entry.memory) if entry.memory is not None else {}),
-            )
+            row_of(MemoryRow, entry, entry.memory, experiment=name, unknown=entry.memory_unknown, **said)
             for name, entry in metrics.experiments.items()
         )
 
@@ -126,13 +123,12 @@ class Run(RunView):
     def scaling(self) -> Records[ThreadRow]:
         """What more threads bring, of a run with several numbers of them; else empty."""
         found = self.summary.metrics.scaling if self.summary.metrics is not None else None
-        switches = {switch.after: switch for switch in found.switches} if found else {}
+        on_off: dict[str, dict[str, Any]] = {
+            switch.after: {"on_off": switch.ratio, "on_off_low": switch.low, "on_off_high": switch.high}
+            for switch in (found.switches if found else [])
+        }
         return Records(
-            ThreadRow(
-                *(p.experiment, curve.disabled, p.threads, p.median_ms, p.speedup, p.low, p.high, p.verdict),
-                *(p.efficiency, p.threads == curve.best),
-                *((s.ratio, s.low, s.high) if (s := switches.get(p.experiment)) is not None else ()),
-            )
+            row_of(ThreadRow, p, disabled=curve.disabled, best=p.threads == curve.best, **on_off.get(p.experiment, {}))
             for curve in (found.curves if found else [])
             for p in curve.points
         )
@@ -141,10 +137,7 @@ class Run(RunView):
     def operator_scaling(self) -> Records[OperatorThreadRow]:
         """The same for every operator, those first that lose most by not scaling."""
         return Records(
-            OperatorThreadRow(
-                *(experiment, o.operator, o.category, o.where, o.instances, threads, ms, curve.many),
-                *(o.speedup, o.low, o.high, o.lost_ms, o.scales),
-            )
+            row_of(OperatorThreadRow, o, experiment=experiment, threads=threads, ms=ms, many=curve.many)
             for curve in self.summary.operator_scaling
             for o in curve.operators
             for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
@@ -154,10 +147,7 @@ class Run(RunView):
     def advice(self) -> Records[AdviceRow]:
         """What to do next, for every experiment: a leak first, then what a flag can do, by its gain."""
         return Records(
-            AdviceRow(
-                *(name, found.rule.value, found.title, found.gain, found.ms, found.share, found.saved_ms),
-                *(found.next_step, found.evidence, found.rewrite, found.measured),
-            )
+            row_of(AdviceRow, found, experiment=name, rule=found.rule.value)
             for name, experiment, timed in self._experiments()
             for found in experiment.advice
             if timed
@@ -167,10 +157,7 @@ class Run(RunView):
     def kernels(self) -> Records[KernelRow]:
         """The CONV and GEMM operators of trace runs, with the kernels that ran for them."""
         return Records(
-            KernelRow(
-                *(name, o.name, o.category, o.instruction, o.level, [call.kernel for call in o.kernels]),
-                *(o.multiply_accumulates, o.shape, o.why_not),
-            )
+            row_of(KernelRow, o, experiment=name, operator=o.name, kernels=[call.kernel for call in o.kernels])
             for name, experiment in self.summary.experiments.items()
             if experiment.coverage is not None
             for o in experiment.coverage.operators
@@ -251,21 +238,3 @@ class Run(RunView):
         from model_profiling.api.display import run_html
 
         return run_html(self, self.operators, self.kernels, self._picture)
-
-
-def _operator(name: str, o: OperatorTime, work: GroupWork, timed: bool) -> OperatorRow:
-    ms, share, median, mad, p95 = _if(timed, o.ms, o.share, o.spread.median_ms, o.spread.mad_ms, o.spread.p95_ms)
-    words = (name, o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm)
-    return OperatorRow(*words, o.instances, ms, share, median, mad, p95, **msgspec.structs.asdict(work))
-
-
-def _if(timed: bool, *values: float) -> list[float | None]:
-    """The values, or as many times that nothing is known."""
-    return [value if timed else None for value in values]
-
-
-def _latency(found: Latency | None) -> dict[str, Any]:
-    if found is None:
-        return {}
-    fields = set(LatencyRow.__struct_fields__) & set(Latency.__struct_fields__)
-    return {name: getattr(found, name) for name in fields}

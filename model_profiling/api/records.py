@@ -6,10 +6,13 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from model_profiling.analysis.process.scaling import ThreadPoint
 from model_profiling.base.errors import SetupError
 from model_profiling.base.visible import visible
 
 T = TypeVar("T", bound=msgspec.Struct)
+# What a row leaves open where no time was measured.
+_TIMES = ("ms", "share", "median_ms", "mad_ms", "p95_ms")
 _MOST_ROWS = 20
 
 
@@ -140,7 +143,7 @@ class MemoryRow(msgspec.Struct, frozen=True):
     leak: bool | None = None
 
 
-class ThreadRow(msgspec.Struct, frozen=True):
+class ThreadRow(ThreadPoint, frozen=True, kw_only=True):
     """One number of threads of a run that measured several.
 
     `speedup` is how many times faster it is than the fewest threads of the same experiment, `efficiency` that for each
@@ -148,15 +151,7 @@ class ThreadRow(msgspec.Struct, frozen=True):
     many times faster it is than the experiment with features off. `low` and `high` bound a ratio; None is not known.
     """
 
-    experiment: str
     disabled: list[str]
-    threads: int
-    median_ms: float
-    speedup: float
-    low: float | None
-    high: float | None
-    verdict: str
-    efficiency: float
     best: bool
     on_off: float | None = None
     on_off_low: float | None = None
@@ -211,6 +206,15 @@ class KernelRow(msgspec.Struct, frozen=True):
     multiply_accumulates: int | None
     shape: str
     why_not: str
+
+
+def row_of(type_: type[T], *sources: msgspec.Struct | None, timed: bool = True, **given: Any) -> T:
+    """Return a row whose fields are `given`, or those of the same name of the first source that has one."""
+    for source in sources:
+        known = source.__struct_fields__ if source is not None else ()
+        names = [name for name in type_.__struct_fields__ if name in known and name not in given]
+        given |= {name: getattr(source, name) for name in names}
+    return type_(**given if timed else given | {name: None for name in _TIMES if name in given})
 
 
 class Records(Sequence[T], Generic[T]):

@@ -42,6 +42,7 @@ COMMANDS = (
     "new-model",
     "doctor",
     "build",
+    "schema",
     "skills",
     "validate-skill",
     "mcp",

@@ -4,15 +4,12 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.accuracy.agreement import Agreement
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import Advice
 from model_profiling.analysis.compare.comparison import Change, Shift
-from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.movement.layout_reasons import Moves
 from model_profiling.analysis.process.memory import MemoryComparison
-from model_profiling.analysis.process.program_memory import ProgramMemory
-from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
 from model_profiling.analysis.sme2.coverage import Coverage
@@ -26,7 +23,6 @@ from model_profiling.platforms.doctor import Check
 from model_profiling.skills.checks import Finding
 from model_profiling.store.artifacts import Delegation
 from model_profiling.store.run_directory import Timing
-from model_profiling.tune.tuning import Tried
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -115,25 +111,17 @@ class Checked(msgspec.Struct, frozen=True):
     missing_operators: list[LeftPortable] | None = None
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """Latency, start-up and memory of each experiment, comparisons with 95 % intervals, and whether outputs agree.
+class Measured(Metrics, frozen=True, kw_only=True):
+    """metrics.json of a run: latency, start-up and memory of each experiment, comparisons with 95 % intervals, and
+    whether outputs agree.
 
     `program` is what the .pte says of memory by itself (null: the file is gone); `scaling` compares numbers of threads,
     if several were measured.
     """
 
     run_dir: str
-    model: str
-    platform: str
     timing: Timing
-    experiments: dict[str, ExperimentMetrics]
-    comparisons: list[Comparison]
-    agreements: list[Agreement]
     notes: list[str]
-    startup_comparisons: list[StartupComparison] = []
-    memory_comparisons: list[MemoryComparison] = []
-    program: ProgramMemory | None = None
-    scaling: Scaling | None = None
 
 
 class HotLine(msgspec.Struct, frozen=True):
@@ -146,27 +134,6 @@ class HotLine(msgspec.Struct, frozen=True):
     ms: float
     share: float
     operators: list[str]
-
-
-class Advice(msgspec.Struct, frozen=True):
-    """Something worth doing. `gain` is the predicted speedup of the whole, and null of a "suggestion": what that brings
-    is not known before it is measured (`tune`). A finding about start-up or memory is labelled "measurement", gains
-    none, and `measured` says what it costs.
-
-    `rewrite`, if not empty, is one that was tried on this graph: give it to `export` in `rewrites`.
-    """
-
-    rule: Kind
-    title: str
-    evidence: list[str]
-    ms: float
-    share: float
-    saved_ms: float
-    gain: float | None
-    next_step: str
-    rewrite: str
-    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
-    measured: str = ""
 
 
 class KnownRoofs(msgspec.Struct, frozen=True):
@@ -358,19 +325,6 @@ class LayerErrors(msgspec.Struct, frozen=True):
     worst: list[LayerError]
     left_out: dict[str, int]
     remedies: list[Remedy] | None
-
-
-class Tuned(msgspec.Struct, frozen=True):
-    """All variants, fastest first; `winner` is empty if none is faster with matching outputs.
-
-    To keep a variant, give its dtype, memory_format, io_layout, rewrites and delegation to `export`.
-    """
-
-    model: str
-    platform: str
-    baseline: str
-    winner: str
-    tried: list[Tried]
 
 
 class Validity(msgspec.Struct, frozen=True):

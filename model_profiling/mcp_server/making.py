@@ -240,16 +240,17 @@ class Making:
         ] = None,
         machine: p.Machine = None,
         **options: Any,
-    ) -> answers.Tuned:
+    ) -> TuneResult:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
-        outputs match."""
+        outputs match; it is empty if no variant is. To keep a variant, give its dtype, memory_format, io_layout,
+        rewrites and delegation to `export`."""
         words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
         place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
-        return results.tuned(ended.read(TuneResult))
+        return ended.read(TuneResult)
 
     async def _export(self, steps: Steps, words: list[str], outdir: str) -> answers.Exported:
         place = self._workspace.inside(outdir)

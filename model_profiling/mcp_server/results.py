@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, Trial, side
+from model_profiling.analysis.advice.finding import Advice
 from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
 from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
@@ -15,7 +17,6 @@ from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.store.artifacts import Delegation, ExportRecord, LeftOut
-from model_profiling.tune.tuning import TuneResult
 
 _MOST_PLACES = 5
 _WORST = 10
@@ -106,21 +107,9 @@ def _distinct(places: Iterable[str]) -> list[str]:
 
 
 def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
-    metrics = summary.metrics
-    return answers.Measured(
-        run_dir=run_dir,
-        model=summary.model,
-        platform=summary.platform,
-        timing=summary.timing,
-        experiments=metrics.experiments if metrics else {},
-        comparisons=metrics.comparisons if metrics else [],
-        agreements=metrics.agreements if metrics else [],
-        notes=summary.notes,
-        startup_comparisons=metrics.startup_comparisons if metrics else [],
-        memory_comparisons=metrics.memory_comparisons if metrics else [],
-        program=metrics.program if metrics else None,
-        scaling=metrics.scaling if metrics else None,
-    )
+    metrics = summary.metrics or Metrics(summary.model, summary.platform, {}, [], [])
+    told = msgspec.structs.asdict(metrics)
+    return answers.Measured(**told, run_dir=run_dir, timing=summary.timing, notes=summary.notes)
 
 
 def analysed(workspace: Workspace, summary: AnalysisSummary, most: int, summary_file: str = "") -> answers.Analysed:
@@ -153,7 +142,7 @@ def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> a
         operators_left_out=max(0, len(breakdown.operators) - most),
         lines=lines[:most],
         lines_left_out=max(0, len(lines) - most),
-        advice=msgspec.convert(entry.advice, list[answers.Advice], from_attributes=True),
+        advice=[Advice(**{name: getattr(each, name) for name in Advice.__struct_fields__}) for each in entry.advice],
         notes=entry.notes,
         headroom_ms=entry.roofline.headroom_ms if entry.roofline else None,
         of_roof={str(name): value for name, value in compute_of_roof(breakdown, roofs_by_row(entry.roofline)).items()},
@@ -200,10 +189,6 @@ def kernels(run_dir: str, data: Kernels) -> answers.KernelUse:
     coverage = {name: experiment.coverage for name, experiment in data.experiments.items()}
     unknown = next((entry.unknown for entry in coverage.values() if entry.unknown), "")
     return answers.KernelUse(run_dir, data.model, "emulated", unknown, coverage)
-
-
-def tuned(result: TuneResult) -> answers.Tuned:
-    return answers.Tuned(result.model, result.platform, result.baseline, result.winner, result.tried)
 
 
 def layer_errors(found: Numerics) -> answers.LayerErrors:

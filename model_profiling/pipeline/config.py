@@ -13,7 +13,6 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.places import from_home
-from model_profiling.base.printing import say
 from model_profiling.pipeline.config_types import (
     MOST_COUNTS,
     NAME_PATTERN,
@@ -279,7 +278,3 @@ def _by_name(timed: list[Experiment]) -> list[tuple[str, str]]:
     # The learning path names its experiments …_on and …_off; the slower one is the baseline.
     first, second = sorted(alone, key=lambda name: not name.endswith("off"))
     return [(name, alone[second][threads]) for threads, name in alone[first].items() if threads in alone[second]]
-
-
-if __name__ == "__main__":
-    say(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n")

@@ -9,7 +9,8 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.timing.breakdown import CategoryTime
 from model_profiling.analysis.timing.latency import Latency
-from model_profiling.report import kernel_view, markdown, tables
+from model_profiling.report import kernel_view, tables
+from model_profiling.report.pipeline_summary import pipeline_summary
 from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
 from model_profiling.store.derived import DerivedWriter, Outdated
 from model_profiling.store.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
@@ -74,7 +75,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
     writer.write_json(directory.analysis_path, summary, renew)
     stem = run.manifest.model.stem
     writer.write_json(directory.summary_path(stem, "json"), _pipeline_summary(run), renew)
-    writer.write_text(directory.summary_path(stem, "md"), markdown.pipeline_summary(run), renew)
+    writer.write_text(directory.summary_path(stem, "md"), pipeline_summary(run), renew)
 
 
 def _write_experiment(writer: DerivedWriter, renew: str, run: RunView, name: str) -> None:

@@ -1,6 +1,6 @@
 """What a report is made of: sections of paragraphs, lists, tables, pictures and code, in no particular format.
 
-Markdown and the HTML page draw the same blocks, so neither can say what the other does not. All text is plain: names
+`markdown` and `html` draw the same blocks, so neither can say what the other does not. All text is plain: names
 in it come from files and are not trusted, and each format makes them harmless in its own way.
 """
 
@@ -121,9 +121,12 @@ Block = Paragraph | Bullets | Advice | Table | Tree | Picture | Code
 
 
 class Section(msgspec.Struct, frozen=True):
+    """Blocks under a title, or without one; `folded` shows only the title until a reader unfolds it (in Markdown)."""
+
     key: str
     title: str
     blocks: list[Block]
+    folded: bool = False
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
-from model_profiling.report import charts, markdown_report, metric_columns, numbers, report_files
+from model_profiling.report import charts, markdown, metric_columns, numbers, report_files
 from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content import threads
@@ -27,7 +27,7 @@ def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: s
         files.write_bytes(path, stamped(data, path.suffix, [run.sources for run in runs]))
 
     pictures = report_files.write_pictures(drawings, output, write_stamped)
-    write_stamped(output, files.text_bytes(markdown_report.render(report(runs, title), pictures)))
+    write_stamped(output, files.text_bytes(markdown.render(report(runs, title), pictures)))
     return [output]
 
 

@@ -24,8 +24,8 @@ from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
-from model_profiling.report.content.findings import NOTE
 from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
+from model_profiling.report.words import GAINS
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -52,7 +52,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
             style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
             script=Markup(script),
             script_hash=_hash(script),
-            note=NOTE,
+            note=GAINS,
             playable=run.measured and bool(run.shown),
         )
     )

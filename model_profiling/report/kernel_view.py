@@ -8,7 +8,8 @@ import msgspec
 
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernels import KernelCalls, KernelEvidence
-from model_profiling.report.markdown import row, text
+from model_profiling.report import markdown
+from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import unique_labels
 from model_profiling.runner.protocol import Features
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 
+_COLUMNS = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")
 
 
@@ -54,43 +56,35 @@ def kernels_data(run: RunView) -> Kernels:
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
     """kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why not."""
-    lines = [f"# Kernels of {text(summary.model)} on {text(summary.platform)}", ""]
-    for name, experiment in summary.experiments.items():
-        if experiment.coverage is None:
-            continue
-        lines += [f"## {text(label(name))}", "", f"{text(experiment.coverage.headline)}.", ""]
-        if experiment.coverage.unassigned:
-            lines += [
-                f"Kernels, of one operator or another: {text(kernel_counts(experiment.coverage.unassigned))}.",
-                "",
-            ]
-        lines += _weights(experiment.coverage)
-        lines += [row(["operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2"])]
-        lines += [
-            "|---|---|---|---:|---:|---|---|",
-            *map(_row, operator_names(experiment.coverage), experiment.coverage.operators),
-            "",
-        ]
-        if experiment.kernels is not None and experiment.kernels.at_load:
-            packed = text(kernel_counts(experiment.kernels.at_load))
-            lines += [f"While loading, weights were packed by: {packed}.", ""]
-    lines += ["From a trace run: it shows which kernels ran, not how fast."]
-    return "\n".join(lines) + "\n"
+    sections = [
+        Section(name, label(name), _evidence(experiment.coverage, experiment.kernels))
+        for name, experiment in summary.experiments.items()
+        if experiment.coverage is not None
+    ]
+    note = Paragraph("From a trace run: it shows which kernels ran, not how fast.")
+    title = f"Kernels of {summary.model} on {summary.platform}"
+    return markdown.render(Report(title, "", [], [*sections, Section("note", "", [note])]))
 
 
-def _weights(coverage: Coverage) -> list[str]:
-    """Which weights get SME2, as a table."""
-    if not coverage.formats:
-        return []
-    lines = ["Which weights get SME2:", "", row(list(WEIGHT_COLUMNS)), "|---|---:|---:|---|---|"]
-    return [*lines, *(row(weight_cells(entry)) for entry in coverage.formats), ""]
+def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]:
+    blocks: list[Block] = [Paragraph(f"{coverage.headline}.")]
+    if coverage.unassigned:
+        blocks.append(Paragraph(f"Kernels, of one operator or another: {kernel_counts(coverage.unassigned)}."))
+    if coverage.formats:
+        rows = [weight_cells(entry) for entry in coverage.formats]
+        blocks += [Paragraph("Which weights get SME2:"), Table("weights", WEIGHT_COLUMNS, rows)]
+    rows = list(map(_row, operator_names(coverage), coverage.operators))
+    blocks.append(Table("kernels", _COLUMNS, rows))
+    if kernels is not None and kernels.at_load:
+        blocks.append(Paragraph(f"While loading, weights were packed by: {kernel_counts(kernels.at_load)}."))
+    return blocks
 
 
-def weight_cells(entry: FormatKernels) -> list[str]:
+def weight_cells(entry: FormatKernels) -> Row:
     """One weight format as `WEIGHT_COLUMNS` has it."""
     kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
-    on_sme2 = "unknown" if entry.on_sme2 is None else str(entry.on_sme2)
-    return [entry.weights, str(entry.operators), on_sme2, kernels, entry.why]
+    on_sme2 = Number("unknown" if entry.on_sme2 is None else str(entry.on_sme2), entry.on_sme2)
+    return (entry.weights, Number(str(entry.operators), entry.operators), on_sme2, Name(kernels), entry.why)
 
 
 def detailed(run: RunView) -> list[str]:
@@ -111,10 +105,13 @@ def log_view(logs: dict[str, list[TracedKernel]]) -> str:
     """Kernels of several trace logs side by side: how often each log names each."""
     names = sorted({(entry.instructions, entry.kernel) for entries in logs.values() for entry in entries})
     counts = {name: {entry.kernel: entry.count for entry in entries} for name, entries in logs.items()}
-    lines = ["# Kernels", "", row(["kernel", "instructions", *logs]), "|---|---|" + "---:|" * len(logs)]
+    rows: list[Row] = []
     for instructions, kernel in names:
-        lines.append(row([kernel, instructions, *(str(counts[name].get(kernel, 0)) for name in logs)]))
-    return "\n".join([*lines, "", "From trace runs: they show which kernels ran, not how fast."]) + "\n"
+        found = [counts[name].get(kernel, 0) for name in logs]
+        rows.append((kernel, instructions, *(Number(str(count), count) for count in found)))
+    note = Paragraph("From trace runs: they show which kernels ran, not how fast.")
+    table = Table("kernels", ("kernel", "instructions", *logs), rows)
+    return markdown.render(Report("Kernels", "", [], [Section("kernels", "", [table, note])]))
 
 
 def kernel_counts(kernels: list[KernelCalls]) -> str:
@@ -125,12 +122,12 @@ def operator_names(coverage: Coverage) -> list[str]:
     return unique_labels((operator.name, operator.instruction) for operator in coverage.operators)
 
 
-def _row(name: str, operator: CoveredOperator) -> str:
+def _row(name: str, operator: CoveredOperator) -> Row:
     kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-    calls = ", ".join(str(call.calls) for call in operator.kernels) or "-"
+    calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
     work = operator.multiply_accumulates
-    macs = f"{work:,}" if work is not None else "-"
-    return row([name, operator.level, kernels, calls, macs, operator.shape, operator.why_not])
+    macs = Number(f"{work:,}" if work is not None else "-", work)
+    return (name, operator.level, kernels, calls, macs, operator.shape, operator.why_not)
 
 
 def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:

@@ -1,86 +1,164 @@
-"""Markdown: the pipeline summary, short enough to paste."""
+"""Markdown: blocks as text for a repository, a review, a wiki or a CI system. Nothing else writes Markdown."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from model_profiling.report import metric_columns, numbers
-from model_profiling.report.words import agreement_sentence, comparison_sentence, worth
+from model_profiling.report.blocks import (
+    Advice,
+    Block,
+    Branch,
+    Bullets,
+    Cell,
+    Code,
+    Figure,
+    Link,
+    Name,
+    Number,
+    Paragraph,
+    Picture,
+    Report,
+    Section,
+    Table,
+    Tree,
+    address,
+)
+from model_profiling.report.words import GAINS
 
-if TYPE_CHECKING:
-    from model_profiling.analysis.run.run_view import RunView
+# A tree cannot be folded here: all but the costliest parts are left to the page.
+_MOST_BRANCHES = 24
+# Markdown drops spaces at the beginning of a cell, but not this one.
+_INDENT = "\u2003"
 
 
-def pipeline_summary(run: "RunView") -> str:
-    """`<model_stem>_pipeline_summary.md`: headline, latency, categories, advice, environment."""
-    from model_profiling.report.content.threads import sentences as thread_sentences  # which needs `text`
+def render(report: Report, pictures: Mapping[str, str] | None = None, level: int = 1) -> str:
+    """Return a report as Markdown.
 
-    manifest, summary, metrics = run.manifest, run.summary, run.metrics
-    partial = ", partial run" if any(record.partial for record in manifest.experiments.values()) else ""
-    lines = [f"# {text(summary.model)} on {text(summary.platform)}{partial}", ""]
-    lines += [f"- {text(run.labelled(comparison_sentence(comparison)))}" for comparison in metrics.comparisons]
-    lines += [f"- {text(comparison.shift.sentence)}" for comparison in summary.comparisons]
-    lines += [f"- threads, {text(sentence)}" for sentence in thread_sentences(run)]
-    lines += [f"- outputs: {text(run.labelled(agreement_sentence(agreement)))}" for agreement in metrics.agreements]
-    if summary.timing == "measured":
-        lines += _advice(run)
-        lines += ["", "## Latency", "", *_latency(run), "", "## Where the time goes", "", *_categories(run)]
-    for name, experiment in summary.experiments.items():
-        if experiment.coverage is not None:
-            lines += [f"- {text(run.label(name))}: {text(experiment.coverage.headline)} (`kernel_view.md` has each)"]
-    environment = manifest.environment
-    lines += ["", f"CPU: {text(str(environment.get('cpu', environment.get('arch'))))}."]
-    lines += [f"Model SHA-256: `{manifest.model.sha256}`."]
-    lines += [f"Note: {text(run.labelled(note))}." for note in summary.notes]
+    `pictures` says which file each chart is in, relative to where the text will lie; `level` is that of the title.
+    """
+    lines = [f"{'#' * level} {text(report.title)}"]
+    lines += ["", text(report.subtitle)] if report.subtitle else []
+    lines += _first_screen(report)
+    for section in report.sections:
+        lines += _section(section, pictures or {}, level + 1)
     return "\n".join(lines) + "\n"
 
 
-def _latency(run: "RunView") -> list[str]:
-    columns = metric_columns.columns("short", phases=bool(run.phases))
-    lines = [row(["experiment", "status", "switched off", *metric_columns.labels(columns), "latency from"])]
-    lines += ["|---|---|---|" + "---:|" * len(columns) + "---|"]
-    for name, measured in run.metrics.experiments.items():
-        cells = [column.text(measured) for column in columns]
-        lines.append(
-            row(
-                [
-                    run.label(name),
-                    measured.status,
-                    metric_columns.switched_off(measured),
-                    *cells,
-                    measured.latency_source,
-                ]
-            )
-        )
+def _section(section: Section, pictures: Mapping[str, str], level: int) -> list[str]:
+    lines = _blocks(section.blocks, pictures)
+    if section.folded:
+        import html
+
+        return ["", f"<details><summary>{html.escape(section.title)}</summary>", *lines, "", "</details>"]
+    return ["", f"{'#' * level} {text(section.title)}", *lines] if section.title else lines
+
+
+def _first_screen(report: Report) -> list[str]:
+    lines = ["", *(f"- {text(sentence)}" for sentence in report.alerts)] if report.alerts else []
+    if report.figures:
+        lines += ["", *_figures(report.figures, report.subdued)]
+    if report.legend:
+        lines += ["", text(report.legend)]
+    if report.actions or report.no_actions:
+        lines += ["", "## What to do next", *_blocks(list(report.actions), {})]
+        lines += ["", text(GAINS if report.actions else report.no_actions)]
+    return lines + [line for sentence in report.headline for line in ("", text(sentence))]
+
+
+def _figures(figures: list[Figure], subdued: bool) -> list[str]:
+    """One row of numbers under their names, bold unless subdued, and below each what to know of it."""
+    rows = [[f.label for f in figures], [f.value for f in figures], [f.note for f in figures]]
+    labels, values, notes = ([text(cell) for cell in row] for row in rows)
+    return [
+        _row(labels),
+        "|" + "---|" * len(figures),
+        _row(values if subdued else [f"**{value}**" for value in values]),
+        _row(notes),
+    ]
+
+
+def _blocks(blocks: list[Block] | list[Advice], pictures: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    place = 0
+    for block in blocks:
+        # Findings that follow each other are one numbered list.
+        place = place + 1 if isinstance(block, Advice) else 0
+        lines += _block(block, pictures, place)
     return lines
 
 
-def _categories(run: "RunView") -> list[str]:
-    found = {name: experiment.breakdown for name, experiment in run.summary.experiments.items()}
-    if not found:
-        return ["Nothing was measured."]
-    lines = [row(["category", *map(run.label, found)]), "|---|" + "---:|" * len(found)]
-    for category in [entry.category for entry in next(iter(found.values())).categories]:
-        entries = [breakdown.category(category) for breakdown in found.values()]
-        if any(entry.ms for entry in entries):
-            lines.append(row([category, *(f"{numbers.ms(entry.ms)} ({entry.share:.1%})" for entry in entries)]))
-    totals = [numbers.ms(breakdown.execute_ms) for breakdown in found.values()]
-    return [*lines, row(["Method::execute (traced)", *totals])]
+def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
+    """A block with the blank line before it that Markdown wants; `place` is that of a finding in its list."""
+    match block:
+        case Paragraph(words):
+            return ["", text(words)]
+        case Bullets(items):
+            return ["", *(f"- {text(item)}" for item in items)]
+        case Code(lines):
+            # Indented, because no text can end such a block early.
+            return ["", *(f"    {line}" for line in lines.splitlines())]
+        case Picture(chart, caption):
+            return ["", f"![{text(caption)}]({pictures[chart]})"] if chart in pictures else []
+        case Advice():
+            return _advice(block, place)
+        case Table():
+            return _table(block)
+        case Tree():
+            return _tree(block)
 
 
-def _advice(run: "RunView") -> list[str]:
-    lines = []
-    for name in run.of_interest:
-        findings = run.summary.experiments[name].advice
-        if findings:
-            lines += ["", f"## What to do next ({text(run.label(name))})", ""]
-        for place, finding in enumerate(findings, 1):
-            told = f"**{text(finding.title)}** ({text(worth(finding))})"
-            lines.append(f"{place}. {told}. {text(finding.next_step)}")
-    return lines
+def _advice(advice: Advice, place: int) -> list[str]:
+    at = f" at {code(advice.place)}" if advice.place else ""
+    lines = ["", f"{place}. **{text(advice.title)}**{at} ({text(advice.worth)}). {text(advice.next_step)}"]
+    # What belongs to an item begins where its text does.
+    indent = " " * len(f"{place}. ")
+    return lines + [f"{indent}- {text(item)}" for item in advice.evidence]
 
 
-def row(cells: list[str]) -> str:
-    return "| " + " | ".join(text(cell) for cell in cells) + " |"
+def _table(table: Table) -> list[str]:
+    rule = "|" + "|".join("---:" if table.is_number(column) else "---" for column in range(len(table.columns))) + "|"
+    shown = table.rows if table.short is None else table.rows[: table.short]
+    rows = [_row([_cell(cell) for cell in cells]) for cells in shown]
+    lines = ["", _row([text(column) for column in table.columns]), rule, *rows]
+    left = len(table.rows) - len(shown)
+    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
+
+
+def _tree(tree: Tree) -> list[str]:
+    branches = list(_flat(tree.root))
+    # No part costs more than what it is a part of, so that none is without that.
+    least = sorted((branch.share for _, branch in branches), reverse=True)[:_MOST_BRANCHES][-1]
+    columns = ["part of the model", *tree.columns]
+    lines = ["", _row([text(column) for column in columns]), "|---|" + "---:|" * len(tree.columns)]
+    shown = [item for item in branches if item[1].share >= least]
+    for depth, branch in shown:
+        words = " ".join(part for part in (_cell(branch.name), _cell(branch.detail)) if part)
+        lines.append(_row([_INDENT * depth + words, *(_cell(cell) for cell in branch.cells)]))
+    left = len(branches) - len(shown)
+    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
+
+
+def _flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
+    """A tree's rows in order, each with its depth."""
+    yield depth, branch
+    for child in branch.children:
+        yield from _flat(child, depth + 1)
+
+
+def _row(cells: list[str]) -> str:
+    """A row of cells that are Markdown already."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: Cell) -> str:
+    match cell:
+        case Number(shown, _, href):
+            return f"[{text(shown)}]({address(href)})" if href else text(shown)
+        case Link(words, href):
+            return f"[{text(words)}]({address(href)})"
+        case Name(name):
+            return code(name)
+        case str(words):
+            return text(words)
 
 
 # A word that is an identifier, an option or a path (it has an underscore, a dot or colons within, or begins with

@@ -8,10 +8,11 @@ from pathlib import Path
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.report import charts, content, markdown_report, perfetto
+from model_profiling.report import charts, content, perfetto
 from model_profiling.report.artifact_files import write_artifacts
 from model_profiling.report.artist import Artist
 from model_profiling.report.drawing import PAPER_SCALE, Drawing, squeezed
+from model_profiling.report.markdown import render
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.store.derived import DerivedWriter, Outdated
@@ -41,7 +42,7 @@ def write_report(
     written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
     if markdown:
         pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
-        writer.write_text(output, markdown_report.render(report, pictures), renew)
+        writer.write_text(output, render(report, pictures), renew)
         written.insert(0, output)
     if page:
         from model_profiling.report import html

@@ -1,12 +1,15 @@
-"""`make schema`: write the schemas anew from the types."""
+"""`python -m model_profiling.schemas [FOLDER]`: write every schema below FOLDER, or into the package for editors.
 
+The build of a wheel runs it (hatch_build.py), and `make schema` in a clone.
+"""
+
+import sys
 from pathlib import Path
 
-import msgspec
-
 from model_profiling.base import files
-from model_profiling.schemas.contracts import CONTRACTS, json_schema
+from model_profiling.schemas.contracts import shipped_schemas, text_of
 
-for contract in CONTRACTS:
-    text = msgspec.json.format(msgspec.json.encode(json_schema(contract)), indent=2) + b"\n"
-    files.write_bytes(Path(__file__).with_name(contract.file_name), text)
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1]
+    for name, schema in shipped_schemas().items():
+        files.write_text(folder / name, text_of(schema))

@@ -21,6 +21,8 @@ from model_profiling.base import files
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.fleet.sweep.result import RESULT as SWEEP
 from model_profiling.fleet.sweep.result import SweepResult
+from model_profiling.fleet.sweep.sweep_file import json_schema as sweep_file_schema
+from model_profiling.pipeline.config import json_schema as config_schema
 from model_profiling.report.artifact_files import PipelineSummary, RobustStats
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.store import artifacts
@@ -50,7 +52,7 @@ class Contract:
 
     @property
     def file_name(self) -> str:
-        """Each version has its own file, and those of earlier versions stay."""
+        """Each version has its own file."""
         return f"{self.kind}-{self.version}.schema.json"
 
 
@@ -81,6 +83,10 @@ _EXPLORER = (f"*{artifacts.EXPLORER_GRAPH}", f"*{artifacts.OVERLAY}")
 NO_CONTRACT = (*_OTHERS, *_EXPLORER, "round-*.json", ".*")
 
 
+# Files that a person writes, whose schemas editors read.
+_WRITTEN_BY_HAND = {"config": config_schema, "sweep-file": sweep_file_schema}
+
+
 def contract_of(name: str) -> Contract | None:
     """The contract that a file of this name is held to."""
     return next((c for c in CONTRACTS if any(fnmatch.fnmatchcase(name, pattern) for pattern in c.names)), None)
@@ -106,6 +112,30 @@ def json_schema(contract: Contract) -> dict[str, Any]:
         "title": f"{contract.kind}, version {contract.version}",
         **schema,
     }
+
+
+def schema_names() -> dict[str, str]:
+    """Return the name of every schema, and which files are of it."""
+    named = {"config": "what `run --config` reads", "sweep-file": "what `sweep` reads"}
+    return named | {each.kind: ", ".join(each.names) or "printed with --json" for each in CONTRACTS}
+
+
+def schema_named(name: str) -> dict[str, Any]:
+    """Return the schema of a file that is written by hand, or of a contract by its kind."""
+    if name in _WRITTEN_BY_HAND:
+        return _WRITTEN_BY_HAND[name]()
+    return json_schema(next(each for each in CONTRACTS if each.kind == name))
+
+
+def shipped_schemas() -> dict[str, dict[str, Any]]:
+    """Return every schema by its path in the package, where a wheel has it."""
+    written = {f"configs/{name.removesuffix('-file')}.schema.json": make() for name, make in _WRITTEN_BY_HAND.items()}
+    return written | {f"schemas/{each.file_name}": json_schema(each) for each in CONTRACTS}
+
+
+def text_of(schema: dict[str, Any]) -> str:
+    """Return a schema as the text of a file."""
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 
 
 def _anything(type_: type[Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from model_profiling.analysis.sme2.target import FP16_OVER_FP32, I8MM_OVER_DOT, 
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import shown_ms
 from model_profiling.export.in_memory import export_module
-from model_profiling.report import content, markdown_report, numbers
+from model_profiling.report import content, markdown, numbers
 from model_profiling.report.words import forecast_sentence
 from sme2_kit import open_run
 from tests.conftest import kit
@@ -97,7 +97,7 @@ def test_where_sme2_takes_nothing_nothing_becomes_faster(name: str, measured: Me
     assert json.loads(told.stdout)[0]["on_sme2"] == 0
     # A target that does not know the dtype has nothing to refuse.
     assert forecast(run, tmp_path / "c", lambda _: False, target="arm_c1").speedups == [1.0]
-    report = markdown_report.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
+    report = markdown.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
     assert "nothing becomes faster by SME2" in report
 
 
@@ -139,7 +139,7 @@ def test_faster_is_the_quotient_of_the_times_beside_it(name: str, measured: Meas
         step = {"fp16": FP16_OVER_FP32, "i8mm": I8MM_OVER_DOT}.get(entry.why.partition("without SME2, by ")[2][:4], 1.0)
         assert (f"{step:g}x of it without SME2" in entry.why) == (step != 1)
     shown = kit("forecast", run, tmp_path / "seen").stdout
-    report = markdown_report.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
+    report = markdown.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
     time, cell = r"([0-9.]+) (ms|us)", r"\s+\|?\s*"
     for text in (shown, report):
         rows = re.findall(rf"Fully Connected[^|\n]*?{cell}{time}{cell}{time}{cell}([0-9.]+)x", text)

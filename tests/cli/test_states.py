@@ -37,6 +37,7 @@ WORK: dict[str, list[str]] = {
     "run": ["none.pte"],
     "runs": ["run", "--json"],
     "skills": ["list"],
+    "schema": ["config"],
     "sweep": ["sweep.json"],
     "validate": ["--results", "run"],
     "validate-skill": ["01_setup_workspace"],

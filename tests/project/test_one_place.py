@@ -15,7 +15,7 @@ from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.cli import run as run_command
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
-from model_profiling.report import markdown_report, terminal
+from model_profiling.report import markdown, terminal
 from model_profiling.report.blocks import Advice, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
 from model_profiling.store.artifacts import Delegation, LeftOut
@@ -125,7 +125,7 @@ def test_tune_goes_by_the_kind_of_a_finding_and_not_by_its_words(kind: Kind) -> 
 def test_numbered_lists_count() -> None:
     found = [Advice(f"finding {n}", "1.10x", ["seen", "twice"], "do it") for n in range(1, 13)]
     blocks: list[Block] = [Paragraph("For a:"), *found, Paragraph("For b:"), *found[:2], Bullets(["one", "two"])]
-    text = markdown_report.render(Report("t", "s", [], [Section("advice", "Advice", blocks)]), {})
+    text = markdown.render(Report("t", "s", [], [Section("advice", "Advice", blocks)]), {})
     numbers = [int(n) for n in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]
     assert numbers == [*range(1, 13), 1, 2]
     # Evidence is indented to its item's text, or it would end the list.
@@ -140,7 +140,7 @@ def test_the_summary_and_every_table_give_mad_in_one_unit(tmp_path: Path, capsys
     metrics, manifest = run.metrics, run.manifest
     terminal.show_run(run)
     printed = capsys.readouterr().out
-    made = markdown_report.render(content(run), {})
+    made = markdown.render(content(run), {})
     summary = directory.summary_path(manifest.model.stem, "md").read_text()
     for name, experiment in metrics.experiments.items():
         assert experiment.latency is not None and experiment.latency.mad_percent is not None

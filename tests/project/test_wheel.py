@@ -18,6 +18,7 @@ import yaml
 from model_profiling import __version__
 from model_profiling.base import installation
 from model_profiling.platforms.platform_table import local_name
+from model_profiling.schemas.contracts import shipped_schemas, text_of
 from tests.conftest import ROOT, needs, shared_home
 from tests.helpers import warm
 
@@ -87,6 +88,9 @@ def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(install
     assert {name.split("/")[0] for name in names} == {"model_profiling", "sme2_kit", described}
     assert not [name for name in names if "/out_" in name or "__pycache__" in name]
     assert len([name for name in names if name.startswith("model_profiling/skills/texts/0")]) == 8
+    shipped = {f"model_profiling/{path}": text_of(schema) for path, schema in shipped_schemas().items()}
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        assert {name: wheel.read(name).decode() for name in names if name.endswith(".schema.json")} == shipped
     code = "import importlib.metadata as m, model_profiling as p; print(p.__file__, m.version('executorch-sme2-kit'))"
     file, version = installed.run(installed.python, "-c", code, cwd=tmp_path).stdout.split()
     assert Path(file).is_relative_to(installed.home) and version == __version__

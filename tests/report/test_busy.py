@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from model_profiling.report import content, markdown_report
+from model_profiling.report import content, markdown
 from model_profiling.report.html import page
 from model_profiling.report.terminal import render_run
 from model_profiling.report.terminal_style import Style
@@ -53,7 +53,7 @@ def test_a_busy_machine_is_said_first_with_the_command_to_repeat(busy: Run) -> N
     assert told.index("The machine was busy") < told.index("speedup")
     html = page(busy, report, {})
     assert html.count('class="subdued"') == 2 and html.index("The machine was busy") < html.index('id="figures"')
-    text = markdown_report.render(report, {})
+    text = markdown.render(report, {})
     assert f"**{report.figures[-1].value}**" not in text and "The machine was busy" in text
 
 
@@ -77,7 +77,7 @@ def test_operators_that_do_not_add_up_to_the_latency_are_not_relied_on(tmp_path:
     assert why.startswith("the operators add up to")
     report = content.report(run)
     assert comparison.unreliable in " ".join(render_run(run, Style(colour=False, blocks=False)).split())
-    assert why in markdown_report.render(report, {}) and why in page(run, report, {})
+    assert why in markdown.render(report, {}) and why in page(run, report, {})
 
 
 def test_a_gate_without_a_verdict_says_so_last(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from model_profiling.analysis.compare.grouping import operator_groups
 from model_profiling.analysis.run.experiment_labels import experiment_labels, labelled
 from model_profiling.base.units import shown_ms
-from model_profiling.report import content, markdown_report
+from model_profiling.report import content, markdown
 from model_profiling.report.blocks import Advice, Branch, Name, Number, Report, Row, Section, Table, Tree
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.markdown import code, text
@@ -107,7 +107,7 @@ def test_actions_with_line_and_gain_come_before_every_table_in_markdown_and_term
     )
     assert len(report.actions) <= 3
     shift = report.headline[0].split(" (")[0] if report.headline else ""
-    for rendered in (markdown_report.render(report, {}), render_run(run, PLAIN)):
+    for rendered in (markdown.render(report, {}), render_run(run, PLAIN)):
         plain = rendered.replace("`", "").replace("\\", "")
         order = [plain.index(word) for word in (report.figures[0].value, f"nets.py:{LOOKUP}", shift)]
         assert order == sorted(order)
@@ -116,7 +116,7 @@ def test_actions_with_line_and_gain_come_before_every_table_in_markdown_and_term
 
 def test_nothing_of_the_first_screen_is_said_again_by_a_section(good: Run) -> None:
     report = content.report(good)
-    sections = markdown_report.render(Report(report.title, "", [], report.sections), {})
+    sections = markdown.render(Report(report.title, "", [], report.sections), {})
     for sentence in report.headline:
         assert text(sentence) not in sections
     for action in report.actions:
@@ -156,7 +156,7 @@ def test_a_models_modules_and_lines_are_in_page_markdown_terminal_and_api(run: R
     assert sigmoid and all(row.operators == 1 for row in sigmoid), "delegated elementwise operators have lines, too"
     report = content.report(run)
     assert report.section("modules") is not None
-    rendered = markdown_report.render(report, {})
+    rendered = markdown.render(report, {})
     assert re.search(rf"\| \u2003+`[^`]*nets\.py:{LOOKUP}` ", rendered)
     assert "heads" in render_run(run, PLAIN).split("cost by module and line")[1]
 
@@ -256,11 +256,11 @@ def test_categories_without_time_are_hidden_everywhere(run: Run) -> None:
 
 
 def test_experiments_are_called_by_what_they_switch_wherever_people_read(good: Run) -> None:
-    from model_profiling.report.markdown import pipeline_summary
+    from model_profiling.report.pipeline_summary import pipeline_summary
 
     names = list(good.manifest.experiments)
     report = content.report(good)
-    rendered = markdown_report.render(report, {})
+    rendered = markdown.render(report, {})
     read = rendered.split("## Environment and method")[0]
     for words in (read, render_run(good, PLAIN), pipeline_summary(good)):
         assert not any(name in words for name in names), words
@@ -311,7 +311,7 @@ def test_identifiers_are_code_and_have_no_backslashes(good: Run) -> None:
     assert text("see toy_cnn.pte (linux_x_on), gelu.out at nets.py:3.") == (
         "see `toy_cnn.pte` (`linux_x_on`), `gelu.out` at `nets.py:3`."
     )
-    rendered = markdown_report.render(content.report(good), {})
+    rendered = markdown.render(content.report(good), {})
     assert "\\" not in rendered and "`toy_cnn_xnnpack_fp16`" in rendered
 
 
@@ -327,6 +327,6 @@ def test_a_hostile_action_or_branch_stays_text() -> None:
     hostile = "<img src=x>|`a` *b*"
     branch = Branch(Name(hostile), hostile, (Number("1", 1.0),), 1.0, "CONV")
     report = Report(hostile, hostile, [hostile], [], [hostile], [], hostile, [Advice(hostile, "1x", [], "", hostile)])
-    rendered = markdown_report.render(report, {})
-    rendered += markdown_report.render(Report("", "", [], [Section("", "", [Tree("", ("n",), branch)])]), {})
+    rendered = markdown.render(report, {})
+    rendered += markdown.render(Report("", "", [], [Section("", "", [Tree("", ("n",), branch)])]), {})
     assert "<img" not in rendered.replace("\\<img", "")

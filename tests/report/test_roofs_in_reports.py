@@ -14,7 +14,7 @@ from model_profiling.analysis.roofs.roofs import Roofs, read_roofs, roofs_path
 from model_profiling.analysis.run.probe_run import roofs_of
 from model_profiling.analysis.run.staleness import ages
 from model_profiling.base import files
-from model_profiling.report import charts, content, markdown_report
+from model_profiling.report import charts, content, markdown
 from model_profiling.report.blocks import Paragraph, Table
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.html import page
@@ -66,7 +66,7 @@ def columns(run: Run) -> tuple[str, ...]:
 def shown(run: Run) -> list[str]:
     """The run as terminal, Markdown and page show it."""
     report = content.report(run)
-    return [render_run(run, PLAIN), markdown_report.render(report, {}), page(run, report, {})]
+    return [render_run(run, PLAIN), markdown.render(report, {}), page(run, report, {})]
 
 
 def test_without_roofs_one_line_says_how_to_measure_them_and_nothing_else_changes(bare: Path) -> None:

@@ -9,11 +9,11 @@ import pytest
 from model_profiling.analysis.advice.finding import Kind
 from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.report import charts, combined, content, markdown_report
+from model_profiling.report import charts, combined, content, markdown
 from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import Advice, Bullets, Number, Picture, Table
 from model_profiling.report.html import page
-from model_profiling.report.markdown import pipeline_summary
+from model_profiling.report.pipeline_summary import pipeline_summary
 from model_profiling.report.report_files import write_picture
 from model_profiling.report.terminal import render_run
 from model_profiling.report.terminal_style import Style
@@ -81,7 +81,7 @@ def test_the_first_screen_is_of_the_first_number(run: Run) -> None:
 
 def test_every_format_shows_it(run: Run) -> None:
     report = content.report(run)
-    text = markdown_report.render(report, {"threads": "report_charts/threads.png"})
+    text = markdown.render(report, {"threads": "report_charts/threads.png"})
     assert "## Threads" in text and "report_charts/threads.png" in text
     shown = " ".join(render_run(run, PLAIN).split())
     assert "by number of threads" in shown and "4 threads are best" in shown and "4 threads on 2 CPUs" in shown

@@ -21,7 +21,7 @@ from model_profiling.fleet.history.trend_page import page_report
 from model_profiling.fleet.history.trends import Trend
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.result import CellRecord, CellResult, SweepResult
-from model_profiling.report import html, markdown_report
+from model_profiling.report import html, markdown
 from model_profiling.store.run_directory import Manifest
 from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import RUN, use_all
@@ -133,7 +133,7 @@ def test_history_of_a_hostile_run_is_shown_and_not_obeyed(
     monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
     history = History([hostile_run])
     report = page_report(Trend(history.series()), tmp_path)
-    files.write_text(tmp_path / "trend.md", markdown_report.render(report, {}))
+    files.write_text(tmp_path / "trend.md", markdown.render(report, {}))
     files.write_text(tmp_path / "trend.html", html.overview(report, {}, ""))
     assert history.rows() and not raw(as_csv(history.rows()).decode())
     for name, text in _texts(tmp_path):

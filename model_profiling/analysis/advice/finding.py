@@ -72,13 +72,13 @@ NUMBERED = frozenset(
 THREADS = frozenset({Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS})
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """Something worth doing. `ms` and `share` are the time of the operators it is about, which are rows `instances` of
-    the breakdown. The whole would take `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has
-    neither (0 and None): what it brings is not known before it is measured.
+class Advice(msgspec.Struct, frozen=True):
+    """Something worth doing. `ms` and `share` are the time of the operators it is about. The whole would take
+    `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has neither (0 and None): what it
+    brings is not known before it is measured (`tune`).
 
-    `rewrite` is the `--rewrite` that does it, named only if it was tried on this graph and found something. A finding
-    about start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
+    `rewrite` is the one of `export` that does it, named only if it was tried on this graph and found something. Advice
+    on start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
     """
 
     rule: Kind
@@ -90,9 +90,14 @@ class Finding(msgspec.Struct, frozen=True):
     next_step: str
     label: Literal["prediction", "suggestion", "measurement"] = "prediction"
     saved_ms: float = 0.0
-    instances: list[int] = []
     rewrite: str = ""
     measured: str = ""
+
+
+class Finding(Advice, frozen=True):
+    """Advice, and which rows of the breakdown it is about."""
+
+    instances: list[int] = []
 
 
 class Evidence(msgspec.Struct, frozen=True):

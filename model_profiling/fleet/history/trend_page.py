@@ -7,7 +7,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.fleet.history.records import Point
 from model_profiling.fleet.history.trends import Series, Step, Trend
-from model_profiling.report import html, markdown_report, report_files
+from model_profiling.report import html, markdown, report_files
 from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import (
     Block,
@@ -47,17 +47,17 @@ def write(found: Trend, output: Path) -> list[Path]:
     with Artist() as artist:
         wide = {key(n): artist.draw(picture(series, WIDE, LIGHT, "")) for n, series in enumerate(drawn)}
         narrow = {key(n): artist.svg(picture(series, NARROW, LIGHT, "")) for n, series in enumerate(drawn)}
-        markdown = output.with_suffix(".md")
-        pictures = report_files.write_pictures(wide, markdown, files.write_bytes)
+        text = output.with_suffix(".md")
+        pictures = report_files.write_pictures(wide, text, files.write_bytes)
         figures = {}
         for number, series in enumerate(drawn):
             places = [_leads_to(point, home) for point in series.points]
             svgs = wide[key(number)].result().svg, narrow[key(number)].result()
             figures[key(number)] = (linked(svgs[0], places), linked(svgs[1], places))
-    files.write_text(markdown, markdown_report.render(report, pictures))
+    files.write_text(text, markdown.render(report, pictures))
     files.write_json(output.with_suffix(".json"), found)
     files.write_text(output, html.overview(report, figures, _MADE_FROM))
-    return [output, markdown, output.with_suffix(".json")]
+    return [output, text, output.with_suffix(".json")]
 
 
 def _write_picture(found: Trend, output: Path) -> Path:

@@ -8,7 +8,7 @@ from model_profiling.base import files
 from model_profiling.base.units import counted
 from model_profiling.fleet.sweep.result import Against, CellRecord, CellResult, Speedup, SweepResult
 from model_profiling.fleet.sweep.sweep_file import NO_REWRITE
-from model_profiling.report import html, markdown_report, numbers
+from model_profiling.report import html, markdown, numbers
 from model_profiling.report.blocks import (
     Bullets,
     Cell,
@@ -49,7 +49,7 @@ def write(result: SweepResult, home: Path) -> None:
     """The page and the same as Markdown, beside sweep.json."""
     made = report(result)
     files.write_text(home / PAGE, html.overview(made, {}, "everything here can be made again from sweep.json."))
-    files.write_text(home / TEXT, markdown_report.render(made, {}))
+    files.write_text(home / TEXT, markdown.render(made, {}))
 
 
 def report(result: SweepResult) -> Report:

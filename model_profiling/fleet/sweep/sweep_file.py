@@ -9,7 +9,6 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.base.printing import say
 from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
 from model_profiling.pipeline.config import closest_key, explained, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
@@ -196,7 +195,7 @@ def parse(raw: dict[str, Any], where: str) -> SweepFile:
 def _hint(message: str) -> str:
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if not unknown:
-        return "Correct that key; docs/sweeps.md lists them all, and model_profiling/configs/sweep.schema.json does."
+        return "Correct that key; docs/sweeps.md lists them all, and `sme2-kit schema sweep-file` does."
     levels = {"models": Model, "targets": Target, "exclude": Exclusion}
     level = re.search(r"at `\$\.(\w+)", message)
     known = levels.get(level[1], SweepFile) if level else SweepFile
@@ -370,7 +369,3 @@ def json_schema() -> dict[str, Any]:
     properties["rewrites"]["items"] = {"anyOf": [none, {"type": "array", "items": rewrite}]}
     properties["$schema"] = {"type": "string"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sme2-kit sweep file", **schema}
-
-
-if __name__ == "__main__":
-    say(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n")

@@ -4,8 +4,6 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Block, Paragraph, Section
 from model_profiling.report.content.first_screen import MOST_ACTIONS, advice_block
 
-NOTE = "Gains are predictions: what the program with the change has more and less of, in the times of this run."
-
 
 def section(run: RunView) -> Section | None:
     if not run.measured:

@@ -59,10 +59,8 @@ def _weights(run: RunView) -> Table | None:
     for name in detailed(run):
         coverage = run.summary.experiments[name].coverage
         for entry in coverage.formats if coverage is not None else ():
-            weights, operators, on_sme2, kernels, why = weight_cells(entry)
-            counts = (Number(operators, entry.operators), Number(on_sme2, entry.on_sme2))
             phase = (run.phase(name),) if run.phases else ()
-            rows.append((*phase, weights, *counts, Name(kernels), why))
+            rows.append((*phase, *weight_cells(entry)))
     return Table("weights", (*(("phase",) if run.phases else ()), *WEIGHT_COLUMNS), rows) if rows else None
 
 

@@ -1,7 +1,5 @@
 """Cost by module and source line: a tree that unfolds from the model to the operators of each line."""
 
-from collections.abc import Iterator
-
 from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import numbers
@@ -102,10 +100,3 @@ def short(root: CostNode) -> list[tuple[int, str, CostNode]]:
 def _code(node: CostNode) -> str:
     found = detail(node)
     return found.text if isinstance(found, Name) else ""
-
-
-def flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
-    """A tree's rows in order, each with its depth."""
-    yield depth, branch
-    for child in branch.children:
-        yield from flat(child, depth + 1)
