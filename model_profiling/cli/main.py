@@ -15,10 +15,8 @@ from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.base.places import remedy
 from model_profiling.base.printing import columns, documents, fitted, say_json, warn
-from model_profiling.cli.process import enter, interruption_code, was_interrupted
+from model_profiling.cli.process import interruption_code, was_interrupted
 
-# `enter` is where the installed program of earlier versions begins.
-__all__ = ["COMMANDS", "Command", "Parser", "enter", "main", "make_parser", "run_guarded"]
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
     "profile",

@@ -16,13 +16,12 @@ SCHEMAS = ROOT / "model_profiling" / "schemas"
 
 @functools.cache
 def validator(contract: contracts.Contract, strict: bool) -> Any:
-    """`strict` is for what this kit writes: it names kind and version, and has no field that its type does not."""
+    """`strict` is for what this kit writes: it has no field that its type does not."""
     schema = json.loads((SCHEMAS / contract.file_name).read_text())
     if strict:
         for definition in schema["$defs"].values():
             if "properties" in definition:
                 definition["additionalProperties"] = False
-        schema["$defs"][contract.type.__name__]["required"] += ["kind", "schema"]
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -2,7 +2,6 @@
 
 import datetime
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.finding import Found
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
-from model_profiling.store.labels import Revision, device_name
+from model_profiling.store.labels import Revision
 from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
-from model_profiling.store.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
 # No file needs more.
@@ -37,12 +35,12 @@ class _Request(_Struct, frozen=True, gc=False):
 
 class _Export(_Struct, frozen=True, gc=False):
     model: str
-    dtype: str = ""
-    backend: str = "xnnpack"
-    memory_format: str = "contiguous"
+    dtype: str
+    backend: str
+    memory_format: str
+    request: _Request
     io_layout: str = "contiguous"
     keep_fp32: list[str] = []
-    request: _Request | None = None
 
 
 class _Model(_Struct, frozen=True, gc=False):
@@ -69,15 +67,14 @@ class _Manifest(_Struct, frozen=True, gc=False):
     platform: str
     created: str
     model: _Model
-    environment: dict[str, msgspec.Raw]
+    label: str
+    device: str
     experiments: dict[str, _Experiment] = {}
     status: str = "partial"
     timing: str = "measured"
-    label: str = ""
     schema: int = SCHEMA
     labels: dict[str, str] = {}
-    revision: Revision | None = None
-    device: str = ""
+    revision: Revision = Revision()
 
 
 class _Latency(_Struct, frozen=True, gc=False):
@@ -244,17 +241,16 @@ def _is_foreign(data: bytes) -> bool:
 
 
 def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> Row:
-    model, revision = manifest.model, manifest.revision or Revision()
-    device = manifest.device or device_name(_facts(manifest.environment))
+    model, revision, device = manifest.model, manifest.revision, manifest.device
     if chosen := manifest.labels.get("device"):
         device = f"{device} ({chosen})"
     return Row(
         at,
         manifest.created,
-        label_of_words(manifest.label, manifest.created),
+        manifest.label,
         model.export.model if model.export is not None else model.stem,
         model.stem,
-        (model.export.dtype if model.export is not None else "") or model.dtype,
+        model.export.dtype if model.export is not None else model.dtype,
         _variant(model.export),
         manifest.platform,
         device,
@@ -275,16 +271,11 @@ def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -
     )
 
 
-def _facts(environment: Mapping[str, msgspec.Raw]) -> dict[str, object]:
-    wanted = ("cpu", "arch", "cores", "memory_bytes")
-    return {name: msgspec.json.decode(environment[name]) for name in wanted if name in environment}
-
-
 def _variant(export: _Export | None) -> str:
     """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
     if export is None:
         return ""
-    request = export.request or _Request()
+    request = export.request
     usual = {"backend": "xnnpack", "memory format": "contiguous", "I/O": "contiguous", "delegation": "whole"}
     chosen = (export.backend, export.memory_format, export.io_layout, request.delegation)
     parts = [f"{name} {value}" for (name, normal), value in zip(usual.items(), chosen, strict=True) if value != normal]
