@@ -14,9 +14,9 @@ from model_profiling.cli.export import (
     load_options,
     model_words,
     seen_from_here,
-    stage_progress,
 )
 from model_profiling.cli.next_step import next_command
+from model_profiling.cli.progress import progress
 from model_profiling.export.choices import DTYPES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     target, name = chosen_model(args)
     loud = args.verbose or getattr(args, "debug", False)
-    with stage_progress(plain=loud) as report:
+    with progress(plain=loud) as report:
         announce = announcing(report, "check")
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal

@@ -20,7 +20,7 @@ try:
     main({arguments!r})
 except SystemExit:
     pass
-heavy = {{"torch", "numpy", "rich", "pandas"}}
+heavy = {{"torch", "numpy", "pandas"}}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -30,7 +30,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 # What an analysis of a dump must not load: each costs a part of its time, and it needs none of them.
 NOT_FOR_A_DUMP = (
     "asyncio", "csv", "dataclasses", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing",
-    "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
+    "numpy.ma", "random", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
     "threading", "zipfile", "torch", "executorch", "pandas", "scipy", "vl_convert",
     "model_profiling.formats.etrecord", "model_profiling.export", "model_profiling.pipeline",
     "model_profiling.platforms", "model_profiling.formats.pte", "model_profiling.report.charts",
