@@ -265,7 +265,8 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
                 f"If a newer kit wrote it: {_UPGRADE}. Otherwise make it again, or restore it.",
             ) from None
         raise InputError(
-            f"{what} {path} is not what the kit writes: {error}", "Make it again, or restore it."
+            f"{what} {path} is not what the kit writes: {error}",
+            "It is damaged, or of another version of the kit: make it again, or restore it.",
         ) from None
     except RecursionError:
         raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None

@@ -357,7 +357,7 @@ class RunDirectory:
             except msgspec.ValidationError as error:
                 raise InputError(
                     f"manifest {self.manifest_path} is not what the kit writes: {error} of `{key}`",
-                    "Make it again, or restore it.",
+                    "It is damaged, or of another version of the kit: run the pipeline again, or restore it.",
                 ) from None
         if not RUN_LABEL.fullmatch(manifest.label):
             raise InputError(

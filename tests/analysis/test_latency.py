@@ -11,6 +11,8 @@ from model_profiling.analysis.timing.latency import Comparison, compare, summari
 from model_profiling.pipeline.schedule import LEAST_LAUNCHES
 from model_profiling.store.run_directory import Turn
 
+pytestmark = pytest.mark.fast
+
 Placement = Callable[[np.random.Generator, int], np.ndarray]
 
 # How much slower a launch is than the typical one, which depends on where its memory lies: as seen on small networks,

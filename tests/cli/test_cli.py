@@ -10,6 +10,8 @@ import pytest
 from model_profiling.cli.main import COMMANDS
 from tests.conftest import ROOT, kit
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("arguments", [["--help"], *[[command, "--help"] for command in COMMANDS], ["models"]])
 def test_what_does_not_export_imports_nothing_heavy(arguments: list[str]) -> None:
@@ -79,6 +81,7 @@ import model_profiling.formats.etdump, model_profiling.pipeline.pipeline, model_
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.builds  # imports torch
 def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "a.pte").write_bytes(b"junk that is no program")
     cases: list[tuple[list[object], int, str]] = [
