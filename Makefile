@@ -17,12 +17,12 @@ TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.to
 
 # One worker more than there are processors: some tests wait.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PARALLEL := -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder
+PARALLEL = -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder $(RECORD)
 
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 
-.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-models lint format bench fuzz schema vendor known-good docs test-docs gallery clean
+.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-models lint format bench durations size fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
 	@echo "make lint    ruff and mypy    make bench   measure the kit itself    make fuzz   fuzz all readers"
+	@echo "make size    lines by folder, largest files and functions    make durations   order the tests by what they take"
 	@echo "make clean   remove what make made (not your results)"
 
 # The pip that comes with Python may be years old, and then takes twice as long: a new one if there is a way to get it.
@@ -86,14 +87,17 @@ ifndef BOTH
 	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
 endif
 
-# Tests that neither export nor measure: what to run before every commit.
-FAST := $(addprefix tests/,analysis/test_categories.py analysis/test_latency.py analysis/test_correctness.py \
-  cli/test_cli.py cli/test_completions.py cli/test_errors.py pipeline/test_config.py project/test_imports.py \
-  readers/test_etdump_reader.py report/test_metric_columns.py runner/test_features.py gates/test_workflows.py) \
-  --deselect tests/analysis/test_categories.py::test_a_real_dump_of_portable_kernels_names_them_as_the_libraries_do \
-  --deselect tests/cli/test_cli.py::test_failures_are_two_lines_and_an_exit_code_without_a_traceback
+# What to run before every commit: of the files marked `fast`, the tests that neither build nor measure.
 check: lint
-	$(BIN)/python -m pytest $(PARALLEL) --durations=3 $(FAST)
+	$(BIN)/python -m pytest -m "fast and not builds and not wide and not measures" $(PARALLEL) --durations=3 $(call MARKED,fast)
+
+# Records what each file of tests takes, by which sessions are ordered; on a machine that does nothing else.
+durations:
+	$(MAKE) test test-wide RECORD=--record-durations
+
+# Lines of Python by folder, and the largest files and functions.
+size: $(VENV)/.setup
+	@$(BIN)/python -m tests.helpers.size
 
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev

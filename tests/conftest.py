@@ -17,37 +17,12 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.helpers import warm, warm_drawing
+from tests.helpers import durations, warm, warm_drawing
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
-# What workers begin with. Tests of one file share costly fixtures, and so a worker (--dist loadfile).
-LONGEST_FIRST = (
-    *(
-        "test_documented_commands",
-        # Others wait at first for exports of toy_cnn; these do not need them.
-        "test_islands",
-        "test_numerics",
-        "test_sweep",
-        "test_cluster",
-        "test_ssh",
-        "test_kept_programs",
-        "test_android_faults",
-        "test_emulator",
-        "test_site",
-    ),
-    *(
-        "test_cross_compiling",
-        "test_other_viewers",
-        "test_layout",
-        "test_android",
-        "test_conversation",
-    ),
-    *("test_workflow_steps", "test_wheel", "test_pipeline", "test_kernel_assignment", "test_rewrites", "test_derived"),
-    *("test_onboarding", "test_in_process", "test_browser", "test_report", "test_tune", "test_llm", "test_runs"),
-    *("test_check", "test_advice", "test_analysis", "test_io_layout", "test_api", "test_reproduce", "test_startup"),
-    *("test_etrecord", "test_mcp", "test_graph_page", "test_zoo", "test_profile", "test_hostile", "test_latency"),
-)
+# Fixtures that compile the runner or export: `make check` leaves out what needs them.
+BUILDING = {"runner", "exported"}
 # Commands that import torch.
 EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
 # Without it, what needs no export still runs: programs that another Python has exported are taken, if there are some.
@@ -112,6 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="exports",
         help="fork from a process that has torch loaded: workers and commands, commands that export, or nothing",
     )
+    parser.addoption("--record-durations", action="store_true", help="write what files took to tests/durations.json")
 
 
 @pytest.hookimpl(trylast=True)  # after the plugin that makes the session's directory
@@ -126,9 +102,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files begin first, so that no worker is left alone with one of them at the end."""
-    order = {name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    # Tests of one file share costly fixtures, and so a worker (--dist loadfile).
+    durations.longest_first(items)
+    for item in items:
+        if BUILDING & set(getattr(item, "fixturenames", ())):
+            item.add_marker("builds")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -157,6 +135,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skip is a failure, unless its reason is the hardware, or what CI hides from this session."""
     accepted = "|".join(filter(None, ["hardware: ", os.environ.get("CI_HIDES")]))
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.config.option.record_durations:
+        durations.record(report for reports in reporter.stats.values() for report in reports)
     if not os.environ.get("CI") or reporter is None:
         return
     for report in reporter.stats.get("skipped", []):

@@ -8,20 +8,20 @@ compiler or version has another key, and an entry appears whole: kits and proces
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import SetupError
+from model_profiling.base.file_locks import folder_held
 from model_profiling.base.file_memo import Remembered
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.places import CACHE_VARIABLE, cache_directory
@@ -77,7 +77,9 @@ def entry(
         return home
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
-        with _held(home.parent):
+        # Where there are no locks, several processes may make the same entry, each a whole one.
+        with folder_held(home.parent):
+            _remove_left_behind(home.parent)
             if not _is_whole(home, made_from):  # another process may have made it meanwhile
                 damaged = os.path.lexists(home)
                 _put(home, made_from, make)
@@ -172,20 +174,9 @@ def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], object
         new.rename(home)
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold a folder of the cache while an entry is made in it, and remove what killed processes left there.
-
-    Some file systems have no locks: there several processes may make the same entry, each a whole one.
-    """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+def _remove_left_behind(folder: Path) -> None:
+    """Remove what killed processes left in a folder of the cache."""
+    for left in folder.glob(f"{_MAKING}*"):
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        for left in folder.glob(f"{_MAKING}*"):
-            with contextlib.suppress(OSError):
-                if time.time() - left.lstat().st_mtime > _LEFT_BEHIND_S:
-                    shutil.rmtree(left, ignore_errors=True)
-        yield
-    finally:
-        os.close(handle)
+            if time.time() - left.lstat().st_mtime > _LEFT_BEHIND_S:
+                shutil.rmtree(left, ignore_errors=True)

@@ -15,6 +15,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.file_locks import open_lock, try_lock
 from model_profiling.base.places import remedy
 from model_profiling.base.visible import visible
 
@@ -264,7 +265,8 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
                 f"If a newer kit wrote it: {_UPGRADE}. Otherwise make it again, or restore it.",
             ) from None
         raise InputError(
-            f"{what} {path} is not what the kit writes: {error}", "Make it again, or restore it."
+            f"{what} {path} is not what the kit writes: {error}",
+            "It is damaged, or of another version of the kit: make it again, or restore it.",
         ) from None
     except RecursionError:
         raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
@@ -333,34 +335,6 @@ def folder_sha256(directory: Path, pattern: str) -> str:
     return digest.hexdigest() if paths else ""
 
 
-def open_lock(path: Path, access: int = os.O_RDWR) -> int:
-    """Open the file of a lock, made where there is nothing yet; OSError where there is anything but a file.
-
-    Somebody else may have put there what he likes: a link is not followed, even to nowhere, nothing is emptied, and a
-    pipe is not waited for.
-    """
-    flags = access | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        handle = os.open(path, flags)
-    except FileNotFoundError:
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            if others := path.parent.stat().st_mode & 0o022:
-                # Who may write in its folder waits for us, too, whatever our umask, and needs to read it for that.
-                with contextlib.suppress(OSError):
-                    os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | others << 1)
-            os.close(made)
-        handle = os.open(path, flags)
-    except PermissionError:
-        if access == os.O_RDONLY:
-            raise
-        return open_lock(path, os.O_RDONLY)  # another user's, which can be locked nevertheless
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a file")
-    return handle
-
-
 @contextlib.contextmanager
 def locked(directory: Path, who: str) -> Iterator[None]:
     """Hold `directory` for one writer; a second one is told so instead of mixing its files with ours."""
@@ -371,12 +345,10 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     except OSError as error:
         raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
     with os.fdopen(handle, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not try_lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
             raise SetupError(
                 f"another {who} is writing to {directory}", "Wait for it to end, or choose another directory."
-            ) from None
+            )
         sweep(directory)
         yield
 

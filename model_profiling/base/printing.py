@@ -20,6 +20,9 @@ _OURS = re.compile(f"\ue000{_MARK}([0-9]{{1,2}})\ue001")
 # Nothing can be laid out in less, and nobody reads more.
 _NARROWEST, _WIDEST = 20, 10_000
 _documents = 0
+# To the start of the line, with nothing left on it.
+_ERASE = "\r\033[K"
+_live = False
 
 
 def paint(code: int, text: str) -> str:
@@ -37,7 +40,7 @@ def clean(text: str) -> str:
 def say(text: str) -> None:
     """Print a result as it is."""
     with _writing():
-        sys.stdout.write(clean(text))
+        sys.stdout.write(_erasing(sys.stdout) + clean(text))
 
 
 def flush() -> None:
@@ -69,8 +72,23 @@ def warn(text: str, stream: TextIO | None = None) -> None:
     # A result is worth having even if nothing can be said about it.
     with contextlib.suppress(OSError):
         # Programs that read standard error go by its lines: only a terminal gets them wrapped.
-        stream.write(clean(fitted(text, columns(stream)) if stream.isatty() else text))
+        stream.write(_erasing(stream) + clean(fitted(text, columns(stream)) if stream.isatty() else text))
         stream.flush()
+
+
+def show_live(text: str, stream: TextIO) -> None:
+    """Show one line on a terminal in place of the last one, which anything that is printed erases; '' is none."""
+    global _live
+    with contextlib.suppress(OSError):
+        # In one write, as another thread may print; and what is wider than it seems is cut, not wrapped.
+        stream.write(f"{_ERASE}\033[?7l{visible(' '.join(text.split()))}\033[?7h" if text else _erasing(stream))
+        stream.flush()
+    _live = bool(text)
+
+
+def _erasing(stream: TextIO) -> str:
+    """What removes the live line, if there is one, before something else is written."""
+    return _ERASE if _live and stream.isatty() else ""
 
 
 def columns(stream: TextIO | None = None) -> int | None:

@@ -12,9 +12,9 @@ from model_profiling.cli.export import (
     delegation_lines,
     requested,
     seen_from_here,
-    stage_progress,
 )
 from model_profiling.cli.next_step import next_command
+from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
     from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.export.command import typed
 
     request = requested(args, "check", Path(), candidates=False)
-    with stage_progress(plain=request.loud) as report:
+    with progress(plain=request.loud) as report:
         announce = announcing(report, "check")
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal

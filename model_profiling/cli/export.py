@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.installation import shown
-from model_profiling.base.on_progress import OnProgress
-from model_profiling.base.printing import columns, say_json, tell, warn
+from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.base.units import counted
-from model_profiling.base.visible import visible
 from model_profiling.cli.next_step import next_command
+from model_profiling.cli.progress import progress
 from model_profiling.export.options import OPTIONS, Option, Verb, options_of, settled
 
 if TYPE_CHECKING:
@@ -159,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import from_target
 
     request = requested(args)
-    with stage_progress(plain=request.loud) as report:
+    with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
     if args.json:
         say_json(as_data(result))
@@ -171,24 +167,6 @@ def run(args: argparse.Namespace) -> int:
 
 def say_cached() -> None:
     warn("export: reused the existing export, nothing has changed (use --force to export again)\n")
-
-
-@contextlib.contextmanager
-def stage_progress(plain: bool) -> Iterator[OnProgress]:
-    """Show the current stage on stderr: one live line on a terminal, a line a stage elsewhere."""
-    # As it is now, because it is redirected while torch talks.
-    stream = sys.stderr
-    if plain or not stream.isatty():
-        yield lambda label, done, total: warn(f"{label}\n", stream)
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    console = Console(file=stream, width=columns(stream), highlight=False, markup=False)
-    parts = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-    with Progress(*parts, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
-        yield lambda label, done, total: progress.update(task, description=visible(label))
 
 
 def as_data(result: ExportResult) -> dict[str, object]:

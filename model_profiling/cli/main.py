@@ -17,7 +17,6 @@ from model_profiling.base.places import remedy
 from model_profiling.base.printing import columns, documents, fitted, say_json, warn
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 
-__all__ = ["COMMANDS", "Command", "Parser", "main", "make_parser", "run_guarded"]
 # Each name is a module of this package with HELP, prepare_parser and run.
 COMMANDS = (
     "profile",

@@ -70,7 +70,7 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
             f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
         )
     record = export_record(paths)
-    if record is None or record.request is None or record.request.origin == "memory":
+    if record is None or record.request.origin == "memory":
         raise InputError(
             f"{paths.pte.name} does not say which PyTorch model it was exported from",
             "Layers are held against PyTorch: give the model, as to sme2-kit export.",

@@ -1,27 +1,31 @@
-"""Progress of long work on standard error: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of long work on standard error: a live line on a terminal, now and then a line elsewhere."""
 
 import contextlib
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.base.printing import columns, warn
-from model_profiling.base.visible import visible
+from model_profiling.base.printing import columns, show_live, warn
 
 _SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_DRAWINGS = 0.2
+_LABEL, _BAR = 24, 12
 
 
 @contextlib.contextmanager
-def progress(quiet: bool = False, of: str = "runs", command: str = "run") -> Iterator[OnProgress]:
+def progress(quiet: bool = False, of: str = "runs", command: str = "run", plain: bool = False) -> Iterator[OnProgress]:
     """Yield the function that long work calls with what it is doing, how much is done, and how much there is.
 
-    `of` is what is counted, and `command` is what lines begin with.
+    `of` is what is counted, and `command` is what lines begin with. `plain`: lines, on a terminal as well.
     """
     if quiet:
         yield lambda label, done, total: None
-    elif sys.stderr.isatty():
-        with _bar(of) as report:
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and not plain:
+        with _live(of) as report:
             yield report
     else:
         yield _lines(of, command)
@@ -46,27 +50,56 @@ def _lines(of: str, command: str) -> OnProgress:
 
 
 @contextlib.contextmanager
-def _bar(of: str) -> Iterator[OnProgress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.table import Column
+def _live(of: str) -> Iterator[OnProgress]:
+    """Redraw one line, several times in a second and not at every report, until the work has ended."""
+    line, stream, ended = LiveLine(of), sys.stderr, threading.Event()
 
-    label, count = TextColumn("{task.description:<24}", markup=False), TextColumn("{task.fields[runs]}")
-    shown: tuple[ProgressColumn, ...] = (label, BarColumn(), count, TimeRemainingColumn())
-    if of != "runs":
-        # What goes on side by side is longer than a line, and says itself how long it will take.
-        whole, rest = Column(no_wrap=True, min_width=12), Column(no_wrap=True, ratio=1, overflow="ellipsis")
-        count = TextColumn("{task.fields[runs]}", table_column=whole)
-        shown = (
-            count,
-            BarColumn(12, table_column=whole),
-            TextColumn("{task.description}", markup=False, table_column=rest),
-        )
-    with Progress(*shown, console=Console(file=sys.stderr, width=columns(sys.stderr)), transient=True) as bar:
-        task = bar.add_task("preparing", total=1, runs="")
+    def redraw() -> None:
+        while not ended.wait(_SECONDS_BETWEEN_DRAWINGS):
+            # The window may have another width than before.
+            show_live(line.text(time.monotonic(), columns(stream) or 80), stream)
 
-        def report(label: str, done: int, total: int) -> None:
-            runs = f"{done}/{total} {of}" if total else ""
-            bar.update(task, description=visible(label), completed=done, total=total or None, runs=runs)
+    thread = threading.Thread(target=redraw, daemon=True)
+    thread.start()
+    try:
+        yield line.report
+    finally:
+        ended.set()
+        thread.join()
+        show_live("", stream)
 
-        yield report
+
+@dataclass
+class LiveLine:
+    """What a live line says of the work. Time left is judged by the pace since the total was last another one."""
+
+    of: str
+    label: str = "preparing"
+    done: int = 0
+    total: int = 0
+    began: float = 0.0
+    done_before: int = 0
+
+    def report(self, label: str, done: int, total: int) -> None:
+        if not self.began or total != self.total:
+            self.began, self.done_before = time.monotonic(), done
+        self.label, self.done, self.total = label, done, total
+
+    def text(self, now: float, width: int) -> str:
+        """Return the line, cut to `width`."""
+        took = now - self.began if self.began else 0.0
+        if not self.total:
+            return f"{self.label}  {_clock(took)}"[: width - 1]
+        filled = min(_BAR, _BAR * self.done // self.total)
+        bar, count = f"[{'#' * filled}{'.' * (_BAR - filled)}]", f"{self.done}/{self.total} {self.of}"
+        if self.of != "runs":
+            # What goes on side by side is longer than a line, and says itself how long it will take.
+            return f"{count} {bar} {self.label}"[: width - 1]
+        pace = (self.done - self.done_before) / took if took else 0.0
+        left = f"{_clock((self.total - self.done) / pace)} left" if pace > 0 else ""
+        return f"{self.label:<{_LABEL}} {bar} {count} {left}"[: width - 1]
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -29,9 +29,8 @@ def run(args: argparse.Namespace) -> int:
         derived = ages(directory)
         found += derived.stale
         found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
-    notes = _unknown(derived.unknown, args.results)
-    if derived.awaited:
-        notes.append(f"the run was not analysed since it was measured: `sme2-kit analyze {args.results}`")
+    awaited = f"the run was not analysed since it was measured: `sme2-kit analyze {args.results}`"
+    notes = [awaited] if derived.awaited else []
     if args.json:
         say_json({"valid": not found, "problems": found, "notes": notes})
     else:
@@ -39,13 +38,3 @@ def run(args: argparse.Namespace) -> int:
         tell("".join(f"note: {note}\n" for note in notes))
         tell(f"{args.results}: {counted(len(found), 'problem') if found else 'valid'}\n")
     return 1 if found else 0
-
-
-def _unknown(names: list[str], results: Path) -> list[str]:
-    if not names:
-        return []
-    what = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return [
-        f"unknown origin: {what}. They were written by a kit that recorded no fingerprints; "
-        f"`sme2-kit analyze {results}` and `sme2-kit report --html {results}` write them again"
-    ]

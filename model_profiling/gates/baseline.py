@@ -53,7 +53,7 @@ def _same_experiments(old: Manifest, new: Manifest) -> None:
             ("workspace", record.workspace, other.workspace),
             ("weight cache", record.weight_cache, other.weight_cache),
         ):
-            # Runs of earlier kits do not say.
+            # Not every runner says it.
             if was and now and was != now:
                 raise InputError(f"XNNPACK's {what} of '{name}' was {was} in the baseline and is {now}", _ANYWAY)
 

@@ -119,7 +119,7 @@ def _memory(pair: PairComparison, limit: float, strict: bool) -> Judgement:
     if found is None:
         raise InputError(
             f"{name}: there is no peak memory to judge; {_why(pair, 'memory_unknown')}",
-            "Measure both sides again with this version of the kit and its own runner.",
+            "Measure both sides again with the kit's own runner.",
         )
     if found.low_percent is None or found.high_percent is None:
         raise InputError(

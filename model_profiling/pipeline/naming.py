@@ -9,7 +9,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory
-from model_profiling.store.runs import interrupted, label_of, taken_labels, time_label, unique_label
+from model_profiling.store.runs import interrupted, taken_labels, time_label, unique_label
 
 # The end of the label of a run that was put in place before it was complete.
 PARTIAL_RUN = "-partial"
@@ -67,7 +67,7 @@ def standing(root: Path, found: Manifest | None, fresh: Manifest, asked: Asked) 
             f"{root} holds a run of {found.model.stem}, not of {fresh.model.stem}",
             f"Give another one, for example --output-root {root}-{fresh.model.dtype}, or remove it.",
         )
-    there = label_of(found)
+    there = found.label
     goes_on = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
     records = found.experiments if goes_on else {}
     finished = {
@@ -88,7 +88,7 @@ def standing(root: Path, found: Manifest | None, fresh: Manifest, asked: Asked) 
 
 
 def _label(root: Path, found: Manifest, fresh: Manifest, asked: Asked, new: bool) -> str:
-    there, label = label_of(found), asked.label
+    there, label = found.label, asked.label
     if label is None:
         return unique_label(root, time_label(fresh.created)) if new else there.removesuffix(PARTIAL_RUN)
     if there.lower() == label.lower() and new:
@@ -100,7 +100,7 @@ def _label(root: Path, found: Manifest, fresh: Manifest, asked: Asked, new: bool
 
 
 def _is_called(found: Manifest, label: str) -> bool:
-    return label_of(found).lower() in (label.lower(), f"{label}{PARTIAL_RUN}".lower())
+    return found.label.lower() in (label.lower(), f"{label}{PARTIAL_RUN}".lower())
 
 
 def _free(root: Path, asked: Asked) -> str:

@@ -19,7 +19,7 @@ from model_profiling.store import publication
 from model_profiling.store.artifacts import EARLIER, MANIFEST
 from model_profiling.store.publication import READY, Publication
 from model_profiling.store.run_directory import Manifest, RunDirectory
-from model_profiling.store.runs import Unfinished, interrupted, label_of
+from model_profiling.store.runs import Unfinished, interrupted
 
 FLAG = "--analyze-partial"
 
@@ -138,6 +138,6 @@ def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: Unfin
     """Whether no good result would go: there is none, or what there is belongs to the same run."""
     if found is None:
         return True
-    mine = label_of(found) in (unfinished.label, manifest.label) and found.model.sha256 == manifest.model.sha256
+    mine = found.label in (unfinished.label, manifest.label) and found.model.sha256 == manifest.model.sha256
     there = [record for name, record in found.experiments.items() if name in manifest.experiments]
     return mine and all(record.status != "ok" or record.partial for record in there)

@@ -98,8 +98,8 @@ class Place:
 
 
 def sweep(root: Path) -> None:
-    """Remove what is in .partial and belongs to no run: half-removed places, those of older kits, and that of a run
-    which was killed when all of it was in place already."""
+    """Remove what is in .partial and belongs to no run: half-removed places, and that of a run which was killed
+    when all of it was in place already."""
     for path in (root / PARTIAL).glob("*"):
         if not (path / UNFINISHED).is_file():
             shutil.rmtree(path, ignore_errors=True)

@@ -53,12 +53,17 @@ class Bundle:
         return sum(path.stat().st_size for path in self.sources.values())
 
     def start(self, home: str, preload: str | None = None) -> list[str]:
-        """The command on the device, before the runner's own flags; `home` is the bundle's folder there."""
+        """The command on the device, before the runner's own flags; `home` is the bundle's folder there.
+
+        `preload` is loaded by its name: a space would end its path.
+        """
+        folder, _, name = (preload or "").rpartition("/")
+        folders = f"{home}:{folder}" if preload else home
         if not self.loader:
-            preloaded = [f"LD_PRELOAD={preload}"] if preload else []
-            return ["env", f"LD_LIBRARY_PATH={home}", *preloaded, f"{home}/{self.runner}"]
-        preloaded = ["--preload", preload] if preload else []
-        return [f"{home}/{self.loader}", *preloaded, "--library-path", home, f"{home}/{self.runner}"]
+            preloaded = [f"LD_PRELOAD={name}"] if preload else []
+            return ["env", f"LD_LIBRARY_PATH={folders}", *preloaded, f"{home}/{self.runner}"]
+        preloaded = ["--preload", name] if preload else []
+        return [f"{home}/{self.loader}", *preloaded, "--library-path", folders, f"{home}/{self.runner}"]
 
 
 def small_bundle(build: Build) -> Bundle:

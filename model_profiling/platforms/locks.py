@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.file_locks import open_lock
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.places import cache_directory, from_home
 
@@ -257,13 +258,13 @@ def _open(name: str) -> int:
     if not os.environ.get(VARIABLE):
         for folder in filter(_is_for_all_users, _FOR_ALL_USERS):
             with contextlib.suppress(OSError):
-                return _only_name(files.open_lock(folder / f"sme2-kit-{name}.lock", os.O_RDONLY))
+                return _only_name(open_lock(folder / f"sme2-kit-{name}.lock", os.O_RDONLY))
     return _opened(_own_folder() / f"{name}.lock")
 
 
 def _opened(path: Path) -> int:
     try:
-        return files.open_lock(path)
+        return open_lock(path)
     except OSError as error:
         raise SetupError(
             f"{path} cannot be used as a lock: {error.strerror}", f"Remove it, or set {VARIABLE} to another folder."

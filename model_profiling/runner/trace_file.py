@@ -46,8 +46,7 @@ def read_trace(path: Path) -> Trace:
     trace: Trace = []
     for line in lines[:-1]:
         try:
-            # Traces of earlier versions of the kit have more columns, and no invocations.
-            name, value, *_ = line.split(" ")
+            name, value = line.split(" ")
             trace.append(_entry(name, int(value)))
         except ValueError:
             raise InputError(f"kernel trace {path} is damaged at: {line[:80]!r}", "Run the trace again.") from None

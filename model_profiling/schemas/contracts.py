@@ -93,12 +93,12 @@ def contract_of(name: str) -> Contract | None:
 
 
 def json_schema(contract: Contract) -> dict[str, Any]:
-    """The schema for readers: fields that they do not know may be there, and files without a kind are of version 1."""
+    """Return the schema for readers: fields that they do not know may be there, kind and version are."""
     schema = files.json_schema(contract.type, _anything)
     for other in CONTRACTS:
         # Also where one is part of another: metrics lie in three files.
         if (part := schema["$defs"].get(other.type.__name__)) is not None:
-            part["required"].remove("kind")
+            part["required"].append("schema")
             part["properties"] |= {"kind": {"const": other.kind}, "schema": {"const": other.version}}
     for name, definition in schema["$defs"].items():
         # Neither a new field nor a new rule of advice raises the version: a schema of today accepts files of tomorrow.

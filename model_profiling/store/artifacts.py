@@ -62,12 +62,11 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: list[int]
     dtype: str
     file: str
-    # Empty: exported by a kit that did not record it.
-    dim_order: list[int] = []
+    dim_order: list[int]
 
     @property
     def layout(self) -> Literal["contiguous", "channels_last", "other", ""]:
-        """The name of the dim order; '' if it is not known."""
+        """The name of the dim order; '' if it is not one of the shape."""
         if self.dim_order == list(CHANNELS_LAST):
             return "channels_last"
         return (
@@ -216,6 +215,7 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: dict[str, str]
     stage_seconds: dict[str, float]
     created: str
+    request: RequestRecord
     reference: str = ""
     warnings: list[str] = []
     # None for fp32, and where the model of that dtype gives no finite numbers.
@@ -225,17 +225,15 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrites: dict[str, list[str]] | None = None
     # What the program would have more and less of with a rewrite, from lowering it; of those that were looked at.
     candidates: dict[str, list[StepChange]] = {}
-    # None: exported by a kit that did not record it.
-    request: RequestRecord | None = None
     # What was asked for; the `dim_order` of each input and output says what it got.
     io_layout: str = "contiguous"
-    # None: not a language model, or exported by a kit that did not look.
+    # None: not a language model.
     sequence: SequenceRecord | None = None
     # Layers that stayed in fp32, as they were named.
     keep_fp32: list[str] = []
     # None: not int8, or calibrated on the example inputs with noise.
     calibration: CalibrationRecord | None = None
-    # None: exported by a kit that did not execute programs.
+    # None: not executed after the export (--no-verify).
     verification: Verification | None = None
 
     @property

@@ -18,6 +18,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, SetupError
+from model_profiling.base.file_locks import folder_held, try_lock
 from model_profiling.store.artifacts import MANIFEST
 
 _FOLDER = ".change-"
@@ -41,11 +42,11 @@ class Change:
     def __init__(self, root: Path) -> None:
         self._root, self._written, self._removed = root, dict[str, int](), list[str]()
         self._folder = root / f"{_FOLDER}{os.urandom(8).hex()}"
-        with _held(root):
+        with folder_held(root):
             self._folder.mkdir()
             # Held as long as we live, which tells the folder from one that is left over.
             handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-            _lock(handle, fcntl.LOCK_SH)
+            try_lock(handle, fcntl.LOCK_SH)
         self._end = weakref.finalize(self, _abandon, self._folder, handle)
 
     def write(self, name: str, data: bytes) -> None:
@@ -68,7 +69,7 @@ class Change:
 
         Killed at any point, `recover` does the rest, or everything is as it was.
         """
-        with _held(self._root):
+        with folder_held(self._root):
             _settle(self._root)
             yield
             removed = [name for name in self._removed if name not in self._written]
@@ -98,7 +99,7 @@ def recover(root: Path) -> None:
     """Carry out what a killed writer had decided, and remove what others left; where one may not write, nothing."""
     with contextlib.suppress(OSError):
         if next(root.glob(f"{_FOLDER}*"), None) is not None:
-            with _held(root):
+            with folder_held(root):
                 _settle(root)
 
 
@@ -132,29 +133,9 @@ def _carry_out(root: Path, folder: Path) -> None:
 def _is_left_over(folder: Path) -> bool:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(handle)
-
-
-@contextlib.contextmanager
-def _held(root: Path) -> Iterator[None]:
-    """Let no other process begin or carry out a change of `root` in here."""
-    handle = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _lock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, how: int) -> bool:
-    """Lock a directory; False where another holds it, or the file system has no locks."""
-    try:
-        fcntl.flock(handle, how)
-    except OSError:
-        return False
-    return True
 
 
 def _abandon(folder: Path, handle: int) -> None:

@@ -55,8 +55,8 @@ class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind")
     kit: str
     categories: str
     files: dict[str, DerivedFile]
+    roofs: str
     schema: int = 1
-    roofs: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,11 @@ def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
-    # Without roofs it is what it was before there were any.
-    known = [kit, categories, parts, *([roofs] if roofs else [])]
-    return hashlib.sha256(msgspec.json.encode(known, order="sorted")).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode([kit, categories, roofs, parts], order="sorted")).hexdigest()[:16]
 
 
 def read_index(directory: RunDirectory) -> DerivedIndex | None:
-    """What is known of a run's derived files; None where an older kit kept no record."""
+    """What is known of a run's derived files; None where it was never analysed."""
     path = directory.path / DERIVED
     return files.read_json(path, DerivedIndex, "record of derived files") if path.is_file() else None
 
@@ -225,7 +223,7 @@ class DerivedWriter:
         with self._change.committing():
             kept, outdated = self._earlier(self._change)
             listed = dict(sorted({**kept, **self._written}.items()))
-            index = DerivedIndex(analysis_version(), self._categories, listed, roofs=self._roofs)
+            index = DerivedIndex(analysis_version(), self._categories, listed, self._roofs)
             self._change.write(DERIVED, files.json_bytes(index))
         return outdated
 
@@ -277,7 +275,7 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
     if change is None:
         raise changes.cannot_write(directory.manifest_path, errno.EACCES)
     with change.committing():
-        index = _readable_index(directory) or DerivedIndex("", "", {})
+        index = _readable_index(directory) or DerivedIndex("", "", {}, "")
         current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
         for name, entry in index.files.items():
             path = inside(directory, name)

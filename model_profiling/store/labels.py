@@ -9,6 +9,8 @@ import msgspec
 
 from model_profiling.base.errors import InputError
 
+# What a run can be called: a file name on every system.
+RUN_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _MOST_LABELS = 32
 _MOST_TEXT = 200

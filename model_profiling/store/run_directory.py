@@ -21,7 +21,7 @@ from model_profiling.base.file_memo import program_sha256
 from model_profiling.runner.protocol import Features, Tensor
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportRecord
-from model_profiling.store.labels import Revision
+from model_profiling.store.labels import RUN_LABEL, Revision
 
 SCHEMA = 1
 # The states that files name. mypy holds every comparison with one of them to these words.
@@ -288,18 +288,18 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, tag="manifest", tag_f
     model: ModelRecord
     environment: dict[str, object]
     compare_pairs: list[tuple[str, str]]
+    device: str
     status: RunStatus = "partial"
     experiments: dict[str, ExperimentRecord] = {}
     schedules: dict[str, ScheduleRecord] = {}
     # "measured", or "emulated": then no time in this directory is a latency, and nobody may show it as one.
     timing: Timing = "measured"
-    # What the run is called among those of its directory; '' in manifests of kits that had no labels.
+    # What the run is called among those of its directory; '' before it has a place there.
     label: str = ""
     schema: int = SCHEMA
-    # What the user said of it, the state of their code, and the device; '' and None in manifests of older kits.
+    # What the user said of it, and the state of their code.
     labels: dict[str, str] = {}
-    revision: Revision | None = None
-    device: str = ""
+    revision: Revision = Revision()
 
 
 class _AskedExperiment(msgspec.Struct):
@@ -358,8 +358,13 @@ class RunDirectory:
             except msgspec.ValidationError as error:
                 raise InputError(
                     f"manifest {self.manifest_path} is not what the kit writes: {error} of `{key}`",
-                    "Make it again, or restore it.",
+                    "It is damaged, or of another version of the kit: run the pipeline again, or restore it.",
                 ) from None
+        if not RUN_LABEL.fullmatch(manifest.label):
+            raise InputError(
+                f"{self.manifest_path} has no label that can name a run: {manifest.label[:80]!r}",
+                "It is damaged, or of another version of the kit: restore it, or run the pipeline again.",
+            )
         if not Path(manifest.model.path).name or "\0" in manifest.model.path:
             raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
         for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):

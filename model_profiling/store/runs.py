@@ -15,11 +15,11 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.store import changes, publication
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
+from model_profiling.store.labels import RUN_LABEL
 from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
 
 LATEST = "latest"
 UNFINISHED = "run.json"
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 # Words that mean something else where a label can stand.
 _WORDS = (LATEST, EARLIER, FAILED, PARTIAL)
 _NAMED = re.compile(r"(?P<directory>.+)@(?P<label>[^@/:]+)(?P<rest>[:/].*)?", re.DOTALL)
@@ -36,7 +36,7 @@ class Unfinished(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def label(self) -> str:
-        return label_of(self.manifest)
+        return self.manifest.label
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Listed:
 
 def checked_label(text: str) -> str:
     """`text` if it can name a run: a file name on every system, and no word with a meaning of its own."""
-    if not _LABEL.fullmatch(text) or text.endswith(".") or text.lower() in _WORDS:
+    if not RUN_LABEL.fullmatch(text) or text.endswith(".") or text.lower() in _WORDS:
         raise InputError(
             f"{text[:80]!r} cannot be a label",
             "Use up to 64 letters, digits and _ . + -, beginning with a letter or digit; "
@@ -65,19 +65,9 @@ def checked_label(text: str) -> str:
     return text
 
 
-def label_of(manifest: Manifest) -> str:
-    """A run's label; of one that was made without, when it was made."""
-    return label_of_words(manifest.label, manifest.created)
-
-
-def label_of_words(label: str, created: str) -> str:
-    return label if _LABEL.fullmatch(label) else time_label(created)
-
-
 def time_label(created: str) -> str:
     """`2026-11-15T17:26:14+00:00` as a file name: 2026-11-15_172614."""
-    text = re.sub(r"[^0-9_-]", "", created[:19].replace("T", "_").replace(":", ""))
-    return text if _LABEL.fullmatch(text) else "undated"
+    return re.sub(r"[^0-9_-]", "", created[:19].replace("T", "_").replace(":", ""))
 
 
 def earlier_labels(root: Path) -> list[str]:
@@ -86,7 +76,7 @@ def earlier_labels(root: Path) -> list[str]:
     found = [
         path
         for path in (home.iterdir() if home.is_dir() else ())
-        if _LABEL.fullmatch(path.name) and (path / MANIFEST).is_file()
+        if RUN_LABEL.fullmatch(path.name) and (path / MANIFEST).is_file()
     ]
     return [path.name for path in sorted(found, key=lambda path: (_created(path), path.name))]
 
@@ -182,7 +172,9 @@ def interrupted(root: Path) -> Iterator[tuple[Path, Unfinished]]:
     """The places below .partial in which runs wait to be continued."""
     for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
         with contextlib.suppress(KitError):
-            yield path.parent, files.read_json(path, Unfinished, "interrupted run")
+            entry = files.read_json(path, Unfinished, "interrupted run")
+            if RUN_LABEL.fullmatch(entry.label):
+                yield path.parent, entry
 
 
 def listed(root: Path) -> list[Listed]:
@@ -216,7 +208,7 @@ def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> Listed:
     threads = sorted({record.threads for record in manifest.experiments.values()})
     model = manifest.model
     names = list(manifest.experiments)
-    shown = (label or label_of(manifest), kind, manifest.created, model.stem, model.asked_dtype, threads, names)
+    shown = (label or manifest.label, kind, manifest.created, model.stem, model.asked_dtype, threads, names)
     return Listed(*shown, manifest.status, path)
 
 
@@ -257,7 +249,7 @@ def found_below(home: Path) -> list[Path]:
 def _label_in(root: Path) -> str:
     """The label of the run that is in `root`; '' if there is none that can be read."""
     try:
-        return label_of(RunDirectory(root).manifest()) if (root / MANIFEST).is_file() else ""
+        return RunDirectory(root).manifest().label if (root / MANIFEST).is_file() else ""
     except KitError:
         return ""
 

@@ -41,7 +41,7 @@ Exporting = Callable[[ExportRequest], ExportResult]
 class Tried(msgspec.Struct, frozen=True):
     """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
 
-    `dtype` to `delegation` are what the export was asked for; empty in records of older kits.
+    `dtype` to `delegation` are what the export was asked for.
     """
 
     name: str

@@ -26,6 +26,8 @@ from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import needs
 from tests.helpers.run_forge import forge_run
 
+pytestmark = pytest.mark.fast
+
 DATA = Path(__file__).parents[1] / "data" / "etdump"
 KNOWN_GOOD = Path(__file__).parents[1] / "data" / "known_good_run"
 

@@ -10,6 +10,8 @@ from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
 from model_profiling.report.words import agreement_sentence
 from model_profiling.store.artifacts import DtypeCost
 
+pytestmark = pytest.mark.fast
+
 REFERENCE = np.linspace(-1, 1, 1000).astype(np.float32)
 
 

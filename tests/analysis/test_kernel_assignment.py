@@ -190,12 +190,12 @@ def test_a_trace_of_another_run_is_unknown(traced: Get) -> None:
     assert assign_kernels(one.trace[:last], one.dump).unknown
 
 
-def test_a_trace_of_an_earlier_version_of_the_kit_is_unknown(traced: Get, tmp_path: Path) -> None:
+def test_a_trace_without_delegate_calls_is_unknown(traced: Get, tmp_path: Path) -> None:
     run = traced("cats", "fp32")
-    old = tmp_path / "trace.txt"
-    old.write_text("kai_run_x 1 5 5\n- 1 100 100\nkai_run_matmul_x_sme2_mopa 9 101 102\n- 1 200 200\nend\n")
-    found = assign_kernels(read_trace(old), run.dump)
-    assert "earlier version" in found.unknown
+    path = tmp_path / "trace.txt"
+    path.write_text("kai_run_x 1\n- 100\nkai_run_matmul_x_sme2_mopa 9\n- 200\nend\n")
+    found = assign_kernels(read_trace(path), run.dump)
+    assert "the kernel trace has 0 delegate calls, the ETDump" in found.unknown
     assert [(call.kernel, call.calls) for call in found.at_load] == [
         ("kai_run_x", 1),
         ("kai_run_matmul_x_sme2_mopa", 9),

@@ -6,10 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD, least_launches, rank_sum_cut, signed_rank_cut
+from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD, enough_launches, rank_sum_cut, signed_rank_cut
 from model_profiling.analysis.timing.latency import Comparison, compare, summarise
 from model_profiling.pipeline.schedule import LEAST_LAUNCHES
 from model_profiling.store.run_directory import Turn
+
+pytestmark = pytest.mark.fast
 
 Placement = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -120,7 +122,7 @@ def test_ranks_are_cut_where_the_tables_of_wilcoxon_and_of_mann_and_whitney_do()
     # Where exact counting ends, the normal approximation goes on.
     assert abs(signed_rank_cut(54, 0.95) - signed_rank_cut(53, 0.95)) < 30
     assert signed_rank_cut(5000, 0.95) > 0 and rank_sum_cut(3000, 2000, 0.95) > 0
-    assert least_launches() == LEAST_LAUNCHES
+    assert [enough_launches(n, n, True) for n in (LEAST_LAUNCHES - 1, LEAST_LAUNCHES)] == [False, True]
 
 
 def test_outliers_are_counted_and_kept() -> None:

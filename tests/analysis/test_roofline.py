@@ -1,9 +1,7 @@
 """Operators held against roofs: the numbers fit each other, whatever operators and CPU are; and advice uses them."""
 
-import json
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import hypothesis.strategies as st
 import msgspec
@@ -18,10 +16,10 @@ from model_profiling.analysis.movement.movement import data_movement
 from model_profiling.analysis.roofs.group_work import GroupWork, compute_of_roof, group_work, of_roof
 from model_profiling.analysis.roofs.roof_table import roof_rows
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
-from model_profiling.analysis.roofs.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs, read_roofs
+from model_profiling.analysis.roofs.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Where
-from model_profiling.analysis.timing.work import Work, in_element
+from model_profiling.analysis.timing.work import Work
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, Node, Value
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, probed, product_work
 
@@ -240,33 +238,12 @@ def test_a_depthwise_convolution_is_held_against_its_own_window(probe: int, wind
 @given(st.sampled_from(["fp32", "fp16", "qint8"]), st.sampled_from(["fp32", "fp16"]))
 def test_the_best_time_in_a_dtype_is_that_of_its_own_probes(element: str, other: str) -> None:
     """What a change of dtype would take is read off the probes in that dtype, whichever program had them."""
-    work = moving_work(1 << 18, "fp16")
-    slow, fast = (only("GELU (NC)", in_element(work, name), rate) for name, rate in ((element, 3.0), (other, 6.0)))
+    slow, fast = (only("GELU (NC)", moving_work(1 << 18, name), rate) for name, rate in ((element, 3.0), (other, 6.0)))
     both = Rates(slow.measurement, fast.measurement)
-    found = both.best_ms("GELU", "activation", in_element(work, other))
+    found = both.best_ms("GELU", "activation", moving_work(1 << 18, other))
     rate = 3.0 if element == other else 6.0
-    assert found == pytest.approx(in_element(work, other).bytes / rate / 1e6)
-    assert both.best_ms("GELU", "activation", in_element(work, "bf16")) is None
-
-
-def test_roofs_of_an_earlier_kit_are_read_and_have_fewer_kinds(tmp_path: Path) -> None:
-    """They do not say where a probe ran, nor how long a row of it is."""
-    row, whole = msgspec.structs.replace(moving_work(1 << 20), inner=(64,)), moving_work(1 << 20)
-    softmax, gelu = (only(name, work, 3.0) for name, work in (("Softmax (NC)", row), ("GELU (NC)", whole)))
-    probes = [*forged_roofs().measurements[0].probes, *softmax.measurement.probes, *gelu.measurement.probes]
-    roofs = msgspec.structs.replace(
-        forged_roofs(), measurements=[msgspec.structs.replace(softmax.measurement, probes=probes)]
-    )
-    old = json.loads(msgspec.json.encode(roofs))
-    for entry in old["measurements"][0]["probes"]:
-        del entry["where"], entry["work"]["inner"]
-    (tmp_path / "roofs.json").write_text(json.dumps(old))
-    known = {"new": roofs, "old": read_roofs(tmp_path / "roofs.json")}
-    times = {
-        age: [Rates(file.measurements[0]).best_ms(*asked) for asked in (("Softmax", "", row), ("GELU", "", whole))]
-        for age, file in known.items()
-    }
-    assert times["old"] == [None, times["new"][1]] and None not in times["new"]
+    assert found == pytest.approx(moving_work(1 << 18, other).bytes / rate / 1e6)
+    assert both.best_ms("GELU", "activation", moving_work(1 << 18, "bf16")) is None
 
 
 @given(PRODUCTS, st.floats(1, 5000))

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from model_profiling.analysis.graph.graph import ModelGraph
 from model_profiling.analysis.graph.operator_work import works
-from model_profiling.analysis.timing.work import Product, Work, in_element
+from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.formats.graph_terms import CONSTANT
 from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
 from model_profiling.formats.pte.xnnpack_graph import Node, Value
@@ -132,15 +132,6 @@ def test_a_transpose_has_the_rows_it_keeps_or_the_sizes_it_reads_and_writes_alon
     out = Value("fp32", tuple(shape[axis] for axis in permutation), False)
     node = Node(0, "StaticTranspose", 1, (Value("fp32", shape, False),), (out,), permutation=permutation)
     assert worked(node)[0].inner == inner
-
-
-@given(st.sampled_from(sorted(BYTES)), st.sampled_from(sorted(BYTES)), SIZES, SIZES, SIZES)
-def test_work_in_another_type_is_as_many_numbers(one: str, other: str, m: int, n: int, k: int) -> None:
-    values = [Value(one, shape, constant) for shape, constant in (((m, k), False), ((n, k), True), ((m, n), False))]
-    work = worked(Node(0, "FullyConnected", 1, (values[0], values[1]), (values[2],)))[0]
-    changed = in_element(work, other)
-    assert changed.element == other and changed.product == work.product and changed.elements == work.elements
-    assert in_element(changed, one) == work
 
 
 def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:

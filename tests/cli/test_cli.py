@@ -10,6 +10,8 @@ import pytest
 from model_profiling.cli.main import COMMANDS
 from tests.conftest import ROOT, kit
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("arguments", [["--help"], *[[command, "--help"] for command in COMMANDS], ["models"]])
 def test_what_does_not_export_imports_nothing_heavy(arguments: list[str]) -> None:
@@ -20,7 +22,7 @@ try:
     main({arguments!r})
 except SystemExit:
     pass
-heavy = {{"torch", "numpy", "rich", "pandas"}}
+heavy = {{"torch", "numpy", "pandas"}}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -30,7 +32,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 # What an analysis of a dump must not load: each costs a part of its time, and it needs none of them.
 NOT_FOR_A_DUMP = (
     "asyncio", "csv", "dataclasses", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing",
-    "numpy.ma", "random", "rich", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
+    "numpy.ma", "random", "secrets", "shutil", "ssl", "statistics", "subprocess", "tempfile",
     "threading", "zipfile", "torch", "executorch", "pandas", "scipy", "vl_convert",
     "model_profiling.formats.etrecord", "model_profiling.export", "model_profiling.pipeline",
     "model_profiling.platforms", "model_profiling.formats.pte", "model_profiling.report.charts",
@@ -79,6 +81,7 @@ import model_profiling.formats.etdump, model_profiling.pipeline.pipeline, model_
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.builds  # imports torch
 def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "a.pte").write_bytes(b"junk that is no program")
     cases: list[tuple[list[object], int, str]] = [

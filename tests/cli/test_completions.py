@@ -12,6 +12,8 @@ from model_profiling.cli.completions import SHELLS
 from model_profiling.cli.main import COMMANDS, main, make_parser
 from tests.conftest import needs
 
+pytestmark = pytest.mark.fast
+
 # Given $1 as the script and lines of words on standard input, the last of each line to be completed, print the offers.
 _ASK = """
 source "$1"

@@ -12,6 +12,8 @@ from model_profiling.formats.etrecord.archive import EtrecordError
 from model_profiling.formats.pte.program import PteError
 from model_profiling.platforms.remote.device import DeviceLostError
 
+pytestmark = pytest.mark.fast
+
 
 class OddError(RunError):
     """One whose constructor takes none of what its message says."""

@@ -28,7 +28,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
 READ: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "manifest": (Manifest, json.loads((KNOWN_GOOD / "manifest.json").read_text())),
     "export record": (ExportMeta, {"schema": 1, "exports": {}}),
-    "index": (DerivedIndex, {"schema": 1, "kit": "", "categories": "", "files": {}}),
+    "index": (DerivedIndex, {"schema": 1, "kit": "", "categories": "", "files": {}, "roofs": ""}),
     "analysis": (_Summary, json.loads((KNOWN_GOOD / "analysis_summary.json").read_text())),
 }
 

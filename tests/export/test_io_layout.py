@@ -191,10 +191,10 @@ def test_where_nothing_is_saved_nothing_changes_and_that_is_said(net: Any, optio
     verify(result)
 
 
-def test_records_of_older_kits_are_read_and_claim_nothing() -> None:
+def test_a_record_of_contiguous_tensors_claims_nothing() -> None:
     seed = ROOT / "tests" / "data" / "fuzz_seeds" / "export_meta.json"
-    (old, *_) = files.read_json(seed, ExportMeta, "export record").exports.values()
-    assert old.io_layout == "contiguous" and old.inputs[0].layout == "" and old.channels_last == []
+    (record, *_) = files.read_json(seed, ExportMeta, "export record").exports.values()
+    assert record.io_layout == record.inputs[0].layout == "contiguous" and record.channels_last == []
 
 
 def test_a_report_names_what_is_channels_last(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.chromium import BINARY, chromium
 from tests.helpers.contract_check import check_files, check_printed
-from tests.helpers.ssh_lab import PLAIN, SshLab
+from tests.helpers.ssh_lab import SshLab, caching_in
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -327,7 +327,7 @@ def test_boards_have_a_lane_each_and_one_that_somebody_measures_on_is_waited_for
 ) -> None:
     """Both are this machine, whose lock only one of them can have."""
     with SshLab(tmp_path) as lab:
-        hosts = [lab.host(name, f"export XDG_CACHE_HOME={tmp_path}/{name}; {PLAIN}") for name in ("one", "two")]
+        hosts = [lab.host(name, caching_in(tmp_path / name)) for name in ("one", "two")]
         boards = [{"platform": "ssh", "host": host, "ssh_config": str(lab.config)} for host in hosts]
         file = write(tmp_path, models=[str(toy("fp32"))], targets=boards, reports=False)
         done = swept(tmp_path, file, "--json")

@@ -7,12 +7,16 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.helpers import durations
+
+pytestmark = pytest.mark.fast
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -107,3 +111,24 @@ def test_ci_runs_every_kind_of_test() -> None:
         assert any(eval(session, {}, marks) for session in _selected("test", "test-wide", "AGAIN=no")) is not again
     large = {"wide": False, "measures": False, "models": True}
     assert not any(eval(session, {}, large) for session in _selected("test"))
+
+
+def test_a_check_before_a_commit_takes_what_is_marked_fast() -> None:
+    (chosen,) = _selected("check")
+    marks = {"fast": True, "builds": False, "wide": False, "measures": False}
+    assert eval(chosen, {}, marks)
+    for mark in marks:
+        assert not eval(chosen, {}, {**marks, mark: not marks[mark]}), mark
+
+
+def test_a_session_begins_with_the_files_that_take_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.json")
+    durations.FILE.write_text('{"tests/gone.py": 9, "tests/b.py": 3}')
+    took = {"tests/a.py::one": 4.0, "tests/a.py::two": 3.4, "tests/b.py::one": 0.2, "tests/c.py::one": 2.6}
+    durations.record(
+        [pytest.TestReport(n, ("", 0, ""), {}, "passed", None, "call", duration=s) for n, s in took.items()]
+    )
+    assert durations.recorded() == {"tests/gone.py": 9, "tests/a.py": 7, "tests/c.py": 3}
+    items: Any = [SimpleNamespace(nodeid=f"tests/{name}.py::test") for name in "bcda"]
+    durations.longest_first(items)
+    assert [item.nodeid[6] for item in items] == ["a", "c", "b", "d"]

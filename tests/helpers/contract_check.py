@@ -13,13 +13,12 @@ from model_profiling.schemas import contracts
 
 @functools.cache
 def validator(contract: contracts.Contract, strict: bool) -> Any:
-    """`strict` is for what this kit writes: it names kind and version, and has no field that its type does not."""
+    """`strict` is for what this kit writes: it has no field that its type does not."""
     schema = contracts.json_schema(contract)
     if strict:
         for definition in schema["$defs"].values():
             if "properties" in definition:
                 definition["additionalProperties"] = False
-        schema["$defs"][contract.type.__name__]["required"] += ["kind", "schema"]
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

@@ -273,7 +273,7 @@ def _read_samples(data: bytes, folder: Path) -> None:
 
 
 def _samples_seeds() -> list[bytes]:
-    """Samples as an earlier kit wrote them, and with what processes say of themselves."""
+    """Samples without processes, and with what processes say of themselves."""
     old = (RUN / _ON / f"{_FILE}_samples.json").read_bytes()
     samples = msgspec.json.decode(old, type=Samples)
     each = {name: 7 << 20 for name in Process.__struct_fields__ if name.startswith(("resident", "anonymous", "peak"))}
@@ -620,7 +620,8 @@ def _alone(use: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
 
 def _read_output(path: Path) -> None:
     path.rename(path.with_name("output-0.bin"))
-    read_outputs(path.with_name("output"), [TensorFile([path.with_name("output-0.bin").lstat().st_size], "uint8", "")])
+    shape = [path.with_name("output-0.bin").lstat().st_size]
+    read_outputs(path.with_name("output"), [TensorFile(shape, "uint8", "", [0])])
 
 
 def _locked(path: Path) -> None:

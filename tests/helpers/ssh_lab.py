@@ -19,6 +19,11 @@ from tests.helpers.adb_lab import Finished
 PLAIN = 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
 
 
+def caching_in(folder: Path) -> str:
+    """Return what a host does whose user has the cache of the kit in `folder`."""
+    return f"export XDG_CACHE_HOME={shlex.quote(str(folder))}; {PLAIN}"
+
+
 # Between ssh and its server, in both directions: so many bytes in a second.
 _SLOW_LINK = """
 import os, socket, sys, threading, time
@@ -73,20 +78,20 @@ class SshLab:
         what the user's configuration says of it."""
         script = self.home / f"{name}.sh"
         # Two labs at once do not keep each other waiting.
-        script.write_text(f"#!/bin/sh\nexport SME2_KIT_LOCK={self.home}/lock\n{does}\n")
+        script.write_text(f"#!/bin/sh\nexport SME2_KIT_LOCK={shlex.quote(f'{self.home}/lock')}\n{does}\n")
         script.chmod(0o755)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         settings = {
             "ListenAddress": f"127.0.0.1:{port}",
-            "HostKey": self.home / "host",
-            "AuthorizedKeysFile": self.home / "user.pub",
+            "HostKey": f'"{self.home / "host"}"',
+            "AuthorizedKeysFile": f'"{self.home / "user.pub"}"',
             "PasswordAuthentication": "no",
             "PermitRootLogin": "yes",
             "StrictModes": "no",
             "UsePAM": "no",
             "PidFile": "none",
-            "ForceCommand": script,
+            "ForceCommand": shlex.quote(str(script)),
             "MaxSessions": sessions,
             # bash reads ~/.bashrc for a server unless it is told that it is not the first shell.
             "SetEnv": "SHLVL=5",
@@ -100,8 +105,8 @@ class SshLab:
             key = (self.home / "host.pub").read_text().split()[:2]
             with self.known.open("a") as file_:
                 file_.write(f"[127.0.0.1]:{port} {' '.join(key)}\n")
-        lines = {"HostName": "127.0.0.1", "Port": port, "IdentityFile": self.home / "user", "IdentitiesOnly": "yes"}
-        lines |= {"UserKnownHostsFile": self.known, "GlobalKnownHostsFile": "/dev/null", **options}
+        lines = {"HostName": "127.0.0.1", "Port": port, "IdentityFile": f'"{self.home}/user"', "IdentitiesOnly": "yes"}
+        lines |= {"UserKnownHostsFile": f'"{self.known}"', "GlobalKnownHostsFile": "/dev/null", **options}
         with self.config.open("a") as file_:
             file_.write(f"Host {name}\n" + "".join(f"  {key} {value}\n" for key, value in lines.items()))
         until(lambda: _listens(port))
@@ -111,7 +116,7 @@ class SshLab:
         """What an ssh_config says of a host behind a slow link."""
         script = self.home / "slow_link.py"
         script.write_text(_SLOW_LINK)
-        return f"{sys.executable} {script} %h %p {bytes_per_s}"
+        return f"{shlex.join([sys.executable, str(script)])} %h %p {bytes_per_s}"
 
     def kit(self, host: str, command: str, *arguments: object) -> Finished:
         """`sme2-kit COMMAND --platform ssh …` on a host, to its end."""

@@ -26,6 +26,8 @@ from model_profiling.pipeline.schedule import (
 from model_profiling.platforms.base import Probe
 from model_profiling.platforms.local import LocalPlatform
 
+pytestmark = pytest.mark.fast
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "model_profiling" / "configs"
 

@@ -23,7 +23,7 @@ from model_profiling.runner.build import build_runner
 from model_profiling.store.run_directory import Conditions, RunDirectory
 from tests.conftest import needs
 from tests.helpers.adb_lab import Finished, short, write_config
-from tests.helpers.ssh_lab import PLAIN, SshLab, foreign_system, mounted, processes, until
+from tests.helpers.ssh_lab import PLAIN, SshLab, caching_in, foreign_system, mounted, processes, until
 
 Toy = Callable[[str], Path]
 NASTY = ["'; touch pwned; '", "$(touch pwned)", "`touch pwned`", 'a "b" c', "-rf", "ä ö\tü", "!! % %s \\n \\045", "*"]
@@ -38,7 +38,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshLab]:
 
 @pytest.fixture(scope="module")
 def board(lab: SshLab) -> str:
-    return lab.host("board", f"export XDG_CACHE_HOME={lab.home}/cache; {PLAIN}")
+    return lab.host("board", caching_in(lab.home / "cache"))
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_login_shell_that_prints_changes_nothing(lab: SshLab, tmp_path: Path) 
 @pytest.mark.wide
 def test_a_runner_is_paced_through_a_login_shell_that_prints(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> None:
     del board
-    host = lab.host("loud", f"echo Welcome; export XDG_CACHE_HOME={lab.home}/cache; {PLAIN}")
+    host = lab.host("loud", f"echo Welcome; {caching_in(lab.home / 'cache')}")
     done = lab.kit(
         host,
         "run",
@@ -215,7 +215,7 @@ def test_a_full_disk_is_named_and_nothing_half_is_left(lab: SshLab, board: str, 
 
 def test_a_folder_that_must_not_run_anything_is_passed_over(lab: SshLab, tmp_path: Path) -> None:
     with mounted(tmp_path / "home", "noexec", "size=64m") as home:
-        host = lab.host("noexec", f"export XDG_CACHE_HOME={home}; {PLAIN}")
+        host = lab.host("noexec", caching_in(home))
         made = Board(SshOptions(host, lab.config, str(home / "kit")))
         try:
             with pytest.raises(SetupError, match="Permission denied") as shown:

@@ -35,7 +35,7 @@ def kinds(contract: Contract) -> str:
 
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of an earlier kit, which wrote neither kind nor version, analysed by this one."""
+    """The stored run, analysed again."""
     copy = tmp_path_factory.mktemp("contracts") / "run"
     shutil.copytree(KNOWN_GOOD, copy)
     done = kit("analyze", copy, "--json")
@@ -71,16 +71,14 @@ def test_every_schema_is_printed_and_every_contract_has_its_line_in_the_docs() -
     assert kit("schema", "nothing").returncode == 2
 
 
-def test_files_that_an_earlier_kit_wrote_are_of_version_1(again: Path) -> None:
-    assert check_files(KNOWN_GOOD, strict=False) == IN_A_RUN - {"derived"}
+def test_stored_files_are_of_version_1_and_every_file_says_its_kind_and_version(again: Path) -> None:
+    assert check_files(KNOWN_GOOD, strict=False) == IN_A_RUN
     assert read_json(KNOWN_GOOD / "metrics.json", Metrics, "metrics").schema == 1
     manifest = RunDirectory(KNOWN_GOOD).manifest()
     assert all(RunDirectory(KNOWN_GOOD).samples(manifest, name).timed for name in manifest.experiments)
-    # Measurements stay as they were written; what derives from them is written anew, with kind and version.
-    for path in [*again.glob("*.json"), *again.glob("*/*_robust_stats.json")]:
-        if path.name != "manifest.json":
-            data = json.loads(path.read_text())
-            assert data["kind"] and data["schema"] == 1, path
+    for path in [*again.glob("*.json"), *again.glob("*/*.json")]:
+        data = json.loads(path.read_text())
+        assert data["kind"] and data["schema"] == 1, path
 
 
 def test_every_file_of_a_run_and_an_export_is_what_its_schema_says(measured_run: Path, exported: Any) -> None:

@@ -185,7 +185,6 @@ def test_python_m_is_the_same_from_the_moment_the_kit_has_a_say(tmp_path: Path) 
         "numpy",
         "pathlib",
         "random",
-        "rich",
         "subprocess",
         "tempfile",
         "torch",

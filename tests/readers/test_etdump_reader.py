@@ -16,6 +16,8 @@ from model_profiling.formats.etdump import Etdump, EtdumpError, merged, nest, pa
 from model_profiling.formats.etdump.distinct import first_equal
 from tests.helpers.etdump_forge import Dump
 
+pytestmark = pytest.mark.fast
+
 DATA = Path(__file__).parents[1] / "data" / "etdump"
 DUMPS = sorted(DATA.glob("*.etdump"))
 MODELS = [DATA / f"cnn_{dtype}.etdump" for dtype in ("fp32", "fp16", "int8")]

@@ -21,6 +21,8 @@ from model_profiling.report.terminal_style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.fast
+
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 ENERGY = Column("energy", "made-up energy", "", lambda measured: 41.5, lambda value: f"{value:.1f} mJ", "lower")
 

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -235,15 +234,6 @@ def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest
     after = directory.manifest()
     assert after.experiments == before.experiments and after.config == before.config
     assert commands[1][1:] == ["report", "my run", "--html"]
-
-
-def test_an_export_of_an_older_kit_says_that_it_does_not_know_all(place: Path) -> None:
-    old = RunDirectory(Path(__file__).parents[1] / "data" / "known_good_run")
-    manifest = old.manifest()
-    assert manifest.model.export is not None and manifest.model.export.request is None
-    blocks = reproduce._not_typed(msgspec.structs.replace(manifest.model.export, seed=5, backend="portable"))
-    words, commands = said(Section("", "", blocks))
-    assert "only a part" in words and commands[0][-4:] == ["--seed", "5", "--backend", "portable"]
 
 
 def test_a_request_that_no_export_can_do_says_what_can_be_asked(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import pytest
 from model_profiling.base.dtypes import EXPORTED
 from model_profiling.runner import features
 
+pytestmark = pytest.mark.fast
+
 
 def test_switching_a_feature_off_takes_what_builds_on_it() -> None:
     assert features.expand("aarch64", ["sme2"]) == {

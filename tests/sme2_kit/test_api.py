@@ -34,7 +34,7 @@ from tests.helpers import warm
 from tests.helpers.run_forge import forge_run
 
 KNOWN = ROOT / "tests" / "data" / "known_good_run"
-HEAVY = ("torch", "executorch", "numpy", "msgspec", "rich", "jinja2", "pandas", "IPython", "vl_convert")
+HEAVY = ("torch", "executorch", "numpy", "msgspec", "jinja2", "pandas", "IPython", "vl_convert")
 
 
 def python(code: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -16,7 +16,14 @@ from model_profiling.cli.tune import as_text
 from model_profiling.export.request import ExportResult
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.store.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, SequenceRecord
+from model_profiling.store.artifacts import (
+    Delegation,
+    ExportMeta,
+    ExportPaths,
+    ExportRecord,
+    RequestRecord,
+    SequenceRecord,
+)
 from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
 from model_profiling.tune.tuning import Tried, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
@@ -47,6 +54,7 @@ def made(form: str, home: Path) -> ExportResult:
         files={paths.pte.name: sha256(paths.pte)},
         stage_seconds={},
         created="",
+        request=RequestRecord("registry", "tiny", "", ""),
         sequence=SequenceRecord("tokens.npy", {str(index): file for index, file in places.items()}),
     )
     write(paths.meta, ExportMeta(exports={paths.stem: record}))

@@ -33,9 +33,9 @@ class Agreement(msgspec.Struct, frozen=True):
     cosine: float | None
     sqnr_db: Decibel | None
     # The largest value of `right`: what a difference is to be measured by.
-    max_abs_reference: float | None = 0.0
-    # 'agrees' or 'differs', as far as the dtype explains; '' in records of older kits.
-    verdict: Literal["agrees", "differs", ""] = ""
+    max_abs_reference: float | None
+    # As far as the dtype explains.
+    verdict: Literal["agrees", "differs"]
     # What the dtype alone reaches in eager PyTorch, where that was measured and is not exact.
     dtype_sqnr_db: Decibel | None = None
     # What is odd about the outputs of `left`: NaN, infinite, constant.

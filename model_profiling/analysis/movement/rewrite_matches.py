@@ -23,9 +23,9 @@ def matching(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> 
 
 def done(export: ExportRecord | None, rewrite: str) -> bool:
     """Whether the export was asked for the rewrite."""
-    return export is not None and export.request is not None and rewrite in export.request.rewrites
+    return export is not None and rewrite in export.request.rewrites
 
 
 def unknown(export: ExportRecord | None) -> bool:
-    """Whether nobody looked what rewrites would find: the .pte is not this kit's, or an older one's."""
+    """Whether nobody looked what rewrites would find: the .pte is not the kit's, or the export did not look."""
     return export is None or export.rewrites is None

@@ -93,8 +93,6 @@ def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> st
         return "the CPU was emulated"
     if mode == "trace":
         return "its kernels were traced, which changes both"
-    if not samples.starts and not samples.processes:
-        return "measured by a version of the kit that did not record it"
     return ""
 
 

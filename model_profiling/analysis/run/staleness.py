@@ -1,4 +1,4 @@
-"""Which derived files of a run directory are not of the run as it is now: outdated, edited, or of unknown age."""
+"""Which derived files of a run directory are not of the run as it is now: outdated, edited, or of unknown origin."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,13 +31,12 @@ _GRAPHS = (artifacts.GRAPH_PAGE,)
 
 @dataclass
 class Ages:
-    """What is wrong with derived files, in words; and those of which nothing is known, by name.
+    """What is wrong with derived files, in words.
 
     `awaited`: the run was not analysed since it was measured, as after a kill. That is no damage, it can be done.
     """
 
     stale: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
     awaited: bool = False
 
 
@@ -57,13 +56,11 @@ def ages(directory: RunDirectory) -> Ages:
         name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
         if inside_it and current not in inside_it:
             found.stale.append(_outdated(name, command(renew, directory)))
-        elif not inside_it and index is not None:
+        elif not inside_it:
             found.stale.append(
                 f"{name} has no known origin: derived.json does not list it; "
                 f"remove it, or `{command(renew, directory)}` writes it again"
             )
-        elif not inside_it:
-            found.unknown.append(name)
     return found
 
 

@@ -116,8 +116,6 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
 
 def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
     """How many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
-    if dumped and not invocations:
-        raise _MismatchError("the kernel trace was written by an earlier version of the kit and has no delegate calls")
     if len(invocations) < dumped:
         raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
     return len(invocations) - dumped

@@ -72,14 +72,6 @@ def enough_launches(before: int, after: int, paired: bool, confidence: float = 0
     return cut > 0
 
 
-def least_launches(paired: bool = True, confidence: float = 0.95) -> int:
-    """With how many launches of each side an interval begins to exist."""
-    count = 1
-    while not (signed_rank_cut(count, confidence) if paired else rank_sum_cut(count, count, confidence)):
-        count += 1
-    return count
-
-
 def log_ratio_bounds(
     before: Numbers, after: Numbers, paired: bool, confidence: float = 0.95
 ) -> tuple[Numbers, Numbers] | None:

@@ -54,12 +54,3 @@ class Work(msgspec.Struct, frozen=True):
     def intensity(self) -> float | None:
         """Operations per byte, two to a multiply-accumulate; None where nothing is multiplied."""
         return 2 * self.multiply_accumulates / self.bytes if self.multiply_accumulates and self.bytes else None
-
-
-def in_element(work: Work, element: str) -> Work:
-    """The same work in another type: as many numbers, each as wide as that type is."""
-    old, new = BITS[work.element], BITS[element]
-    weights, read, written = (
-        (size * new + old - 1) // old for size in (work.weight_bytes, work.read_bytes, work.written_bytes)
-    )
-    return Work(element, weights, read, written, work.product, work.multiply_accumulates, inner=work.inner)

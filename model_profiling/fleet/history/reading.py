@@ -2,7 +2,6 @@
 
 import datetime
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +12,8 @@ from model_profiling.base.errors import KitError
 from model_profiling.export.options import DECIDING
 from model_profiling.fleet.history.finding import Found
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
-from model_profiling.store.labels import Revision, device_name
+from model_profiling.store.labels import Revision
 from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
-from model_profiling.store.runs import label_of_words
 
 _MOST_BYTES = 256 << 20
 # No file needs more.
@@ -39,7 +37,7 @@ _Request = _struct(
     ("inputs", list[str], []),
     ("options", dict[str, Any], {}),
 )
-_Export = _struct("export", ("model", str), ("dtype", str, ""), ("request", _Request | None, None))
+_Export = _struct("export", ("model", str), ("dtype", str, ""), ("request", _Request))
 
 
 class _Model(_Struct, frozen=True, gc=False):
@@ -66,15 +64,14 @@ class _Manifest(_Struct, frozen=True, gc=False):
     platform: str
     created: str
     model: _Model
-    environment: dict[str, msgspec.Raw]
+    label: str
+    device: str
     experiments: dict[str, _Experiment] = {}
     status: str = "partial"
     timing: str = "measured"
-    label: str = ""
     schema: int = SCHEMA
     labels: dict[str, str] = {}
-    revision: Revision | None = None
-    device: str = ""
+    revision: Revision = Revision()
 
 
 class _Latency(_Struct, frozen=True, gc=False):
@@ -241,17 +238,16 @@ def _is_foreign(data: bytes) -> bool:
 
 
 def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> Row:
-    model, revision = manifest.model, manifest.revision or Revision()
-    device = manifest.device or device_name(_facts(manifest.environment))
+    model, revision, device = manifest.model, manifest.revision, manifest.device
     if chosen := manifest.labels.get("device"):
         device = f"{device} ({chosen})"
     return Row(
         at,
         manifest.created,
-        label_of_words(manifest.label, manifest.created),
+        manifest.label,
         model.export.model if model.export is not None else model.stem,
         model.stem,
-        (model.export.dtype if model.export is not None else "") or model.dtype,
+        model.export.dtype if model.export is not None else model.dtype,
         _variant(model.export),
         manifest.platform,
         device,
@@ -272,16 +268,11 @@ def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -
     )
 
 
-def _facts(environment: Mapping[str, msgspec.Raw]) -> dict[str, object]:
-    wanted = ("cpu", "arch", "cores", "memory_bytes")
-    return {name: msgspec.json.decode(environment[name]) for name in wanted if name in environment}
-
-
 def _variant(export: Any) -> str:
     """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
     if export is None:
         return ""
-    request = export.request or _Request()
+    request = export.request
     parts = []
     for row in DECIDING:
         holder = export if row.recorded == "export" else request

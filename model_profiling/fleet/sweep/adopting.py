@@ -22,7 +22,7 @@ from model_profiling.store.kept_programs import keep, switched_off
 from model_profiling.store.labels import revision
 from model_profiling.store.publication import READY, Publication
 from model_profiling.store.run_directory import Manifest, RunDirectory
-from model_profiling.store.runs import label_of, time_label, unique_label
+from model_profiling.store.runs import time_label, unique_label
 
 
 def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callable[[Manifest], None]) -> None:
@@ -49,7 +49,7 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
         note(manifest)
         there = before.experiments if before is not None else {}
         dropped = [name for name in there if name not in manifest.experiments]
-        archive = label_of(before) if before is not None else ""
+        archive = before.label if before is not None else ""
         if archive and (root / EARLIER / archive).exists():
             archive = unique_label(root, archive)
         publication.publish(root, place, Publication(manifest, list(manifest.experiments), dropped, archive))

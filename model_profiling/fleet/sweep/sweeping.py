@@ -27,7 +27,6 @@ from model_profiling.pipeline.records import now
 from model_profiling.store import publication
 from model_profiling.store.artifacts import PARTIAL
 from model_profiling.store.run_directory import Manifest
-from model_profiling.store.runs import label_of
 
 # How often a job whose machine was lost is begun again.
 MOST_ATTEMPTS = 3
@@ -226,7 +225,7 @@ class _Round:
         if job.kind != "run":
             return job.words, ""
         manifest = self._finished_run(job)
-        there = label_of(manifest) if manifest is not None else ""
+        there = manifest.label if manifest is not None else ""
         since = self._state.since.get(job.subject, 1)
         mine = [entry for entry in self._journal.of(job.name) if entry.round >= since]
         first = mine[0].replaces if mine else there

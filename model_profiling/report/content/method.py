@@ -92,7 +92,7 @@ def _known_by(run: RunView) -> list[tuple[Cell, ...]]:
     """The commit that the run is of, and its labels, if it has any."""
     revision, labels = run.manifest.revision, run.manifest.labels
     rows: list[tuple[Cell, ...]] = []
-    if revision is not None and revision.commit:
+    if revision.commit:
         branch = f" on {revision.branch}" if revision.branch else ""
         changed = ", with changed files" if revision.dirty else ""
         rows.append(("commit", f"{revision.commit}{branch}{changed}"))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.places import working_directory
-from model_profiling.export.command import arguments, recorded, recorded_options, repeated, typed
-from model_profiling.export.request import ExportRequest
+from model_profiling.export.command import arguments, recorded, repeated
 from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.run_directory import Manifest
@@ -45,10 +44,6 @@ def section(run: RunView) -> Section:
 def _not_typed(export: ExportRecord) -> list[Block]:
     """What to do about a model that no command line makes again."""
     asked = export.request
-    if asked is None:
-        known = ExportRequest(export.model, Path(), **recorded_options(export, None))
-        text = "The export was made by a version of the kit that recorded only a part of what was asked for. Known is:"
-        return [Paragraph(text), Code(shlex.join(typed(known)))]
     if asked.origin != "memory":
         text = f"The model's settings ({asked.settings}) cannot be typed: export it from Python, with ExportRequest."
         return [Paragraph(text)]
@@ -63,13 +58,7 @@ def _not_typed(export: ExportRecord) -> list[Block]:
 
 def _measuring(manifest: Manifest) -> str:
     """The command that measured, as one would type it; empty if nobody did."""
-    command = str(manifest.config.get("command") or "")
-    if "directory" in manifest.config:
-        return command
-    # An older kit recorded how the process was started: the program by its place, wherever it lay.
-    program, space, rest = command.partition(" ")
-    command = f"sme2-kit{space}{rest}" if program.endswith(("sme2-kit", "__main__.py")) else command
-    return command or f"sme2-kit run {shlex.quote(manifest.model.path)}"
+    return str(manifest.config.get("command") or "")
 
 
 def again_command(manifest: Manifest) -> str:
