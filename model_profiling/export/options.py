@@ -55,7 +55,7 @@ class Option:
     @property
     def title(self) -> str:
         """What messages call it: `memory format`."""
-        return self.flag.removeprefix("--").replace("-", " ")
+        return self.flag.removeprefix("--").removeprefix("no-").replace("-", " ")
 
     def default_of(self, verb: Verb) -> Any:
         return self.defaults.get(verb, self.default)
