@@ -93,80 +93,40 @@ class Dtype(NamedTuple):
 FP32 = "fp32"
 _ROWS = (
     Dtype(
-        FP32,
-        weight_bits=32,
-        element_bytes=4,
-        computes_as="fp32",
-        activations=("fp32", "pfp32"),
+        FP32, 32, 4, "fp32", activations=("fp32", "pfp32"),
         accelerators={"aarch64": ("sme2", "sme"), "x86_64": ("avx512f", "fma3", "avx")},
         numerics=Numerics(floor_db=60.0, concern_db=90.0, rounding=Limit(1e-3, 60.0)),
     ),
     Dtype(
-        "fp16",
-        weight_bits=16,
-        element_bytes=2,
-        computes_as="fp16",
-        floats="float16",
-        largest=65504,
-        activations=("fp16",),
+        "fp16", 16, 2, "fp16", floats="float16", largest=65504, activations=("fp16",),
         accelerators={"aarch64": ("sme2", "sme", "fp16arith"), "x86_64": ("avx512fp16", "avx512f", "avx2")},
         # It has more room: eager PyTorch adds up in fp32, CPUs with fp16 arithmetic in fp16 (MobileNetV3-Small keeps
         # 40.6 dB in one and 27.0 in the other).
         numerics=Numerics(30.0, floor_db=20.0, concern_db=30.0, rounding=Limit(5e-2, 30.0), room=Room(8.0, 15.0)),
-        tuned="products",
-        wants=frozenset({"fp16arith", "avx512fp16", "f16c"}),
+        tuned="products", wants=frozenset({"fp16arith", "avx512fp16", "f16c"}),
     ),
     Dtype(
-        "int8",
-        weight_bits=8,
-        element_bytes=1,
-        computes_as="int8",
-        quantized="graph",
-        calibrated=True,
-        integers=("int8", "uint8"),
-        activations=("qint8", "quint8"),
-        accelerators={
-            "aarch64": ("sme2", "sme", "i8mm", "dot"),
-            "x86_64": ("avx512vnni", "avxvnni", "avx512f", "avx2"),
-        },
-        numerics=Numerics(15.0, floor_db=15.0, concern_db=25.0),
-        tuned="products",
+        "int8", 8, 1, "int8", quantized="graph", calibrated=True,
+        integers=("int8", "uint8"), activations=("qint8", "quint8"),
+        accelerators={**_MOST_KERNELS, "x86_64": ("avx512vnni", "avxvnni", "avx512f", "avx2")},
+        numerics=Numerics(15.0, floor_db=15.0, concern_db=25.0), tuned="products",
     ),
     Dtype(
-        "int8-dynamic",
-        weight_bits=8,
-        element_bytes=1,
-        computes_as="int8",
-        quantized="graph",
-        activations=("qdint8", "qpint8"),
-        numerics=Numerics(15.0),
-        tuned="linear",
+        "int8-dynamic", 8, 1, "int8", quantized="graph", activations=("qdint8", "qpint8"),
+        numerics=Numerics(15.0), tuned="linear",
     ),
     Dtype(
-        "int4",
-        weight_bits=4,
-        element_bytes=1,
-        computes_as="int8",
-        about="a scale for each group of weights",
-        quantized="weights",
-        weights=("qbint4",),
-        numerics=Numerics(10.0),
-        tuned="linear",
+        "int4", 4, 1, "int8", "a scale for each group of weights", quantized="weights", weights=("qbint4",),
+        numerics=Numerics(10.0), tuned="linear",
     ),
     Dtype(
-        "int4-channel",
-        weight_bits=4,
-        element_bytes=1,
-        computes_as="int8",
-        about="one for each output channel",
-        quantized="graph",
-        weights=("qcint4",),
+        "int4-channel", 4, 1, "int8", "one for each output channel", quantized="graph", weights=("qcint4",),
         numerics=Numerics(10.0),
     ),
     # Programs of others may be in these.
     Dtype("bf16", 16, 2, exportable=False, floats="bfloat16", activations=("bf16",)),
     Dtype("fp64", 64, 8, exportable=False, floats="float64"),
-)
+)  # fmt: skip
 _TABLE = {row.name: row for row in _ROWS}
 _OTHER = Dtype(UNKNOWN, exportable=False)
 
