@@ -91,6 +91,7 @@ _ROWS = (
     Rewrite(LAYOUT, "removes redundant permutes, views and transposes", includes=("attention",)),
 )
 REWRITES = {row.name: row for row in _ROWS}
+REWRITE_HELP = "change the graph, not its results; " + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
 
 
 def rewrites_for(operator: str) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def _how_to_parse(row: Option, verb: Verb) -> dict[str, Any]:
         }
     repeated = "; may be repeated" if row.repeated else ""
     text = row.help_of(verb) + (f" (default: {usual})" if usual not in (None, ()) else repeated)
-    parsed = {"type": row.spelling if row.kind is str else row.kind, "metavar": row.metavar, "help": text}
+    parsed = {"type": row.kind, "metavar": row.metavar, "help": text}
     return parsed | {"choices": row.choices or None, "action": "append" if row.repeated else "store"}
 
 

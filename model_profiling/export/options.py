@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+from model_profiling.base import dtypes
 from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of, linear_only_words
 from model_profiling.base.errors import InputError
-from model_profiling.export.choices import DTYPES, REWRITE_HELP, REWRITES, rewrite_name
+from model_profiling.base.rewrites import REWRITE_HELP, REWRITES
 
 Verb = Literal["export", "profile", "numerics", "tune", "check"]
 _EXPORTING: tuple[Verb, ...] = ("export", "profile", "numerics")
@@ -37,8 +38,6 @@ class Option:
     # Of single verbs.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     helps: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # What one value is called today.
-    spelling: Callable[[str], str] = str
     # Raises InputError if the value, which is not the default, does not go with the rest.
     check: Callable[[Any], None] = lambda asked: None
     # Whether it decides what comes of an export: then it enters the cache key, the record and the printed command.
@@ -64,9 +63,9 @@ class Option:
         return self.helps.get(verb, self.help)
 
     def read(self, value: Any) -> Any:
-        """The value as a request holds it, whoever gives it: a list, a text that is a path, an earlier name."""
+        """The value as a request holds it, whoever gives it: a list, a text that is a path."""
         if self.repeated:
-            return tuple(sorted({self.spelling(each) for each in value}))
+            return tuple(sorted(set(value)))
         return value if self.kind is not Path else Path(value) if value else None
 
     @property
@@ -109,7 +108,7 @@ class ExportOptions:
         Option(
             f"data type to export in; {linear_only_words()}, as language models do",
             _ALL,
-            DTYPES,
+            dtypes.NAMES,
             defaults={"profile": "fp16", "numerics": "fp16"},
             helps={"tune": "data type of the baseline; others are tried"},
             recorded="export",
@@ -122,9 +121,8 @@ class ExportOptions:
         Option(
             REWRITE_HELP,
             _LOWERING,
-            REWRITES,
+            tuple(sorted(REWRITES)),
             flag="--rewrite",
-            spelling=rewrite_name,
             recorded="request",
         ),
     ] = ()

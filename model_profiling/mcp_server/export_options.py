@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from model_profiling.export.options import OPTIONS, Option, Verb, expanded, options_of
 from model_profiling.mcp_server import parameters as p
@@ -32,7 +32,7 @@ def _parameter(row: Option, verb: Verb, optional: bool, defaults: Mapping[str, A
     usual = defaults.get(row.name, row.default_of(verb))
     kind = row.plain_kind
     if row.choices:
-        one: Any = Annotated[cast(Any, Literal)[row.choices], BeforeValidator(row.spelling)]
+        one: Any = cast(Any, Literal)[row.choices]
         kind = list[one] if row.repeated else one
     text = row.help_of(verb)
     text = f"{text[0].upper()}{text[1:]}" + (f" (default: {usual})." if optional and usual else ".")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from model_profiling.export.choices import DTYPES
+from model_profiling.base import dtypes
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phases import MOST_DEPTHS
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     PlatformHere = str
 else:
     # Of an export that exists; tools that make one have the parameters of export_options.py.
-    Dtype = Annotated[Literal[DTYPES], Field(description="Data type of the export.")]
+    Dtype = Annotated[Literal[dtypes.NAMES], Field(description="Data type of the export.")]
     PlatformName, PlatformHere = Literal[NAMES], Literal[HERE]
 Setting = bool | int | float | str | list[int | float | str]
 Model = Annotated[

@@ -15,7 +15,6 @@ from model_profiling.base.rewrites import REWRITES
 from model_profiling.cli.export import prepare_parser
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.lowering import lower
-from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, matches
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dataflow import data_flow
@@ -192,15 +191,6 @@ def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
     )
     done = kit("export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "layout", cwd=tmp_path)
     assert done.returncode == 0 and "the rewrite layout finds nothing to change in net" in done.stdout, done.stderr
-
-
-def test_the_earlier_name_of_layout_is_taken_everywhere() -> None:
-    parser = argparse.ArgumentParser()
-    prepare_parser(parser)
-    assert parser.parse_args(["toy_cnn", "--rewrite", "per-pixel"]).rewrites == ["layout"]
-    request = ExportRequest("toy_cnn", Path(), rewrites=("silu", "per-pixel", "layout"))
-    request.check()
-    assert request.rewrites == ("layout", "silu")
 
 
 @pytest.mark.wide

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode
 
+from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.cli import models as models_command
-from model_profiling.export.choices import DTYPES
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.quantization import quantized_weights
 from model_profiling.export.verify import verify

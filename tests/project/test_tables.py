@@ -14,7 +14,6 @@ import pytest
 from model_profiling.base import dtypes
 from model_profiling.cli import check, export, quicktest, roofs, tune
 from model_profiling.cli import platform as platform_flags
-from model_profiling.export import choices
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.pipeline.defaults import output_root_of
@@ -105,7 +104,6 @@ def offered(command: object) -> tuple[str, ...]:
 
 
 def test_every_surface_offers_the_dtypes_that_can_be_exported() -> None:
-    assert choices.DTYPES == dtypes.NAMES
     assert all(offered(command) == dtypes.NAMES for command in (export, check, tune))
     # What has rates of its own: one of each arithmetic.
     assert offered(roofs) == offered(quicktest) == dtypes.ARITHMETICS

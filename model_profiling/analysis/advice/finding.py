@@ -37,8 +37,6 @@ class Kind(str, enum.Enum):
     NO_DELEGATE = "no delegate"
     CONVERSIONS = "dtype conversions"
     PORTABLE_OPERATOR = "portable operator"
-    # Of analyses made before `--rewrite layout`; no rule gives it any more.
-    PER_PIXEL_LAYERS = "per-pixel layers"
     NEEDLESS_LAYOUT = "needless layout changes"
     UNDONE_TRANSPOSES = "undone transposes"
     INPUT_LAYOUT = "input layout"

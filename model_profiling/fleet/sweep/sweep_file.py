@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from model_profiling.base import files
+from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
-from model_profiling.export.choices import DTYPES, REWRITES, rewrite_name
+from model_profiling.base.rewrites import REWRITES
 from model_profiling.pipeline.config import closest_key, explained, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
@@ -208,8 +208,8 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
     def wrong(sentence: str, fix: str) -> InputError:
         return InputError(f"sweep file {where}: {sentence}", fix)
 
-    _known("dtypes", found.dtypes, DTYPES, wrong)
-    _known("rewrites", [name for each in _rewrites(found) for name in each], REWRITES, wrong)
+    _known("dtypes", found.dtypes, dtypes.NAMES, wrong)
+    _known("rewrites", [name for each in _rewrites(found) for name in each], tuple(sorted(REWRITES)), wrong)
     for key, values in (
         ("dtypes", found.dtypes),
         ("threads", found.threads),
@@ -239,7 +239,7 @@ def _known(key: str, values: Sequence[str], allowed: Sequence[str], wrong: Calla
 def _rewrites(found: SweepFile) -> list[tuple[str, ...]]:
     """Each set of rewrites in the order in which an export records them."""
     several = [[each] if isinstance(each, str) else each for each in found.rewrites]
-    return [tuple(sorted({rewrite_name(name) for name in names if name != NO_REWRITE})) for names in several]
+    return [tuple(sorted({name for name in names if name != NO_REWRITE})) for names in several]
 
 
 def targets(found: SweepFile, where: str) -> list[Target]:
@@ -363,7 +363,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of a sweep file, for editors."""
     schema = files.json_schema(SweepFile)
     properties = schema["$defs"]["SweepFile"]["properties"]
-    properties["dtypes"]["items"] = {"enum": list(DTYPES)}
+    properties["dtypes"]["items"] = {"enum": list(dtypes.NAMES)}
     rewrite = {"enum": [*REWRITES]}
     none = {"enum": [*REWRITES, NO_REWRITE]}
     properties["rewrites"]["items"] = {"anyOf": [none, {"type": "array", "items": rewrite}]}
