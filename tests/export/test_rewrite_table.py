@@ -56,7 +56,7 @@ class Net(torch.nn.Module):
 
 parser = argparse.ArgumentParser()
 prepare_parser(parser)
-assert parser.parse_args(["x", "--rewrite", "expm1"]).rewrite == ["expm1"]
+assert parser.parse_args(["x", "--rewrite", "expm1"]).rewrites == ["expm1"]
 assert "expm1: expm1 from operators" in " ".join(parser.format_help().split())
 inputs = (torch.randn(1, 8, 64, 64),)
 run = api.profile(Net(), inputs, dtype="fp32", out="run", lock=False)

@@ -182,7 +182,7 @@ def test_the_command_offers_every_rewrite() -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)
     for name in REWRITES:
-        assert parser.parse_args(["toy_cnn", "--rewrite", name]).rewrite == [name]
+        assert parser.parse_args(["toy_cnn", "--rewrite", name]).rewrites == [name]
 
 
 def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def literals(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("word", "home"),
     [(r"^--(model_path|num_executions|cpu_threads|paced|etdump_path)", "platforms/base.py")]
-    + [(rf"^{name}$", "analysis/category_table.py") for name in PACKED_TYPES]
-    + [(rf"^{kind.value}$", "analysis/finding.py") for kind in Kind],
+    + [(rf"^{name}$", "analysis/timing/category_table.py") for name in PACKED_TYPES]
+    + [(rf"^{kind.value}$", "analysis/advice/finding.py") for kind in Kind],
 )
 def test_a_name_that_programs_go_by_is_spelled_in_one_module(word: str, home: str) -> None:
     found = [path for path in PACKAGE.rglob("*.py") if any(re.search(word, text) for text in literals(path))]
