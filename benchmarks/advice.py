@@ -63,7 +63,7 @@ class Followed(msgspec.Struct, frozen=True):
         return not self.failed and self.ratio > 1
 
 
-class Record(msgspec.Struct, frozen=True):
+class AdviceRecord(msgspec.Struct, frozen=True):
     """All that was followed on one machine."""
 
     cpu: str
@@ -129,7 +129,7 @@ def by_kind(results: Iterable[Followed]) -> dict[str, list[Followed]]:
     return found
 
 
-def page(record: Record) -> str:
+def page(record: AdviceRecord) -> str:
     """The tables: how each kind did, then every piece."""
     numbered = [one for one in record.followed if one.gain is not None]
     networks = len({one.network for one in record.followed})
@@ -190,7 +190,7 @@ def main() -> None:
                 results += followed(name, dtype, args.work, args.budget)
     cpu = str(describe_host().get("cpu") or platform.machine())
     # What was measured before the least gain was raised is no longer advised.
-    record = Record(cpu, [one for one in results if one.gain is None or one.gain >= LEAST_GAIN])
+    record = AdviceRecord(cpu, [one for one in results if one.gain is None or one.gain >= LEAST_GAIN])
     if args.networks:
         tell(page(record) + "\n")
         return

@@ -47,7 +47,7 @@ def against_itself(pte: Path, repeats: int) -> tuple[int, int]:
         for _ in range(repeats):
             sides = (str(pte), str(copy))
             counts, platform = Counts(budget_s=BUDGET_S), LocalPlatform()
-            (pair,) = comparing.measured(*sides, None, counts, 1, lambda *_: None, platform)
+            (pair,) = comparing.measure_pair(*sides, None, counts, 1, lambda *_: None, platform)
             parts += bool(claims(pair))
             latency += pair.latency.verdict != "no difference seen"
     return parts, latency
@@ -62,14 +62,14 @@ def inspector_medians(dump: Path) -> dict[str, float]:
     return {str(name): float(ms) for name, ms in zip(rows["event_name"], rows["p50 (ms)"], strict=True)}
 
 
-def measured(pte: Path, home: Path) -> tuple[Path, Breakdown]:
+def measure_breakdown(pte: Path, home: Path) -> tuple[Path, Breakdown]:
     """The dump of a run, and what the kit makes of it."""
     found: Run = run(pte, out=home, budget_s=BUDGET_S, force=True)
     name = next(iter(found.summary.experiments))
     return Path(found.summary.experiments[name].etdump), found.summary.experiments[name].breakdown
 
 
-def off(breakdown: Breakdown, truth: Mapping[str, float]) -> tuple[float, float]:
+def operator_errors(breakdown: Breakdown, truth: Mapping[str, float]) -> tuple[float, float]:
     """How far the sum of operators is from the truth, and how far the worst of those that are long enough."""
     times = {entry.name: entry.ms for entry in breakdown.instances if entry.where == "delegated"}
     whole = sum(times[name] for name in truth) / sum(truth.values()) - 1
@@ -84,12 +84,12 @@ def report(repeats: int = 40) -> None:
         print("     network  beside  A/A parts  A/A latency  operators against Inspector (sum, worst)", flush=True)
         for name, pte in made.items():
             home = Path(scratch) / pte.stem
-            dump, _ = measured(pte, home)
+            dump, _ = measure_breakdown(pte, home)
             truth = inspector_medians(dump)
             for loops in (0, cores):
                 with busy(loops):
                     parts, latency = against_itself(pte, repeats)
-                    offs = np.array([off(measured(pte, home)[1], truth) for _ in range(3)])
+                    offs = np.array([operator_errors(measure_breakdown(pte, home)[1], truth) for _ in range(3)])
                 whole, worst = (offs[np.abs(offs[:, column]).argmax(), column] for column in (0, 1))
                 claimed = f"{parts}/{repeats:<7}  {latency}/{repeats:<9}"
                 print(f"{name:>12}  {loops} loops  {claimed}  {whole:+.1%}, {worst:+.1%}", flush=True)

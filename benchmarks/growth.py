@@ -14,7 +14,7 @@ from typing import NamedTuple
 from model_profiling.analysis.compare.comparison import compare_profiles
 from model_profiling.analysis.run.dumps import analyse_dumps
 from model_profiling.analysis.run.selection import choose
-from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.validation import problems
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
@@ -22,7 +22,7 @@ from model_profiling.report import combined, markdown
 from model_profiling.report.content import report as report_content
 from model_profiling.report.report_files import write_report
 from model_profiling.store.run_directory import RunDirectory, Turn
-from model_profiling.store.runs import listed, resolve
+from model_profiling.store.runs import list_runs, resolve
 from sme2_kit import Run
 from tests.helpers.bulk_dump import delegate, write_dump
 from tests.helpers.history_forge import Forge
@@ -33,7 +33,7 @@ KNOWN_GOOD = Path(__file__).parents[1] / "tests" / "data" / "known_good_run"
 Work = Callable[[], object]
 
 
-class Study(NamedTuple):
+class GrowthStudy(NamedTuple):
     """What grows; `prepare` makes what one size needs and returns the work that is measured."""
 
     name: str
@@ -54,11 +54,11 @@ class Growth(NamedTuple):
         return above / sum((a - middle_x) ** 2 for a in x)
 
 
-def analysed(dump: Path) -> Work:
+def analyse_work(dump: Path) -> Work:
     return lambda: analyse_dumps([dump], load_table())
 
 
-def compared(dump: Path) -> Work:
+def compare_work(dump: Path) -> Work:
     """`compare` of a dump with itself, as the command does it."""
 
     def work() -> object:
@@ -71,27 +71,27 @@ def compared(dump: Path) -> Work:
 
 def _executions(size: int, folder: Path) -> Work:
     write_dump(folder / "e.etdump", [[delegate(50)]], size)
-    return compared(folder / "e.etdump")
+    return compare_work(folder / "e.etdump")
 
 
 def _operators(size: int, folder: Path) -> Work:
     write_dump(folder / "o.etdump", [[delegate(size)]], 5)
-    return compared(folder / "o.etdump")
+    return compare_work(folder / "o.etdump")
 
 
 def _names(size: int, folder: Path) -> Work:
     write_dump(folder / "n.etdump", [[delegate(size, kinds=size)]], 5)
-    return compared(folder / "n.etdump")
+    return compare_work(folder / "n.etdump")
 
 
 def _methods(size: int, folder: Path) -> Work:
     write_dump(folder / "m.etdump", [[delegate(10, instruction=method)] for method in range(size)], 2 * size)
-    return analysed(folder / "m.etdump")
+    return analyse_work(folder / "m.etdump")
 
 
 def _delegates(size: int, folder: Path) -> Work:
     write_dump(folder / "d.etdump", [[delegate(1, instruction=call) for call in range(size)]], 5)
-    return compared(folder / "d.etdump")
+    return compare_work(folder / "d.etdump")
 
 
 def _experiments(size: int, folder: Path) -> Work:
@@ -112,7 +112,7 @@ def _reported(size: int, folder: Path) -> Work:
 
     def work() -> object:
         write_report(Run.open(root), Sketcher(), root / "report.md", page=True)
-        return problems(RunDirectory(root)), ages(RunDirectory(root))
+        return problems(RunDirectory(root)), check_staleness(RunDirectory(root))
 
     return work
 
@@ -126,7 +126,7 @@ def _combined(size: int, folder: Path) -> Work:
 
 def _listed(size: int, folder: Path) -> Work:
     root = Forge(KNOWN_GOOD).series(folder / "run", [1.0] * size)
-    return lambda: (listed(root), resolve(f"{root}@r0"))
+    return lambda: (list_runs(root), resolve(f"{root}@r0"))
 
 
 def _launches(size: int, folder: Path) -> Work:
@@ -138,20 +138,20 @@ def _launches(size: int, folder: Path) -> Work:
 
 
 STUDIES = (
-    Study("executions", 500, _executions),
-    Study("operators", 2000, _operators),
-    Study("distinct names", 1000, _names),
-    Study("methods", 400, _methods),
-    Study("delegate calls", 1000, _delegates),
-    Study("experiments", 2, _experiments),
-    Study("experiments of a report", 15, _reported),
-    Study("runs of a combined report", 50, _combined),
-    Study("runs of a directory", 50, _listed),
-    Study("launches", 200, _launches),
+    GrowthStudy("executions", 500, _executions),
+    GrowthStudy("operators", 2000, _operators),
+    GrowthStudy("distinct names", 1000, _names),
+    GrowthStudy("methods", 400, _methods),
+    GrowthStudy("delegate calls", 1000, _delegates),
+    GrowthStudy("experiments", 2, _experiments),
+    GrowthStudy("experiments of a report", 15, _reported),
+    GrowthStudy("runs of a combined report", 50, _combined),
+    GrowthStudy("runs of a directory", 50, _listed),
+    GrowthStudy("launches", 200, _launches),
 )
 
 
-def grow(study: Study, factors: Sequence[int] = (1, 2, 4, 8), scale: int = 1, tries: int = 3) -> Growth:
+def grow(study: GrowthStudy, factors: Sequence[int] = (1, 2, 4, 8), scale: int = 1, tries: int = 3) -> Growth:
     """Measure a study at growing sizes, all sizes once per try."""
     sizes = [study.smallest * scale * factor for factor in factors]
     with tempfile.TemporaryDirectory() as scratch:

@@ -66,7 +66,7 @@ CASES = (
 )
 
 
-class Side(msgspec.Struct, frozen=True):
+class LayoutSide(msgspec.Struct, frozen=True):
     """`moving_ms` is the time of data movement; `sme2_ms` and `sme2_moving` what is predicted with SME2, if known."""
 
     transposes: int | None
@@ -76,13 +76,13 @@ class Side(msgspec.Struct, frozen=True):
     sme2_moving: float | None = None
 
 
-class Result(msgspec.Struct, frozen=True):
+class LayoutResult(msgspec.Struct, frozen=True):
     model: str
     dtype: str
     settings: dict[str, object]
     border: bool
-    before: Side
-    after: Side
+    before: LayoutSide
+    after: LayoutSide
     ratio: float
     low: float
     high: float | None
@@ -93,29 +93,29 @@ class Result(msgspec.Struct, frozen=True):
     also: list[str] = []
 
 
-def measured(case: Case, work: Path, budget_s: float, launches: int | None) -> Result:
+def measure_case(case: Case, work: Path, budget_s: float, launches: int | None) -> LayoutResult:
     """Export and measure a case; what was done already is taken from the work directory."""
     kept = work / f"{case.kept}.json"
     if kept.is_file():
-        return files.read_json(kept, Result, "result")
+        return files.read_json(kept, LayoutResult, "result")
     exports = _exports(case, work)
     counts: dict[str, Any] = {"launches": launches, "runs": launches} if launches else {"budget_s": budget_s}
     (pair,) = sme2_kit.compare(exports[0], exports[1], **counts)
     moving = next(entry for entry in pair.profile.categories if entry.name == "Data Movement")
     latency = pair.latency
     sides = [
-        Side(_transposes(exports[0].paths.pte), latency.before_ms, moving.before_ms),
-        Side(_transposes(exports[1].paths.pte), latency.after_ms, moving.after_ms),
+        LayoutSide(_transposes(exports[0].paths.pte), latency.before_ms, moving.before_ms),
+        LayoutSide(_transposes(exports[1].paths.pte), latency.after_ms, moving.after_ms),
     ]
     bounds = (latency.ratio, latency.low, latency.high, latency.contended)
-    result = Result(
+    result = LayoutResult(
         case.model, case.dtype, case.settings, case.border, sides[0], sides[1], *bounds, _cpu(), also=list(case.also)
     )
     files.write_json(kept, result)
     return result
 
 
-def predicted(case: Case, result: Result, work: Path, budget_s: float) -> Result:
+def predicted(case: Case, result: LayoutResult, work: Path, budget_s: float) -> LayoutResult:
     """The result with what the forecast says of both sides, or why it says nothing."""
     if result.target or result.note:
         return result
@@ -177,7 +177,7 @@ def _cpu() -> str:
     return str(describe_host().get("cpu") or platform.machine())
 
 
-def table(results: list[Result]) -> str:
+def table(results: list[LayoutResult]) -> str:
     """The page's table; a row for each model, before and after in each cell."""
     cpus, targets = ({getattr(result, name) for result in results} - {""} for name in ("cpu", "target"))
     lines = [
@@ -208,7 +208,7 @@ def table(results: list[Result]) -> str:
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 
 
-def _title(result: Result) -> str:
+def _title(result: LayoutResult) -> str:
     size = ", ".join(f"{value}" for value in result.settings.values())
     said = [size, result.dtype, "io-layout" if result.border else "", *result.also]
     return f"{result.model} ({', '.join(filter(None, said))})"
@@ -224,7 +224,7 @@ def _count(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-def chosen(names: str, dtype: str, settings: dict[str, object]) -> list[Case]:
+def select_cases(names: str, dtype: str, settings: dict[str, object]) -> list[Case]:
     """The cases of these models; one that is none of the page's is measured as it is asked for."""
     if not names:
         return list(CASES)
@@ -247,13 +247,13 @@ def main() -> None:
     parser.add_argument("--render", action="store_true", help="write the page from what was measured, measure nothing")
     parser.add_argument("--print", action="store_true", help="print the table, leave the page as it is")
     args = parser.parse_args()
-    cases = chosen(args.models, args.dtype, settings_of(args.set))
+    cases = select_cases(args.models, args.dtype, settings_of(args.set))
     results = []
     for case in cases:
         if args.render and not (args.work / f"{case.kept}.json").is_file():
             tell(f"{case.kept}: not measured yet\n")
             continue
-        result = measured(case, args.work, args.budget, args.launches)
+        result = measure_case(case, args.work, args.budget, args.launches)
         if not (args.no_forecast or args.render):
             result = predicted(case, result, args.work, args.budget)
         results.append(result)

@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 
 import sme2_kit
-from model_profiling.analysis.roofs.roofs import Roofs, known_roofs
+from model_profiling.analysis.roofs.roof_rates import Roofs, known_roofs
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.gains import Switch, predicted_ms
 from model_profiling.analysis.sme2.whatif import Prediction
@@ -66,14 +66,14 @@ def switched(roofs: Roofs, work: Path, models: list[str]) -> list[Switched]:
             except KitError as error:
                 tell(f"{model} {dtype}: {error}\n")
                 continue
-            row = judged(run, roofs, name)
+            row = judge_prediction(run, roofs, name)
             if row is not None:
                 found.append(row)
                 tell(f"{model} {dtype}: {row.error:+.1%}\n")
     return found
 
 
-def judged(run: RunView, roofs: Roofs, model: str) -> Switched | None:
+def judge_prediction(run: RunView, roofs: Roofs, model: str) -> Switched | None:
     """What was predicted of a run against what it measured; None if nothing was switched in it."""
     if not run.summary.comparisons:
         return None
@@ -144,7 +144,7 @@ def published_table(work: Path) -> str:
             "| | published off | predicted off | published on | predicted on | published gain | predicted gain |",
             "|---|---:|---:|---:|---:|---:|---:|",
         ]
-        ours = [charted(stage, conversions(run, forecast.experiment)) for stage in (before, after)]
+        ours = [published_categories(stage, conversions(run, forecast.experiment)) for stage in (before, after)]
         for name, (off, on) in published.items():
             lines.append(
                 f"| {name} | {off / totals[0]:.0%} | {ours[0][name] / before.predicted_ms:.0%} | "
@@ -161,7 +161,7 @@ def published_table(work: Path) -> str:
     return "\n".join(lines)
 
 
-def charted(stage: Prediction, converting_ms: float) -> dict[str, float]:
+def published_categories(stage: Prediction, converting_ms: float) -> dict[str, float]:
     """Milliseconds by the categories of the published picture: what is none of the first three is Other."""
     ms = {name: share * stage.predicted_ms for name, share in stage.shares.items()}
     found = {name: ms.pop(name) for name in ("CONV", "GEMM", "Data Movement")}

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import networks
 from model_profiling.analysis.timing.latency import Comparison, compare, preempted_share
-from model_profiling.pipeline.account import Program
+from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.local import LocalPlatform
@@ -37,7 +37,7 @@ LOADS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 EQUAL, TWIN, DEFAULT, CONTENDED = "equal", "twin", "twin, default budget", "short against long"
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredPair(msgspec.Struct, frozen=True):
     """One comparison of two programs: what was compared, beside how many loops, and every turn of both."""
 
     part: str
@@ -68,10 +68,10 @@ def busy(loops: int) -> Iterator[None]:
             other.wait()
 
 
-class Study:
+class VerdictStudy:
     """Takes comparisons and tells each to `keep` as soon as it is there."""
 
-    def __init__(self, home: Path, keep: Callable[[Measured], None]) -> None:
+    def __init__(self, home: Path, keep: Callable[[MeasuredPair], None]) -> None:
         self._home = home
         self._keep = keep
         self._made = networks.export(home)
@@ -98,25 +98,27 @@ class Study:
 
     def _take(self, part: str, name: str, loops: int, pair: tuple[Path, Path], launches: int | None) -> None:
         """Compare two programs with so many launches of each, or with as many as the default budget allows."""
-        programs = {label: Program(pte, label, ()) for label, pte in zip(("before", "after"), pair, strict=True)}
+        programs = {
+            label: MeasuredProgram(pte, label, ()) for label, pte in zip(("before", "after"), pair, strict=True)
+        }
         home, counts = self._home / "measured", Counts(launches=launches)
         outcomes = measure(self._platform, programs, home, 1, lambda *_: None, counts=counts)
-        self._keep(Measured(part, name, loops, outcomes["before"].timed, outcomes["after"].timed))
+        self._keep(MeasuredPair(part, name, loops, outcomes["before"].timed, outcomes["after"].timed))
 
 
-def long_run(taken: list[Measured]) -> float:
+def long_run(taken: list[MeasuredPair]) -> float:
     """The ratio of medians over everything that was measured."""
     before = [ns for one in taken for turn in one.before for ns in turn.ns]
     after = [ns for one in taken for turn in one.after for ns in turn.ns]
     return float(np.median(before) / np.median(after))
 
 
-def held(taken: list[Measured], truth: float) -> int:
+def held(taken: list[MeasuredPair], truth: float) -> int:
     """How many intervals hold the true ratio."""
     return sum(one.comparison.low <= truth <= (one.comparison.high or 0) for one in taken)
 
 
-def tables(taken: list[Measured]) -> None:
+def tables(taken: list[MeasuredPair]) -> None:
     """All tables, from all comparisons."""
     by_part = {part: [one for one in taken if one.part == part] for part in (EQUAL, TWIN, DEFAULT, CONTENDED)}
     _verdicts(by_part[EQUAL], by_part[TWIN])
@@ -129,14 +131,14 @@ def tables(taken: list[Measured]) -> None:
     _contention(by_part[CONTENDED])
 
 
-def _grouped(taken: list[Measured]) -> dict[tuple[str, int], list[Measured]]:
-    found: dict[tuple[str, int], list[Measured]] = {}
+def _grouped(taken: list[MeasuredPair]) -> dict[tuple[str, int], list[MeasuredPair]]:
+    found: dict[tuple[str, int], list[MeasuredPair]] = {}
     for one in taken:
         found.setdefault((one.network, one.loops), []).append(one)
     return found
 
 
-def _verdicts(equal: list[Measured], twins: list[Measured]) -> None:
+def _verdicts(equal: list[MeasuredPair], twins: list[MeasuredPair]) -> None:
     columns = ("network", "beside", "time", "launches", "spread", "A/A claims", "hold 1", "twin", "hold it", "find it")
     print("  ".join(f"{column:>11}" for column in columns))
     pairs, all_held = _grouped(twins), 0
@@ -164,7 +166,7 @@ def _verdicts(equal: list[Measured], twins: list[Measured]) -> None:
     print(f"intervals that hold the long-run ratio: {all_held / (len(equal) + len(twins)):.1%} (bar: 92 %)")
 
 
-def _contention(taken: list[Measured]) -> None:
+def _contention(taken: list[MeasuredPair]) -> None:
     """A short network against a long one: does the interval still hold the ratio that a quiet machine shows?"""
     quiet = long_run([one for one in taken if one.loops == 0])
     print("\nlost time in       comparisons   ratio off by (median, worst)   intervals hold the quiet ratio")
@@ -180,17 +182,17 @@ def _contention(taken: list[Measured]) -> None:
 
 def report(comparisons: int = 50, keep: Path | None = None) -> None:
     """Take the study and print it; everything is kept at `keep` as it comes, a line a comparison."""
-    taken: list[Measured] = []
+    taken: list[MeasuredPair] = []
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         file = stack.enter_context(keep.open("wb")) if keep else None
 
-        def note(one: Measured) -> None:
+        def note(one: MeasuredPair) -> None:
             taken.append(one)
             if file:
                 file.write(msgspec.json.encode(one) + b"\n")
                 file.flush()
 
-        Study(Path(scratch), note).run(comparisons)
+        VerdictStudy(Path(scratch), note).run(comparisons)
     tables(taken)
 
 
@@ -201,6 +203,6 @@ if __name__ == "__main__":
     parser.add_argument("--read", type=Path)
     args = parser.parse_args()
     if args.read:
-        tables([msgspec.json.decode(line, type=Measured) for line in args.read.read_bytes().splitlines()])
+        tables([msgspec.json.decode(line, type=MeasuredPair) for line in args.read.read_bytes().splitlines()])
     else:
         report(args.comparisons, args.keep)

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from model_profiling.report.drawing import squeezed  # noqa: E402
+from model_profiling.report.drawing import compress_png  # noqa: E402
 from sme2_kit import Run  # noqa: E402
 from tests.helpers.chromium import chromium  # noqa: E402
 
@@ -26,7 +26,7 @@ def main(run: str) -> None:
         box = f"[...document.querySelectorAll('.box')].find((one) => one.ariaLabel.startsWith({json.dumps(CHOSEN)}))"
         tab.value(f"{box}.dispatchEvent(new MouseEvent('click', {{ bubbles: true }}))")
         tab.resize(1280, 860)
-        PICTURE.write_bytes(squeezed(tab.picture()))
+        PICTURE.write_bytes(compress_png(tab.picture()))
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from model_profiling.analysis.accuracy.numerics import Numerics
-    from model_profiling.analysis.roofs.roofs import Roofs
-    from model_profiling.analysis.sme2.forecast import Forecast
+    from model_profiling.analysis.roofs.roof_rates import Roofs
+    from model_profiling.analysis.sme2.sme2_forecast import Forecast
     from model_profiling.api.comparing import Compared, Comparisons
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
@@ -132,11 +132,11 @@ def profile(
     `labels` and `force` as of `run`.
     """
     from model_profiling.api.exporting import is_target
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.notebook import notebook_progress
 
     _counts(runs, launches, budget_s, threads, startup_launches, page_cache)  # refused before the export
     home = _place(out, "profile")
-    with shown_progress(on_progress) as report:
+    with notebook_progress(on_progress) as report:
         program: str | Path | ExportResult
         if is_target(model) and str(model).endswith(".pte"):
             if example_inputs is not None or any(options.values()):
@@ -207,11 +207,11 @@ def export(
     with the eager model (`result.record.verification`); one that does not run is an error that names the operator.
     """
     from model_profiling.api import exporting
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.notebook import notebook_progress
 
     in_memory = example_inputs, name, dynamic_shapes
     request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
-    with shown_progress(on_progress) as report:
+    with notebook_progress(on_progress) as report:
         return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 
 
@@ -253,9 +253,9 @@ def run(
     leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
     which has several.
     """
-    from model_profiling.api.measuring import Asked
-    from model_profiling.api.notebook import shown_progress
-    from model_profiling.pipeline.phases import checked_lengths
+    from model_profiling.api.measuring import RunRequest
+    from model_profiling.api.notebook import notebook_progress
+    from model_profiling.pipeline.phase_experiments import checked_lengths
 
     if (model is None) == (config is None):
         raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
@@ -267,7 +267,7 @@ def run(
             "out, inputs, method, and what is said of counts, start-up and phases, can be used only with a .pte",
             "Set them in the config instead.",
         )
-    asked = Asked(
+    asked = RunRequest(
         model=None if model is None else _pte(model),
         config=None if config is None else Path(config),
         inputs=[Path(file) for file in inputs],
@@ -283,7 +283,7 @@ def run(
         only=None if only is None else list(only),
         force=force,
     )
-    with shown_progress(on_progress) as report:
+    with notebook_progress(on_progress) as report:
         return _measured(asked, platform, report, lock)
 
 
@@ -301,15 +301,15 @@ def kernels(
     `levels` are the CPUs to emulate, of "neon", "sme1" and "sme2"; all of them unless said otherwise, so that their
     outputs can be compared. Times of such a run mean nothing and are never shown.
     """
-    from model_profiling.api.measuring import kernels_asked, opened_platform
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.measuring import kernels_request, open_platform
+    from model_profiling.api.notebook import notebook_progress
 
     for level in levels or ():
         if level not in ("neon", "sme1", "sme2"):
             raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
     pte = _pte(model)
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, pte) as opened:
-        asked = kernels_asked(pte, opened, levels, _place(out, "kernels"))
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, pte) as opened:
+        asked = kernels_request(pte, opened, levels, _place(out, "kernels"))
         return _measured(asked, opened, report)
 
 
@@ -336,19 +336,19 @@ def compare(
     measured only if `startup_launches` says how often.
     """
     from model_profiling.api import comparing
-    from model_profiling.api.measuring import opened_platform
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.api.notebook import notebook_progress
     from model_profiling.store.runs import resolve
 
     sides = [str(resolve(_path(side))) for side in (before, after)]
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
-    with shown_progress(on_progress) as report:
+    with notebook_progress(on_progress) as report:
         if not all(side.endswith(".pte") for side in sides):
             if platform is not None:
                 raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
             return comparing.compare(sides[0], sides[1], categories, counts, threads)
-        with opened_platform(platform, lambda _: None, *map(Path, sides), lock=lock) as opened:
-            return comparing.measured(sides[0], sides[1], categories, counts, threads, report, opened)
+        with open_platform(platform, lambda _: None, *map(Path, sides), lock=lock) as opened:
+            return comparing.measure_pair(sides[0], sides[1], categories, counts, threads, report, opened)
 
 
 def history(
@@ -367,13 +367,13 @@ def history(
     is measured, and only an index in the cache is written.
     """
     from model_profiling.api.history_api import History
-    from model_profiling.api.notebook import shown_progress
-    from model_profiling.fleet.history import history as questions
+    from model_profiling.api.notebook import notebook_progress
+    from model_profiling.fleet.history import run_history as questions
 
-    first = None if since is None else questions.since(since)
+    first = None if since is None else questions.parse_since(since)
     filters = questions.Filters(model, platform, dtype, dict(labels or {}), first)
-    with shown_progress(on_progress) as report:
-        return History(questions.History(folders or (".",), filters, report))
+    with notebook_progress(on_progress) as report:
+        return History(questions.RunHistory(folders or (".",), filters, report))
 
 
 def forecast(
@@ -425,8 +425,8 @@ def tune(
     """
     from model_profiling.api import exporting
     from model_profiling.api.layer_errors import numerics_of
-    from model_profiling.api.measuring import opened_platform
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.api.notebook import notebook_progress
     from model_profiling.export.publish import refuse_unwritable
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
@@ -435,7 +435,7 @@ def tune(
     if worst_layers < 0 or (worst_layers and not dtype_of(base.dtype).converts):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
     refuse_unwritable(base.outdir)
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
         if opened.timing != "measured":
             raise InputError("variants cannot be ranked under an emulator: its times mean nothing", "Choose a machine.")
         make = exporting.maker(base, model, example_inputs, report, force)
@@ -467,12 +467,12 @@ def sweep(
     processes of their own, on this machine or, with `ray` (HOST:PORT, or "auto"), on a Ray cluster. A job that fails
     raises nothing: `result.jobs` has its `failure`. `result.cells` has the numbers; `out` has the page, portfolio.html.
     """
-    from model_profiling.api import sweeping
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api import sweep_api
+    from model_profiling.api.notebook import notebook_progress
 
-    opened = sweeping.opened(asked, out, only)
-    with shown_progress(on_progress) as report:
-        return opened.run(sweeping.executor(ray), fresh, report)
+    opened = sweep_api.open_sweep(asked, out, only)
+    with notebook_progress(on_progress) as report:
+        return opened.run(sweep_api.executor(ray), fresh, report)
 
 
 @takes_options("numerics")
@@ -496,11 +496,11 @@ def numerics(
     """
     from model_profiling.api import exporting
     from model_profiling.api.layer_errors import numerics_of
-    from model_profiling.api.measuring import opened_platform
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.api.notebook import notebook_progress
 
     request = _request("numerics", model, (example_inputs, "", None), out, options)
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None) as opened:
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None) as opened:
         made = exporting.maker(request, model, example_inputs, report, force)(request, "export")
         given = None if request.target else (model, example_inputs)
         return numerics_of(request, made, opened, report, given, trial=trial)
@@ -521,8 +521,8 @@ def roofs(
 
     The result is kept in the cache under the CPU's name, where later reports and forecasts find it, or in `out`.
     """
-    from model_profiling.api.measuring import opened_platform
-    from model_profiling.api.notebook import shown_progress
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.api.notebook import notebook_progress
     from model_profiling.api.roof_measuring import COUNTS, Probing, measure_roofs
     from model_profiling.pipeline.schedule import Counts
 
@@ -530,7 +530,7 @@ def roofs(
         _counts(runs, launches, None, number)
     counts = Counts(runs or COUNTS.runs, launches or COUNTS.launches)
     asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
-    with shown_progress(on_progress) as report, opened_platform(platform, lambda _: None, lock=lock) as opened:
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
         return measure_roofs(asked, opened, report)
 
 
@@ -588,7 +588,7 @@ def _request(
             "Leave them out; input_shapes gives a model from a file random inputs.",
         )
     else:
-        target, known = str(model), exporting.named(str(model), loading)
+        target, known = str(model), exporting.artifact_name(str(model), loading)
     return ExportRequest(known, _place(out, verb), target=target, options=loading, **given, **more)
 
 
@@ -617,10 +617,10 @@ def _opened(given: str | Path | Run) -> Run:
 
 
 def _measured(asked: Any, platform: str | Platform | None, on_progress: OnProgress, lock: bool = True) -> Run:
-    from model_profiling.api.measuring import measure, opened_platform
+    from model_profiling.api.measuring import measure, open_platform
 
     notes: list[str] = []
-    with opened_platform(platform, notes.append, *filter(None, [asked.model]), lock=lock) as opened:
+    with open_platform(platform, notes.append, *filter(None, [asked.model]), lock=lock) as opened:
         found = measure(asked, opened, on_progress, notes.append)
     found.run.notes += [*notes, *filter(None, (found.remark, found.reused))]
     found.run.check_outputs()

@@ -9,7 +9,7 @@ from model_profiling.analysis.compare.comparison import PairComparison, compare_
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
-from model_profiling.analysis.run.selection import Chosen, choose
+from model_profiling.analysis.run.selection import ComparisonSide, choose
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import Comparison, preempted_traces
 from model_profiling.analysis.timing.latency import compare as compare_latency
@@ -17,7 +17,7 @@ from model_profiling.api.records import Records
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.pipeline.account import Outcome
+from model_profiling.pipeline.group_state import ExperimentOutcome
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform
@@ -48,13 +48,13 @@ class Comparisons(Records[Compared]):
 
     @functools.cached_property
     def _picture(self) -> str:
-        from model_profiling.api.display import drawn, stacked
+        from model_profiling.api.display import draw_svg, stacked_bars
 
         rows = []
         for each in self[:1]:
             sides = (each.latency.before, "before_ms"), (each.latency.after, "after_ms")
             rows = [(name, {c.name: getattr(c, side) for c in each.profile.categories}) for name, side in sides]
-        return drawn(stacked(rows, "comparison"))
+        return draw_svg(stacked_bars(rows, "comparison"))
 
     def _repr_html_(self) -> str:
         from model_profiling.api.display import comparisons_html
@@ -78,7 +78,7 @@ def compare(
     return Comparisons([_compared(one, other) for one, other in _pairs(before, after, categories)])
 
 
-def measured(
+def measure_pair(
     before: str,
     after: str,
     categories: str | Path | None,
@@ -97,7 +97,7 @@ def measured(
         return Comparisons([_compared(one, other) for one, other in pairs])
 
 
-def _compared(before: Chosen, after: Chosen) -> Compared:
+def _compared(before: ComparisonSide, after: ComparisonSide) -> Compared:
     paired = bool(before.session) and before.session == after.session
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
@@ -113,7 +113,7 @@ def _compared(before: Chosen, after: Chosen) -> Compared:
     )
 
 
-def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Chosen, Chosen]]:
+def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[ComparisonSide, ComparisonSide]]:
     for text in (first, second):
         if text.endswith(".pte"):
             raise InputError(f"{text} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")
@@ -148,7 +148,7 @@ def _in_turns(
     on_progress: OnProgress,
     table: CategoryTable,
     platform: Platform,
-) -> list[tuple[Chosen, Chosen]]:
+) -> list[tuple[ComparisonSide, ComparisonSide]]:
     """Measure two programs side by side on one machine: shared machine noise cancels. Language models, by phase."""
     programs, phases = programs_of({"A": Path(before), "B": Path(after)})
     caveats = tuple(layout_caveats(platform.probe().environment))
@@ -162,10 +162,10 @@ def _in_turns(
 
 
 def _chosen(
-    outcomes: list[Outcome], phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
-) -> tuple[Chosen, Chosen]:
+    outcomes: list[ExperimentOutcome], phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
+) -> tuple[ComparisonSide, ComparisonSide]:
     found = [
-        Chosen(
+        ComparisonSide(
             name=outcome.program.stem if phase is None else f"{outcome.program.stem} {phase.label}",
             phase=phase,
             turns=outcome.timed,

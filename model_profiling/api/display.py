@@ -51,15 +51,15 @@ def breakdown_picture(run: "RunView") -> str:
     if not run.path.is_file():
         from model_profiling.report.theme import LIGHT
 
-        return drawn(of_run(run, _WIDTH, LIGHT).get("shift"))
+        return draw_svg(of_run(run, _WIDTH, LIGHT).get("shift"))
     parts = {name: e.breakdown for name, e in run.summary.experiments.items() if e.breakdown.execute_ms > 0}
     rows: list[tuple[str, dict[str, float]]] = [
         (name, {entry.category: entry.ms for entry in b.categories}) for name, b in parts.items()
     ]
-    return drawn(stacked(rows, run.path.name)) if rows else ""
+    return draw_svg(stacked_bars(rows, run.path.name)) if rows else ""
 
 
-def stacked(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
+def stacked_bars(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
     """Bars of time by category, one bar for each row."""
     from model_profiling.report.charts import shift
     from model_profiling.report.theme import LIGHT
@@ -67,14 +67,14 @@ def stacked(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
     return shift(rows, _WIDTH, LIGHT, f"{title}: where the time goes")
 
 
-def drawn(spec: "Spec | None") -> str:
+def draw_svg(spec: "Spec | None") -> str:
     """The picture as SVG; a sentence where it cannot be drawn."""
-    from model_profiling.report.drawing_process import Hand
+    from model_profiling.report.drawing_process import DrawingProcess
 
     if spec is None:
         return ""
     try:
-        hand = Hand()
+        hand = DrawingProcess()
         try:
             return str(hand.ask("svg", spec))
         finally:

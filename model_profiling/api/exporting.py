@@ -18,7 +18,7 @@ from model_profiling.models.options import LoadOptions, input_spec, name_suffix
 Exporting = Callable[[ExportRequest, str], ExportResult]
 
 
-def named(target: str, options: LoadOptions) -> str:
+def artifact_name(target: str, options: LoadOptions) -> str:
     """The name that a target's artifacts carry; refuses a target that is not there, before torch is imported."""
     return model_name(target) + name_suffix(options.settings)
 
@@ -51,7 +51,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
             on_cached()
             return earlier
         refuse_unwritable(request.outdir)
-        announce = announcing(on_progress, label)
+        announce = stage_listener(on_progress, label)
         exporter = _imported(announce, request.loud)
         return exporter(request, announce)
 
@@ -62,7 +62,7 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
     """Exports this module in the way each request asks for."""
 
     def export(request: ExportRequest, label: str) -> ExportResult:
-        announce = announcing(on_progress, label)
+        announce = stage_listener(on_progress, label)
         _imported(announce, request.loud)
         from model_profiling.export.in_memory import export_as_asked
 
@@ -95,7 +95,7 @@ def typed_command(request: ExportRequest) -> str:
     return shlex.join(typed(request))
 
 
-def announcing(on_progress: OnProgress, label: str) -> Callable[[str], None]:
+def stage_listener(on_progress: OnProgress, label: str) -> Callable[[str], None]:
     return lambda stage: on_progress(f"{label}: {stage}", 0, 0)
 
 

@@ -4,16 +4,16 @@ import functools
 from pathlib import Path
 
 from model_profiling.api.records import Records
-from model_profiling.fleet.history import history
-from model_profiling.fleet.history.kept import KeptPrograms
-from model_profiling.fleet.history.records import HistoryRun, MeasurementRow, ModelCoverage, TopOperator
+from model_profiling.fleet.history import run_history
+from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, TopOperator
+from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.trends import Regression, Series, Trend
 
 
 class History:
     """Every run below some folders, as they were when it was made."""
 
-    def __init__(self, found: history.History) -> None:
+    def __init__(self, found: run_history.RunHistory) -> None:
         self._found = found
 
     @functools.cached_property

@@ -25,7 +25,7 @@ from model_profiling.api.records import (
     row_of,
 )
 from model_profiling.base.errors import KitError
-from model_profiling.store.derived import Outdated
+from model_profiling.store.derived import OutdatedFile
 
 
 class Run(RunView):
@@ -184,7 +184,7 @@ class Run(RunView):
         if self.manifest.timing != "measured":
             verify_outputs(self.summary)
 
-    def save(self) -> list[Outdated]:
+    def save(self) -> list[OutdatedFile]:
         """Write everything that derives from the run into its directory, apart from reports.
 
         Returns which files there show an earlier state of it; those that nobody has edited are gone.
@@ -200,13 +200,13 @@ class Run(RunView):
 
         A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
         """
-        from model_profiling.report.artist import Artist
+        from model_profiling.report.drawing_pool import DrawingPool
         from model_profiling.report.report_files import write_report
         from model_profiling.store.artifacts import REPORT
 
         place = Path(output) if output is not None else self.path / REPORT
         only_page = place.suffix == ".html"
-        with Artist() as artist:
+        with DrawingPool() as artist:
             return write_report(self, artist, place, title, markdown and not only_page, html or only_page)[0]
 
     def graph(self, output: str | Path | None = None) -> Path:

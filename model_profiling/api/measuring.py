@@ -14,7 +14,7 @@ from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
-from model_profiling.pipeline.phases import Lengths
+from model_profiling.pipeline.phase_experiments import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
@@ -27,7 +27,7 @@ from model_profiling.store.runs import checked_label
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """What to measure, and how. Of `model` and `config` one is given; what is None is chosen for the platform."""
 
     model: Path | None = None
@@ -53,7 +53,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """The run, which experiments were measured now and which were there already.
 
     `remark` is about what was chosen for this machine, `reused` about what was not measured now; '' for nothing.
@@ -66,17 +66,17 @@ class Measured:
     reused: str
 
 
-def kernels_asked(
+def kernels_request(
     model: Path, platform: Platform, levels: Sequence[str] | None, out: Path | None = None, command: str = ""
-) -> Asked:
+) -> RunRequest:
     """One traced execution at each level that the platform's CPU has, in a place where no timed run lies."""
     only = [f"{platform.name}_{level}" for level in levels] if levels else None
     place = out or output_root_of(model, platform.kernels_folder)
-    return Asked(model=model, out=place, ladder=True, only=only, command=command)
+    return RunRequest(model=model, out=place, ladder=True, only=only, command=command)
 
 
 @contextlib.contextmanager
-def opened_platform(
+def open_platform(
     chosen: str | Platform | None, on_note: OnNote, *programs: Path, lock: bool = True
 ) -> Iterator[Platform]:
     """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
@@ -92,7 +92,7 @@ def opened_platform(
         yield platform
 
 
-def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Measured:
+def measure(asked: RunRequest, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> MeasuredRun:
     """Run what is not there yet and open the run. What derives from it is not written: `Run.save` does that.
 
     If an experiment fails, what did finish is saved before the error is raised.
@@ -109,7 +109,7 @@ def measure(asked: Asked, platform: Platform, on_progress: OnProgress, on_note: 
         raise
     if result.archived:
         on_note(f"the previous run is kept as {directory.path}@{result.archived}")
-    return Measured(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
+    return MeasuredRun(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
 
 
 def _reused(result: PipelineResult) -> str:
@@ -121,7 +121,7 @@ def _reused(result: PipelineResult) -> str:
     return f"reused existing results{what} from {when} (use --force to measure again)"
 
 
-def _config(asked: Asked, platform: Platform) -> tuple[Config, str]:
+def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
     """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
     label = None if asked.label is None else checked_label(asked.label)
     if asked.config is not None:

@@ -13,7 +13,7 @@ _SECONDS_BETWEEN = 0.2
 
 
 @contextlib.contextmanager
-def shown_progress(given: OnProgress | None) -> Iterator[OnProgress]:
+def notebook_progress(given: OnProgress | None) -> Iterator[OnProgress]:
     """The caller's callback; without one, a bar if this is a notebook, which is gone when the work is done."""
     if given is not None:
         yield given

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.roofs.roofs import DTYPES, Roofs, known_roofs, roofs_path, write_roofs
+from model_profiling.analysis.roofs.roof_rates import DTYPES, Roofs, known_roofs, roofs_path, write_roofs
 from model_profiling.analysis.run.probe_run import roofs_of
 from model_profiling.api.exporting import from_target
-from model_profiling.api.measuring import Asked, measure
+from model_profiling.api.measuring import RunRequest, measure
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
@@ -67,7 +67,9 @@ def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnPro
         pte = _probe(dtype, home, on_progress)
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
-            run = measure(Asked(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note).run
+            run = measure(
+                RunRequest(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note
+            ).run
             for name, entry in run.metrics.experiments.items():
                 for warning in entry.latency.warnings if entry.latency else ():
                     on_note(f"{dtype}, {run.label(name)}: {warning}")

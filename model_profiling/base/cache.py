@@ -20,11 +20,11 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
 from model_profiling.base.errors import SetupError
 from model_profiling.base.file_locks import folder_held
-from model_profiling.base.file_memo import Remembered
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.on_progress import say_note
-from model_profiling.base.places import CACHE_VARIABLE, cache_directory
 
 KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
 _RECORD = ".record.json"
@@ -38,7 +38,7 @@ _MAKING = ".making-"
 # Nobody makes one entry for so long.
 _LEFT_BEHIND_S = 3600.0
 # An SDK has more than a hundred files, and one command may ask for it several times.
-_sha256 = Remembered(files.sha256, most=1000)
+_sha256 = FileMemo(files.sha256, most=1000)
 
 
 class CachedFile(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class CachedFile(msgspec.Struct, frozen=True):
     executable: bool
 
 
-class Record(msgspec.Struct, frozen=True):
+class CacheRecord(msgspec.Struct, frozen=True):
     """What an entry was made from, by name, and the files that came of it."""
 
     made_from: dict[str, str]
@@ -124,7 +124,7 @@ def read_sealed(path: Path) -> bytes | None:
 
 def _keeps_its_record(home: Path) -> bool:
     try:
-        made_from = msgspec.json.decode(_read_regular(home / _RECORD), type=Record).made_from
+        made_from = msgspec.json.decode(_read_regular(home / _RECORD), type=CacheRecord).made_from
     except (OSError, msgspec.DecodeError, UnicodeError):
         return False
     return home == home_of(home.parent.name, made_from) and _is_whole(home, made_from)
@@ -154,7 +154,7 @@ def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise OSError(f"{path} is not a file")
             found[path.relative_to(home).as_posix()] = CachedFile(_sha256(path), os.access(path, os.X_OK))
-    whole = Record(dict(sorted(made_from.items())), dict(sorted(found.items())))
+    whole = CacheRecord(dict(sorted(made_from.items())), dict(sorted(found.items())))
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 
 

@@ -17,14 +17,14 @@ class Limit(NamedTuple):
     sqnr_db: float
 
 
-class Room(NamedTuple):
+class Tolerance(NamedTuple):
     """How much more a right program may be off than eager PyTorch of its dtype: times the error, decibel of noise."""
 
     error: float
     noise_db: float
 
 
-class Numerics(NamedTuple):
+class DtypeNumerics(NamedTuple):
     """What outputs may lose before it is worth a word; the defaults are for a dtype of which nothing is known."""
 
     # Below this the dtype does something to the outputs that a user of an export should hear of; None: it converts
@@ -37,7 +37,7 @@ class Numerics(NamedTuple):
     # What summing in another order or rounding after each layer does, whatever the model; None: only the cost that an
     # export measured says what the dtype does.
     rounding: Limit | None = None
-    room: Room = Room(3.0, 6.0)
+    room: Tolerance = Tolerance(3.0, 6.0)
 
 
 # Per architecture, the features whose absence shows best what acceleration does; the first that the CPU has is its
@@ -73,7 +73,7 @@ class Dtype(NamedTuple):
     activations: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
     accelerators: Accelerators = _MOST_KERNELS
-    numerics: Numerics = Numerics()
+    numerics: DtypeNumerics = DtypeNumerics()
     # When `tune` tries it on a model in fp32: where convolutions and products take long, or where products of linear
     # layers take longest; and the CPU features of which it wants one.
     tuned: Literal["", "products", "linear"] = ""
@@ -95,33 +95,33 @@ _ROWS = (
     Dtype(
         FP32, 32, 4, "fp32", activations=("fp32", "pfp32"),
         accelerators={"aarch64": ("sme2", "sme"), "x86_64": ("avx512f", "fma3", "avx")},
-        numerics=Numerics(floor_db=60.0, concern_db=90.0, rounding=Limit(1e-3, 60.0)),
+        numerics=DtypeNumerics(floor_db=60.0, concern_db=90.0, rounding=Limit(1e-3, 60.0)),
     ),
     Dtype(
         "fp16", 16, 2, "fp16", floats="float16", largest=65504, activations=("fp16",),
         accelerators={"aarch64": ("sme2", "sme", "fp16arith"), "x86_64": ("avx512fp16", "avx512f", "avx2")},
         # It has more room: eager PyTorch adds up in fp32, CPUs with fp16 arithmetic in fp16 (MobileNetV3-Small keeps
         # 40.6 dB in one and 27.0 in the other).
-        numerics=Numerics(30.0, floor_db=20.0, concern_db=30.0, rounding=Limit(5e-2, 30.0), room=Room(8.0, 15.0)),
+        numerics=DtypeNumerics(30.0, floor_db=20.0, concern_db=30.0, rounding=Limit(5e-2, 30.0), room=Tolerance(8.0, 15.0)),
         tuned="products", wants=frozenset({"fp16arith", "avx512fp16", "f16c"}),
     ),
     Dtype(
         "int8", 8, 1, "int8", quantized="graph", calibrated=True,
         integers=("int8", "uint8"), activations=("qint8", "quint8"),
         accelerators={**_MOST_KERNELS, "x86_64": ("avx512vnni", "avxvnni", "avx512f", "avx2")},
-        numerics=Numerics(15.0, floor_db=15.0, concern_db=25.0), tuned="products",
+        numerics=DtypeNumerics(15.0, floor_db=15.0, concern_db=25.0), tuned="products",
     ),
     Dtype(
         "int8-dynamic", 8, 1, "int8", quantized="graph", activations=("qdint8", "qpint8"),
-        numerics=Numerics(15.0), tuned="linear",
+        numerics=DtypeNumerics(15.0), tuned="linear",
     ),
     Dtype(
         "int4", 4, 1, "int8", "a scale for each group of weights", quantized="weights", weights=("qbint4",),
-        numerics=Numerics(10.0), tuned="linear",
+        numerics=DtypeNumerics(10.0), tuned="linear",
     ),
     Dtype(
         "int4-channel", 4, 1, "int8", "one for each output channel", quantized="graph", weights=("qcint4",),
-        numerics=Numerics(10.0),
+        numerics=DtypeNumerics(10.0),
     ),
     # Programs of others may be in these.
     Dtype("bf16", 16, 2, exportable=False, floats="bfloat16", activations=("bf16",)),

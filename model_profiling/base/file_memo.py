@@ -16,7 +16,7 @@ Key = tuple[str, str, int, int, int, int, int]
 _TICK_NS = 100_000_000
 
 
-class Remembered(Generic[T]):
+class FileMemo(Generic[T]):
     """A function of a file that is called again only when the file is another one, for the last `most` files."""
 
     def __init__(self, compute: Callable[[Path], T], most: int = 2) -> None:
@@ -50,7 +50,7 @@ class Remembered(Generic[T]):
         self._known = dict([*kept, (key, found)])
 
 
-_every: "weakref.WeakSet[Remembered[Any]]" = weakref.WeakSet()
+_every: "weakref.WeakSet[FileMemo[Any]]" = weakref.WeakSet()
 
 
 def _key(path: Path) -> Key:
@@ -73,4 +73,4 @@ def same_content(path: Path) -> Iterator[None]:
 
 
 # The hash of a .pte: they are large, and several parts of one command ask for it.
-program_sha256 = Remembered(files.sha256)
+program_sha256 = FileMemo(files.sha256)

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, TypeVar, cast, get_origin
 import msgspec
 
 from model_profiling import __version__
+from model_profiling.base.directories import remedy
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.file_locks import open_lock, try_lock
-from model_profiling.base.places import remedy
 from model_profiling.base.visible import visible
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from model_profiling.base.places import working_directory
+from model_profiling.base.directories import working_directory
 
 NAME = "executorch-sme2-kit"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -44,12 +44,12 @@ def install_command(extra: str) -> str:
     # In an environment of the user's own, or in one that make believes complete, `make setup` would change nothing.
     useless = (own / ".setup").is_file() if in_own else sys.prefix != sys.base_prefix
     if extra in _OF_SETUP and not useless:
-        make = "make" if shown(root) == Path() else f"make -C {shlex.quote(str(root))}"
-        return f"{make} setup && source {shlex.quote(str(shown(own / 'bin' / 'activate')))}"
-    return f"pip install -e {shlex.quote(f'{shown(root)}[{extra}]')}"
+        make = "make" if relative_to_here(root) == Path() else f"make -C {shlex.quote(str(root))}"
+        return f"{make} setup && source {shlex.quote(str(relative_to_here(own / 'bin' / 'activate')))}"
+    return f"pip install -e {shlex.quote(f'{relative_to_here(root)}[{extra}]')}"
 
 
-def shown(path: Path) -> Path:
+def relative_to_here(path: Path) -> Path:
     """The path as it is typed from here: relative where it lies below."""
     here = working_directory()
     return path.relative_to(here) if here and path.is_relative_to(here) else path

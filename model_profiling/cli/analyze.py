@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling.cli.numpy_start import start_numpy
-from model_profiling.cli.resolved import resolved
+from model_profiling.cli.run_argument import resolve_argument
 
 HELP = "show where the time goes, what changed and what to do next"
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.base.printing import say_json
 
-    paths = [resolved(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
+    paths = [resolve_argument(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
     for path in paths:

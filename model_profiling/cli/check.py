@@ -10,14 +10,14 @@ from model_profiling.cli.export import (
     add_model,
     add_options,
     delegation_lines,
-    requested,
-    seen_from_here,
+    export_request,
+    relative_source,
 )
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
+    from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
     from model_profiling.export.delegation_preview import DelegationPreview
 
 HELP = "show which operators of a model will be delegated, and which transposes and copies it needs, and why"
@@ -33,12 +33,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.api.exporting import announcing
+    from model_profiling.api.exporting import stage_listener
     from model_profiling.export.command import typed
 
-    request = requested(args, "check", Path(), candidates=False)
+    request = export_request(args, "check", Path(), candidates=False)
     with progress(plain=request.loud) as report:
-        announce = announcing(report, "check")
+        announce = stage_listener(report, "check")
         announce("import torch and executorch")
         from model_profiling.export.quiet import kept_off_terminal
 
@@ -88,7 +88,7 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
     return [*lines, f"  copies:    {copies}{_whole(layout.copies)}", *map(_line, layout.copies), *note]
 
 
-def _line(group: "Moves") -> str:
+def _line(group: "MoveGroup") -> str:
     where = f" (at {_places(group.lines)})" if group.lines else ""
     hint = f"; {group.hint}" if group.hint else ""
     return f"    {group.count} x {_size(group.bytes)}{group.reason}{where}{hint}"
@@ -96,10 +96,10 @@ def _line(group: "Moves") -> str:
 
 def _places(lines: list[str]) -> str:
     more = f" and {counted(len(lines) - _MOST_LINES, 'more line')}" if len(lines) > _MOST_LINES else ""
-    return f"{', '.join(map(seen_from_here, lines[:_MOST_LINES]))}{more}"
+    return f"{', '.join(map(relative_source, lines[:_MOST_LINES]))}{more}"
 
 
-def _whole(groups: "list[Moves]") -> str:
+def _whole(groups: "list[MoveGroup]") -> str:
     known = [group.bytes for group in groups if group.bytes is not None]
     return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell, warn
-from model_profiling.cli import counts as count_flags
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import count_flags, platform_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
-from model_profiling.cli.resolved import resolved
+from model_profiling.cli.run_argument import resolve_argument
 
 if TYPE_CHECKING:
     from model_profiling.api import Comparisons
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report import terminal
     from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
 
-    before, after = str(resolved(args.before)), str(resolved(args.after))
+    before, after = str(resolve_argument(args.before)), str(resolve_argument(args.after))
     limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above)
     if limits.given:
         refuse_wrong_baseline(before, after, args.any_baseline)
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         counts = dataclasses.replace(counts, startup_launches=STARTUP_LAUNCHES)
     if before.endswith(".pte") and after.endswith(".pte"):
         with platform_flags.chosen_platform(args, Path(before), Path(after)) as platform, progress() as report:
-            found = comparing.measured(before, after, args.categories, counts, args.threads, report, platform)
+            found = comparing.measure_pair(before, after, args.categories, counts, args.threads, report, platform)
     else:
         platform_flags.refuse(args, "two .pte")
         found = comparing.compare(before, after, args.categories, counts, args.threads)

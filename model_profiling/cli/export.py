@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model_profiling.base.installation import shown
+from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.base.units import counted
 from model_profiling.cli.next_step import next_command
@@ -72,10 +72,10 @@ def model_text(args: argparse.Namespace) -> str:
 
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
     """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
-    from model_profiling.api.exporting import named
+    from model_profiling.api.exporting import artifact_name
 
     text = model_text(args)
-    return text, named(text, load_options(args))
+    return text, artifact_name(text, load_options(args))
 
 
 def model_words(args: argparse.Namespace) -> list[str]:
@@ -133,7 +133,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def requested(
+def export_request(
     args: argparse.Namespace, verb: Verb = "export", outdir: Path | None = None, candidates: bool = True
 ) -> ExportRequest:
     """What the words on the command line ask for."""
@@ -154,7 +154,7 @@ def requested(
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import from_target
 
-    request = requested(args)
+    request = export_request(args)
     with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
     if args.json:
@@ -201,12 +201,12 @@ def delegation_lines(delegation: Delegation) -> list[str]:
     ]
     for left in delegation.not_delegated:
         more = f" and {counted(len(left.sources) - 2, 'more place')}" if len(left.sources) > 2 else ""
-        where = f" (at {', '.join(map(seen_from_here, left.sources[:2]))}{more})" if left.sources else ""
+        where = f" (at {', '.join(map(relative_source, left.sources[:2]))}{more})" if left.sources else ""
         lines.append(f"    {left.count} x {left.op}: {left.reason}{where}")
     return lines
 
 
-def seen_from_here(source: str) -> str:
+def relative_source(source: str) -> str:
     """`path:line` with the path relative to the working directory if it lies below."""
     path, colon, line = source.rpartition(":")
-    return f"{shown(Path(path))}{colon}{line}"
+    return f"{relative_to_here(Path(path))}{colon}{line}"

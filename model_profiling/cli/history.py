@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
-from model_profiling.cli import counts as count_flags
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import count_flags, platform_flags
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
-    from model_profiling.fleet.history.history import History
+    from model_profiling.fleet.history.run_history import RunHistory
     from model_profiling.fleet.history.trends import Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
@@ -98,18 +97,18 @@ def _refuse_foreign_flags(args: argparse.Namespace) -> None:
         raise InputError(f"`history {args.action}` needs a model", "`sme2-kit history list` names them.")
 
 
-def _history(args: argparse.Namespace) -> "History":
+def _history(args: argparse.Namespace) -> "RunHistory":
     from model_profiling.base.errors import InputError
-    from model_profiling.fleet.history.history import Filters, History, since
+    from model_profiling.fleet.history.run_history import Filters, RunHistory, parse_since
     from model_profiling.store.labels import split_labels
 
     name, labels = split_labels(args.label)
     if name is not None:
         raise InputError(f"--label {name[:80]!r} has no value", "Give KEY=VALUE.")
-    first = None if args.since is None else since(args.since)
+    first = None if args.since is None else parse_since(args.since)
     filters = Filters(args.model or args.of_model, args.platform, args.dtype, labels, first)
     with progress(quiet=True) if args.json else progress() as report:
-        found = History(args.root or [Path()], filters, report)
+        found = RunHistory(args.root or [Path()], filters, report)
     for run in found.unreadable[:3] if args.action != "list" else []:
         note(f"{run.path} cannot be read: {run.problem}")
     return found
@@ -137,8 +136,8 @@ def _list(args: argparse.Namespace) -> None:
         tell(f"  and {len(found) - most} more (--most {len(found)})\n")
 
 
-def _series(args: argparse.Namespace, history: "History") -> "list[Series]":
-    from model_profiling.fleet.history.kept import KeptPrograms
+def _series(args: argparse.Namespace, history: "RunHistory") -> "list[Series]":
+    from model_profiling.fleet.history.program_archive import KeptPrograms
     from model_profiling.fleet.history.steps import with_steps
 
     kept = KeptPrograms(history.search.keeping)
@@ -201,11 +200,11 @@ def _regressions(args: argparse.Namespace) -> None:
         tell("\nA candidate is no regression: --confirm compares its programs side by side.\n")
 
 
-def _confirmed(args: argparse.Namespace, history: "History", series: "list[Series]") -> "list[Series]":
+def _confirmed(args: argparse.Namespace, history: "RunHistory", series: "list[Series]") -> "list[Series]":
     """The same series after their candidates were compared, as far as this device can."""
     from model_profiling.base.errors import KitError
-    from model_profiling.fleet.history.confirming import Measurer
-    from model_profiling.fleet.history.kept import KeptPrograms
+    from model_profiling.fleet.history.bisection import Measurer
+    from model_profiling.fleet.history.program_archive import KeptPrograms
 
     kept = KeptPrograms(history.search.keeping)
     states = ("candidate", "confirmed", "refuted") if args.again else ("candidate",)
@@ -225,8 +224,8 @@ def _confirmed(args: argparse.Namespace, history: "History", series: "list[Serie
 
 def _bisect(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
-    from model_profiling.fleet.history import confirming
-    from model_profiling.fleet.history.kept import KeptPrograms
+    from model_profiling.fleet.history import bisection
+    from model_profiling.fleet.history.program_archive import KeptPrograms
 
     history = _history(args)
     series = _series(args, history)
@@ -235,7 +234,7 @@ def _bisect(args: argparse.Namespace) -> None:
         raise InputError(f"no run of {args.model or args.of_model} has a measured latency", "Measure it first.")
     # The series with the largest step up, else the one with most programs.
     chosen = max(series, key=lambda each: (max((s.percent for s in each.steps), default=0.0), len(each.points)))
-    places = confirming.kept_in_order(chosen, kept)
+    places = bisection.kept_points(chosen, kept)
     points = chosen.points
     if args.start is not None:
         places = [place for place in places if place >= _place(chosen, args.start, first=True)]
@@ -243,15 +242,15 @@ def _bisect(args: argparse.Namespace) -> None:
         places = [place for place in places if place <= _place(chosen, args.end, first=False)]
     args.config = None
     with platform_flags.chosen_platform(args) as platform, progress() as report:
-        measurer = confirming.Measurer(kept, platform, report, count_flags.counts(args), args.again)
-        found = confirming.bisect(chosen, places, measurer.compare)
+        measurer = bisection.Measurer(kept, platform, report, count_flags.counts(args), args.again)
+        found = bisection.bisect(chosen, places, measurer.compare)
     if args.json:
         say_json(found)
         return
     tell(f"{found.series}: {found.sentence}\n")
     for record in found.comparisons:
         sides = [next(p for p in points if p.sha256 == sha256).label for sha256 in (record.before, record.after)]
-        tell(f"  {sides[0]} against {sides[1]}: {confirming.told(record)}, {record.latency.verdict}\n")
+        tell(f"  {sides[0]} against {sides[1]}: {bisection.format_change(record)}, {record.latency.verdict}\n")
 
 
 def _place(series: "Series", reference: str, first: bool) -> int:
@@ -307,13 +306,13 @@ def _coverage(args: argparse.Namespace) -> None:
 
 def _export(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
-    from model_profiling.fleet.history import exporting
+    from model_profiling.fleet.history import table_export
 
     if (args.parquet is None) == (args.csv is None):
         raise InputError("`history export` needs --parquet FILE or --csv FILE", "Give one of the two.")
     rows = _history(args).rows()
     path: Path = args.parquet or args.csv
-    exporting.write(rows, path, parquet=args.parquet is not None)
+    table_export.write(rows, path, parquet=args.parquet is not None)
     if args.json:
         say_json({"file": str(path), "rows": len(rows)})
     else:
@@ -323,17 +322,17 @@ def _export(args: argparse.Namespace) -> None:
 def _prune(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
     from model_profiling.base.units import shown_mib
-    from model_profiling.fleet.history import pruning
-    from model_profiling.fleet.history.history import since
+    from model_profiling.fleet.history import retention
+    from model_profiling.fleet.history.run_history import parse_since
 
     if args.older_than is None and args.keep_last is None:
         raise InputError("`history prune` needs --older-than or --keep-last", "For example: --older-than 90d")
     if args.keep_last is not None and args.keep_last < 0:
         raise InputError(f"--keep-last {args.keep_last} is not a count", "Give 0 or more.")
     history = _history(args)
-    before = None if args.older_than is None else since(args.older_than)
-    found = pruning.removable(history.every, history.chosen(), history.search, before, args.keep_last)
-    problems = pruning.remove(found) if args.yes else []
+    before = None if args.older_than is None else parse_since(args.older_than)
+    found = retention.removable(history.every, history.chosen(), history.search, before, args.keep_last)
+    problems = retention.remove(found) if args.yes else []
     if args.json:
         say_json({"removed": args.yes, "entries": found, "problems": problems})
     else:
@@ -344,7 +343,7 @@ def _prune(args: argparse.Namespace) -> None:
 
 
 def _pruned(found: Sequence[object], removed: bool, size: str) -> str:
-    from model_profiling.fleet.history.pruning import Removable
+    from model_profiling.fleet.history.retention import Removable
 
     if not found:
         return "nothing to remove\n"

@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import platform_flags
+from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
-from model_profiling.cli.typed import typed
 
 HELP = "show which SME2 kernels a model uses, operator by operator, without SME2 hardware"
 
@@ -30,13 +30,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.api.measuring import kernels_asked, measure
+    from model_profiling.api.measuring import kernels_request, measure
     from model_profiling.base.printing import say_json
     from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
 
     with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
-        asked = kernels_asked(args.model, platform, args.level, args.output_root, typed(args))
+        asked = kernels_request(args.model, platform, args.level, args.output_root, command_line(args))
         measured = measure(asked, platform, report, note)
     found = measured.run
     tell_outdated(found.save())

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.base.directories import remedy
 from model_profiling.base.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
-from model_profiling.base.places import remedy
 from model_profiling.base.printing import columns, documents, fitted, say_json, warn
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from model_profiling.base.printing import warn
-from model_profiling.store.derived import Outdated, notes
+from model_profiling.store.derived import OutdatedFile, notes
 
 
 def note(sentence: str) -> None:
@@ -11,7 +11,7 @@ def note(sentence: str) -> None:
     warn(f"note: {sentence}\n")
 
 
-def tell_outdated(outdated: Iterable[Outdated]) -> None:
+def tell_outdated(outdated: Iterable[OutdatedFile]) -> None:
     """Say which earlier files what was just written outdates."""
     for sentence in notes(list(outdated)):
         note(sentence)

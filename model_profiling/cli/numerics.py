@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.installation import shown
+from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import export as export_command
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import platform_flags
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.progress import progress
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report.numerics_files import write_picture
 
     of_program = str(args.target or args.model or "").endswith(".pte")
-    request = _of_program(args) if of_program else export_command.requested(args, "numerics")
+    request = _of_program(args) if of_program else export_command.export_request(args, "numerics")
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         made = from_target(report, args.force, export_command.say_cached)(request, "export")
         found = numerics_of(request, made, platform, report, trial=not args.no_trial)
@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         say_json(found)
         return 0
     tell(as_text(found))
-    tell(f"  record:    {shown(made.paths.numerics)}\n")
-    tell(f"  picture:   {shown(picture)}\n")
+    tell(f"  record:    {relative_to_here(made.paths.numerics)}\n")
+    tell(f"  picture:   {relative_to_here(picture)}\n")
     tell(next_command("run", made.paths.pte, "--html"))
     return 0
 

@@ -5,18 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import counts as count_flags
+from model_profiling.cli import count_flags, label_flags, platform_flags
 from model_profiling.cli import export as export_command
-from model_profiling.cli import labels as label_flags
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli.command_line import command_line
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
-from model_profiling.cli.typed import typed
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
-    from model_profiling.api.measuring import Asked
+    from model_profiling.api.measuring import RunRequest
     from model_profiling.base.on_progress import OnProgress
     from model_profiling.export.request import ExportResult
 
@@ -96,17 +94,17 @@ def _checked(args: argparse.Namespace) -> str:
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
     from model_profiling.api.exporting import from_target
 
-    request = export_command.requested(args, "profile", args.outdir / "artifacts" if args.outdir else None)
+    request = export_command.export_request(args, "profile", args.outdir / "artifacts" if args.outdir else None)
     return from_target(report, args.force, export_command.say_cached)(request, "export")
 
 
-def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
-    from model_profiling.api.measuring import Asked
+def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
+    from model_profiling.api.measuring import RunRequest
     from model_profiling.pipeline.defaults import root_below
     from model_profiling.store.labels import split_labels
 
     label, labels = split_labels(args.label)
-    return Asked(
+    return RunRequest(
         model=pte,
         inputs=args.inputs,
         out=root_below(args.outdir, platform, pte) if args.outdir else None,
@@ -116,14 +114,14 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "Asked":
         labels=labels,
         keep_program=not args.no_history,
         force=args.force,
-        command=typed(args),
+        command=command_line(args),
     )
 
 
 def _show(
     args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
 ) -> None:
-    from model_profiling.base.installation import shown
+    from model_profiling.base.installation import relative_to_here
     from model_profiling.report import terminal
 
     following = _next(args, target, run, exported)
@@ -142,7 +140,7 @@ def _show(
         terminal.show_run(run)
     for path in written:
         if path.suffix in (".md", ".html"):
-            tell(f"  report:    {shown(path)}\n")
+            tell(f"  report:    {relative_to_here(path)}\n")
     tell(next_command(*following))
 
 

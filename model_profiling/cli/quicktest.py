@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import flush, say
-from model_profiling.cli import labels as label_flags
+from model_profiling.cli import label_flags
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
 # Exit codes above it are those of commands that a signal ended.

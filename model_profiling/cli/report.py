@@ -9,8 +9,8 @@ from model_profiling.base.printing import say
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
-    from model_profiling.report.artist import Artist
-    from model_profiling.store.derived import Outdated
+    from model_profiling.report.drawing_pool import DrawingPool
+    from model_profiling.store.derived import OutdatedFile
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
 _PICTURES = ("shift", "modules", "latency", "operators", "threads", "roofline")
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.report.artist import Artist
+    from model_profiling.report.drawing_pool import DrawingPool
     from model_profiling.store.artifacts import MANIFEST
-    from model_profiling.store.derived import Outdated
+    from model_profiling.store.derived import OutdatedFile
     from model_profiling.store.runs import resolve
 
     paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{path} contains no run", "Give the directory a pipeline wrote to.")
     emulated = resolve(args.forecast) if args.forecast else None
     # The artist starts up while everything else is imported and read.
-    with Artist() as artist:
-        outdated: list[Outdated] = []
+    with DrawingPool() as artist:
+        outdated: list[OutdatedFile] = []
         runs = [Run.open(path, emulated=emulated, target=args.target, only=args.experiment) for path in paths]
         if len(runs) > 1:
             from model_profiling.report import combined
@@ -132,7 +132,7 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
     return 0
 
 
-def _write(run: "Run", artist: "Artist", args: argparse.Namespace) -> "tuple[list[Path], list[Outdated]]":
+def _write(run: "Run", artist: "DrawingPool", args: argparse.Namespace) -> "tuple[list[Path], list[OutdatedFile]]":
     from model_profiling.report.report_files import write_picture, write_report
     from model_profiling.store.artifacts import REPORT
 

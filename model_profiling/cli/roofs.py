@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import platform_flags
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.roofs.roofs import Roofs
+    from model_profiling.analysis.roofs.roof_rates import Roofs
 
 HELP = "measure what this CPU reaches at its best, which reports then hold every operator against; `show` it again"
 _WIDTH = 760
@@ -34,7 +34,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.roofs.roofs import roofs_path
+    from model_profiling.analysis.roofs.roof_rates import roofs_path
     from model_profiling.base.errors import InputError
 
     if args.picture is not None and args.picture.suffix not in (".png", ".svg"):
@@ -71,7 +71,7 @@ def _measured(args: argparse.Namespace) -> "Roofs":
 
 def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
     """The roofs in a file, of a CPU by its name, or of this machine's."""
-    from model_profiling.analysis.roofs.roofs import read_roofs, roofs_path
+    from model_profiling.analysis.roofs.roof_rates import read_roofs, roofs_path
     from model_profiling.base.errors import InputError
     from model_profiling.platforms.environment import describe_host
 
@@ -90,19 +90,19 @@ def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
 
 def _draw(roofs: "Roofs", output: Path) -> None:
     from model_profiling.base import files
-    from model_profiling.report.artist import Artist
     from model_profiling.report.charts.roofs import roofs as chart
-    from model_profiling.report.drawing import PAPER_SCALE, squeezed
+    from model_profiling.report.drawing import PAPER_SCALE, compress_png
+    from model_profiling.report.drawing_pool import DrawingPool
     from model_profiling.report.theme import LIGHT
 
-    with Artist() as artist:
+    with DrawingPool() as artist:
         spec = chart(roofs.measurements, _WIDTH, LIGHT, f"{roofs.cpu}: best rates")
         drawing = artist.draw(spec, PAPER_SCALE).result()
-    files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else squeezed(drawing.png))
+    files.write_bytes(output, drawing.svg.encode() if output.suffix == ".svg" else compress_png(drawing.png))
 
 
 def _as_text(roofs: "Roofs", path: Path) -> str:
-    from model_profiling.report.roofs import table_lines
+    from model_profiling.report.roofs_text import table_lines
 
     lines = [
         "",

@@ -5,17 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say, warn
-from model_profiling.cli import counts as count_flags
-from model_profiling.cli import labels as label_flags
-from model_profiling.cli import phases as phase_flags
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import count_flags, label_flags, phase_flags, platform_flags
+from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
-from model_profiling.cli.typed import typed
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
-    from model_profiling.api.measuring import Asked
+    from model_profiling.api.measuring import RunRequest
 
 HELP = "profile a .pte with acceleration on and off, interleaved"
 
@@ -85,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, print it, and write its report if that was asked for."""
-    from model_profiling.base.installation import shown
+    from model_profiling.base.installation import relative_to_here
     from model_profiling.base.printing import say_json
     from model_profiling.report import terminal
 
@@ -95,7 +92,7 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
     elif not args.quiet:
         terminal.show_run(run)
     if args.html:
-        written = "".join(f"{shown(path)}\n" for path in run.report(html=True))
+        written = "".join(f"{relative_to_here(path)}\n" for path in run.report(html=True))
         (warn if args.json else say)(written)
     tell_outdated(outdated)
 
@@ -103,11 +100,11 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
 def _analyze_partial(args: argparse.Namespace) -> int:
     """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
     from model_profiling.api import Run
-    from model_profiling.pipeline.partial import put_in_place
+    from model_profiling.pipeline.salvage import salvage_run
     from model_profiling.store.labels import split_labels
 
     root, label = _root(args)
-    directory = put_in_place(root, split_labels(args.label)[0] or label, typed(args))
+    directory = salvage_run(root, split_labels(args.label)[0] or label, command_line(args))
     note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
     _show(Run.open(directory.path), args)
     return 0
@@ -125,8 +122,8 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
     return args.output_root or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
 
 
-def _asked(args: argparse.Namespace) -> "Asked":
-    from model_profiling.api.measuring import Asked
+def _asked(args: argparse.Namespace) -> "RunRequest":
+    from model_profiling.api.measuring import RunRequest
     from model_profiling.base.errors import InputError
     from model_profiling.store.labels import split_labels
 
@@ -140,7 +137,7 @@ def _asked(args: argparse.Namespace) -> "Asked":
     if args.config is not None and (beside or count_flags.given(args)):
         flags = "--output-root, --inputs, --method, --tokens, and all flags of counts, start-up and phases"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
-    return Asked(
+    return RunRequest(
         model=args.model,
         config=args.config,
         inputs=args.inputs,
@@ -155,5 +152,5 @@ def _asked(args: argparse.Namespace) -> "Asked":
         keep_program=not args.no_history,
         only=args.only,
         force=args.force,
-        command=typed(args),
+        command=command_line(args),
     )

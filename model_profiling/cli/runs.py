@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from model_profiling.base.printing import say_json, tell
 
 if TYPE_CHECKING:
-    from model_profiling.store.runs import Listed
+    from model_profiling.store.runs import RunListing
 
 HELP = "list the runs of a directory: the latest, earlier ones by label, and interrupted ones"
 _HEADER = ("label", "", "made (UTC)", "model", "dtype", "threads", "experiments", "status", "median latency")
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
         else:
             tell(f"removed {removed}\n")
         return 0
-    roots = [args.directory] if args.directory is not None else runs.found_below(Path())
-    if args.directory is not None and not runs.listed(args.directory):
+    roots = [args.directory] if args.directory is not None else runs.find_runs_below(Path())
+    if args.directory is not None and not runs.list_runs(args.directory):
         roots = runs.roots_below(args.directory)
-    found = {str(root): runs.listed(root) for root in roots}
+    found = {str(root): runs.list_runs(root) for root in roots}
     if args.json:
         say_json([_as_data(root, entry) for root, entries in found.items() for entry in entries])
     elif not any(found.values()):
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_data(root: str, entry: "Listed") -> dict[str, object]:
+def _as_data(root: str, entry: "RunListing") -> dict[str, object]:
     return {
         "directory": root,
         "label": entry.label,
@@ -68,14 +68,14 @@ def _as_data(root: str, entry: "Listed") -> dict[str, object]:
     }
 
 
-def _as_text(root: str, entries: "list[Listed]") -> str:
+def _as_text(root: str, entries: "list[RunListing]") -> str:
     from model_profiling.report.terminal_table import table
 
     rows = [_HEADER] + [_row(entry) for entry in entries]
     return "\n".join([root, *table(rows, words=len(_HEADER)), ""]) + "\n"
 
 
-def _row(entry: "Listed") -> tuple[str, ...]:
+def _row(entry: "RunListing") -> tuple[str, ...]:
     medians = _medians(entry)
     speeds = "not analysed" if medians is None else ", ".join(f"{ms:.3f} ms {name}" for name, ms in medians.items())
     return (
@@ -91,7 +91,7 @@ def _row(entry: "Listed") -> tuple[str, ...]:
     )
 
 
-def _medians(entry: "Listed") -> dict[str, float] | None:
+def _medians(entry: "RunListing") -> dict[str, float] | None:
     """Each experiment's median from metrics.json; None if there is none, or it is not of the run as it is now."""
     from typing import Any
 

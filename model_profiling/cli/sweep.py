@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.installation import shown
+from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
@@ -35,15 +35,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.api import sweeping
+    from model_profiling.api import sweep_api
     from model_profiling.base.errors import RunError
 
-    sweep = sweeping.opened(args.file, args.output, args.only)
+    sweep = sweep_api.open_sweep(args.file, args.output, args.only)
     if args.dry_run:
         _show_plan(sweep.plan(args.fresh), args.json)
         return 0
     with progress(of="jobs", command="sweep") as report:
-        result = sweep.run(sweeping.executor(args.ray), args.fresh, report, note)
+        result = sweep.run(sweep_api.executor(args.ray), args.fresh, report, note)
     if args.json:
         say_json(result)
     else:
@@ -89,4 +89,4 @@ def as_text(result: "SweepResult", home: Path) -> str:
         if not cell.results:
             rows.append((cell.name, cell.state, "-", "-", "-", "-"))
     lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5})]
-    return "\n".join([*lines, "", f"  page:      {shown(home / PAGE)}", ""])
+    return "\n".join([*lines, "", f"  page:      {relative_to_here(home / PAGE)}", ""])

@@ -4,15 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.installation import shown
+from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import counts as count_flags
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import count_flags, platform_flags
 from model_profiling.cli.export import add_model, add_options, chosen_model, load_options, options_given
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
-    from model_profiling.tune.tuning import Tried, TuneResult
+    from model_profiling.tune.tuning import TriedVariant, TuneResult
 
 HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
 
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if any(entry.pareto is not None for entry in result.tried):
             from model_profiling.tune.pareto_picture import write_picture
 
-            tell(f"  picture:   {shown(write_picture(result, home))}\n")
+            tell(f"  picture:   {relative_to_here(write_picture(result, home))}\n")
     return 0
 
 
@@ -166,7 +165,7 @@ def _worst_layers_as_text(result: "TuneResult") -> str:
     return "\n".join([*lines, ""])
 
 
-def _row(entry: "Tried", baseline: str) -> tuple[str, ...]:
+def _row(entry: "TriedVariant", baseline: str) -> tuple[str, ...]:
     from model_profiling.report import numbers
 
     speed = "baseline" if entry.name == baseline else "-"

@@ -18,15 +18,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.run.staleness import Ages, ages, copy_problem
+    from model_profiling.analysis.run.staleness import Staleness, check_staleness, copy_problem
     from model_profiling.analysis.run.validation import problems
     from model_profiling.store.run_directory import RunDirectory
     from model_profiling.store.runs import resolve
 
     directory = RunDirectory(resolve(args.results))
-    found, derived = problems(directory), Ages()
+    found, derived = problems(directory), Staleness()
     if directory.manifest_path.is_file():
-        derived = ages(directory)
+        derived = check_staleness(directory)
         found += derived.stale
         found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
     awaited = f"the run was not analysed since it was measured: `sme2-kit analyze {args.results}`"

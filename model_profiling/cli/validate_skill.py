@@ -24,13 +24,13 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.installation import default_output
     from model_profiling.platforms.platform_table import local_name
     from model_profiling.skills.catalogue import find_skill
-    from model_profiling.skills.checks import Place, check_skill
+    from model_profiling.skills.checks import SkillWorkspace, check_skill
 
     skill = find_skill(args.name)
     model = args.model or _MODELS.get(skill.name, "toy_cnn")
     candidates = [Path("model_profiling") / f"out_{model}", Path(f"out_{model}")]
     out = args.out or next((path for path in candidates if path.is_dir()), default_output(model))
-    place = Place(model, args.dtype, out, args.run_dir or out / "runs" / local_name())
+    place = SkillWorkspace(model, args.dtype, out, args.run_dir or out / "runs" / local_name())
     findings = check_skill(skill.name, place)
     if args.json:
         value = {"skill": skill.name, "ok": all(finding.ok for finding in findings), "findings": findings}

@@ -21,7 +21,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.cache import make_way
 from model_profiling.base.errors import InputError
-from model_profiling.base.file_memo import Remembered
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.on_progress import say_note
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, ExportResult
@@ -207,7 +207,7 @@ def _imports_of(path: Path) -> set[str]:
 
 
 # One process may export many times, as `tune` does.
-_imports = Remembered(_imports_of, most=1000)
+_imports = FileMemo(_imports_of, most=1000)
 
 
 def _loaded_sources() -> set[Path]:

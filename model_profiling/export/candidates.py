@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from model_profiling.analysis.movement.candidates import difference
-from model_profiling.analysis.movement.layout_removal import turned_for_nothing
+from model_profiling.analysis.movement.layout_removal import needless_transposes
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export import io_layout
 from model_profiling.export.lowering import emit, lower, lowering_of
@@ -25,7 +25,7 @@ def with_candidates(prepared: Prepared, request: ExportRequest, program: Any) ->
     """
     flow = _comparable(prepared, request, program)
     found = {name: places for name in prepared.pending if (places := (prepared.rewrites or {}).get(name))}
-    if flow is not None and LAYOUT in prepared.pending and LAYOUT not in request.rewrites and turned_for_nothing(flow):
+    if flow is not None and LAYOUT in prepared.pending and LAYOUT not in request.rewrites and needless_transposes(flow):
         found.setdefault(LAYOUT, [])
     if flow is None or prepared.captured is None or not found:
         return prepared

@@ -6,7 +6,7 @@ from typing import Any
 
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, unplain
-from model_profiling.models.options import InputSpec, LoadOptions, input_spec, spelled
+from model_profiling.models.options import InputSpec, LoadOptions, input_spec, literal_text
 from model_profiling.store.artifacts import ExportRecord, RequestRecord
 
 
@@ -16,7 +16,7 @@ def typed(request: ExportRequest) -> list[str]:
     words = ["sme2-kit", "export", request.target or request.model, "--dtype", request.dtype]
     for spec in options.inputs:
         words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
-    words += [word for key, value in options.settings for word in ("--set", f"{key}={spelled(value) or value}")]
+    words += [word for key, value in options.settings for word in ("--set", f"{key}={literal_text(value) or value}")]
     words += ["--checkpoint", str(options.checkpoint)] if options.checkpoint else []
     chosen = [(row, getattr(request, row.name)) for row in DECIDING if row.name != "dtype"]
     return words + [word for row, value in chosen if value != row.default for word in row.words(value)]
@@ -64,7 +64,7 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
     if asked is None or asked.origin == "memory":
         return None
     request = recorded(record, asked)
-    if any(spelled(value) is None for _, value in request.options.settings):
+    if any(literal_text(value) is None for _, value in request.options.settings):
         return None
     if asked.origin == "file":
         path, colon, attribute = (asked.target, "", "")

@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.store.artifacts import Delegation, LeftOut
+from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 
 # What XNNPACK computes in, outside of quantized operators.
 _FLOATS = {"float32", "float16"}
@@ -25,7 +25,7 @@ PARTITIONER_LOGGER = "executorch.backends.xnnpack.partition"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-class GraphNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LoweredNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One operator of the lowered graph. `delegate` numbers the delegate call it went into; none if portable."""
 
     name: str
@@ -86,9 +86,9 @@ def rejections() -> Iterator[Rejections]:
         logger.propagate = propagate
 
 
-def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
+def list_nodes(graph_module: torch.fx.GraphModule) -> list[LoweredNode]:
     """List the operators of a lowered graph in order, those inside delegates among them, at the place of their call."""
-    nodes: list[GraphNode] = []
+    nodes: list[LoweredNode] = []
     delegates = 0
     for node in graph_module.graph.nodes:
         if node.op != "call_function":
@@ -102,7 +102,7 @@ def list_nodes(graph_module: torch.fx.GraphModule) -> list[GraphNode]:
     return nodes
 
 
-def portable_nodes(operators: Collection[str], nodes: list[GraphNode]) -> list[GraphNode]:
+def portable_nodes(operators: Collection[str], nodes: list[LoweredNode]) -> list[LoweredNode]:
     """Return the nodes outside of delegates that become these operators of a program (`aten::mean.out`)."""
     wanted = {base_name(operator) for operator in operators}
     return [node for node in nodes if node.delegate is None and base_name(node.op) in wanted]
@@ -119,10 +119,10 @@ def _op(node: Any) -> str:
     return str(node.args[0]) if name.startswith("auto_functionalized") and node.args else name
 
 
-def _node(node: Any, delegate: int | None) -> GraphNode:
+def _node(node: Any, delegate: int | None) -> LoweredNode:
     value = node.meta.get("val")
     tensors = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
-    return GraphNode(
+    return LoweredNode(
         name=node.name,
         op=_op(node),
         delegate=delegate,
@@ -161,7 +161,7 @@ def shorten_source(place: str) -> str:
     return f"{short_path(path)}{colon}{line}"
 
 
-def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> Delegation:
+def summarise(nodes: list[LoweredNode], backend: str, reasons: dict[str, str]) -> Delegation:
     """Count both sides of the cut, and group what was left out by operator and reason."""
     portable = [node for node in nodes if node.delegate is None]
     delegates = {node.delegate for node in nodes if node.delegate is not None}
@@ -175,13 +175,13 @@ def summarise(nodes: list[GraphNode], backend: str, reasons: dict[str, str]) -> 
         portable_nodes=len(portable),
         delegate_calls=len(delegates),
         not_delegated=[
-            LeftOut(op, len(sources), reason, list(dict.fromkeys(filter(None, sources))))
+            UndelegatedOperator(op, len(sources), reason, list(dict.fromkeys(filter(None, sources))))
             for (op, reason), sources in most_first
         ],
     )
 
 
-def _reason(node: GraphNode, backend: str, supported: frozenset[str], reasons: dict[str, str]) -> str:
+def _reason(node: LoweredNode, backend: str, supported: frozenset[str], reasons: dict[str, str]) -> str:
     if backend != "xnnpack":
         return "exported without a delegate (--backend portable)"
     if not node.shapes:

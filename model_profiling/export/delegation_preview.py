@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from model_profiling.analysis.graph.sources import read_sources
-from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explained
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explain_layout
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.capture_and_lower import lower_prepared
-from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
+from model_profiling.export.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
 from model_profiling.export.preparation import Prepared, prepare, quantize
@@ -29,22 +29,22 @@ from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.loading import load_model
-from model_profiling.platforms.operators import missing_operators
+from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import build_runner
-from model_profiling.store.artifacts import Delegation, ExportPaths, LeftOut
+from model_profiling.store.artifacts import Delegation, ExportPaths, UndelegatedOperator
 
 
 @dataclass(frozen=True)
 class DelegationPreview:
     """The operators in order, each with the delegate it goes into, the reasons of those left out, and what is moved."""
 
-    nodes: list[GraphNode]
+    nodes: list[LoweredNode]
     delegation: Delegation
     reasons: dict[str, str]
     layout: LayoutReasons
     warnings: list[str]
     # Operators of the program that the kit's runner does not have; None if there is no runner to ask, and why.
-    missing: list[LeftOut] | None = None
+    missing: list[UndelegatedOperator] | None = None
     no_runner: str = ""
 
 
@@ -91,7 +91,7 @@ def _written(program: Any) -> Iterator[ExportPaths]:
 
 def _missing(
     paths: ExportPaths, lowered: LoweredProgram, announce: Callable[[str], None]
-) -> tuple[list[LeftOut] | None, str]:
+) -> tuple[list[UndelegatedOperator] | None, str]:
     """Return what the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
     try:
         build = build_runner(on_compile=lambda: announce(BUILDING))
@@ -102,7 +102,7 @@ def _missing(
     for name in names:
         nodes = portable_nodes([name], lowered.nodes)
         lines = unique(node.source for node in nodes if node.source)
-        found.append(LeftOut(name, max(1, len(nodes)), "the kit's runner does not have it", lines))
+        found.append(UndelegatedOperator(name, max(1, len(nodes)), "the kit's runner does not have it", lines))
     return found, ""
 
 
@@ -126,7 +126,7 @@ def _explained(paths: ExportPaths, io_layout: str) -> LayoutReasons:
         return LayoutReasons([], [], note="transposes and copies are not known: the program branches")
     own = sources.of_steps(flow)
     lines = {position: msgspec.structs.replace(line, file=short_path(line.file)) for position, line in own.items()}
-    found = msgspec.structs.replace(explained(flow, lines), note=sources.note)
+    found = msgspec.structs.replace(explain_layout(flow, lines), note=sources.note)
     if io_layout == "channels_last":
         # It was tried, and does not avoid what is left.
         left = [msgspec.structs.replace(group, hint="") for group in found.transposes]

@@ -18,13 +18,13 @@ from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
 from model_profiling.export.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.command import arguments, typed
-from model_profiling.export.delegation import GraphNode, portable_nodes, short_path
+from model_profiling.export.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
 from model_profiling.export.preparation import prepare, quantize
 from model_profiling.export.publish import write_program, write_samples
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
-from model_profiling.export.verification import Failure, Outcome, execute_program
+from model_profiling.export.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
@@ -53,7 +53,7 @@ class Attempts:
     began: float = field(default_factory=time.monotonic)
     _captured: tuple[Any, Any] | None = None
 
-    def without(self, leave_out: Collection[str]) -> tuple[Outcome | None, LoweredProgram | None]:
+    def without(self, leave_out: Collection[str]) -> tuple[VerificationOutcome | None, LoweredProgram | None]:
         """Execute the same export with some operators outside of every delegate; None if that cannot be lowered."""
         with self._try() as quiet:
             if self._captured is None:
@@ -86,7 +86,7 @@ class Attempts:
         prepared = prepare(self.load(), request)
         return quantize(prepared, request) if dtype_of(request.dtype).quantized else prepared
 
-    def _executed(self, program: Any, prepared: Any) -> Outcome:
+    def _executed(self, program: Any, prepared: Any) -> VerificationOutcome:
         with tempfile.TemporaryDirectory(prefix="sme2-kit-try-") as folder:
             paths = ExportPaths(Path(folder) / f"{self.request.paths.stem}.pte")
             write_program(program, paths)
@@ -108,7 +108,7 @@ def does_not_run(
     failure: Failure,
     paths: ExportPaths,
     record: ExportRecord,
-    nodes: list[GraphNode],
+    nodes: list[LoweredNode],
     stages: Stages,
 ) -> RunError:
     """Return the error of an export whose program fails; `paths` are those of the program, which is not kept."""
@@ -137,7 +137,7 @@ def does_not_run(
     return RunError(f"export failed: the program {failure}{because}", f"{hint}{tried}")
 
 
-def _runs(outcome: Outcome | None) -> bool:
+def _runs(outcome: VerificationOutcome | None) -> bool:
     return outcome is not None and outcome.failure is None and outcome.verification.status == "verified"
 
 
@@ -163,13 +163,13 @@ def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> It
     yield replace(request, backend="portable")
 
 
-def _by_name(names: Collection[str], nodes: list[GraphNode]) -> Culprits:
+def _by_name(names: Collection[str], nodes: list[LoweredNode]) -> Culprits:
     """Return the nodes that become these operators of the program."""
     found = portable_nodes(names, nodes)
     return Culprits(_listed(found) if found else ", ".join(names))
 
 
-def _by_instruction(failure: Failure, paths: ExportPaths, nodes: list[GraphNode]) -> Culprits:
+def _by_instruction(failure: Failure, paths: ExportPaths, nodes: list[LoweredNode]) -> Culprits:
     """Return the node of the instruction that failed, as the ETRecord knows it."""
     record = read_sources(paths.pte).record
     source = record.source(failure.instruction or 0, "forward", failure.operator) if record is not None else None
@@ -180,7 +180,7 @@ def _by_instruction(failure: Failure, paths: ExportPaths, nodes: list[GraphNode]
     return Culprits(f"{failure.operator} (at {short_path(node.file)}:{node.line})", modules)
 
 
-def _by_splitting(attempts: Attempts, nodes: list[GraphNode]) -> Culprits:
+def _by_splitting(attempts: Attempts, nodes: list[LoweredNode]) -> Culprits:
     """Return the fewest operators to take out of delegates so that it runs: first by kind, then one by one."""
     delegated = [node for node in nodes if node.delegate is not None]
     if not delegated:
@@ -241,7 +241,7 @@ def _innermost(node: torch.fx.Node) -> str:
     return stack[-1] if stack else ""
 
 
-def _listed(nodes: list[GraphNode]) -> str:
+def _listed(nodes: list[LoweredNode]) -> str:
     """Return `2 x aten.convolution.default (at net.py:12, net.py:14)`, by operator."""
     parts = []
     for op in dict.fromkeys(node.op for node in nodes):
@@ -252,5 +252,5 @@ def _listed(nodes: list[GraphNode]) -> str:
     return ", ".join(parts)
 
 
-def _one_of(nodes: list[GraphNode]) -> str:
+def _one_of(nodes: list[LoweredNode]) -> str:
     return f"one of {_listed(nodes)}" if nodes else ""

@@ -7,14 +7,14 @@ import torch
 from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.export import samples
-from model_profiling.models.state import kept_state
+from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import DtypeCost
 
 
 def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]) -> DtypeCost | None:
     """Run the model of another dtype eagerly and hold it against the fp32 outputs; None if it gives NaN or infinity."""
     inputs, keywords = samples.copied(call)
-    with kept_state(module), torch.no_grad():
+    with restored_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
     found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), FP32)
     if found is None or found.max_abs_error is None or found.cosine is None:

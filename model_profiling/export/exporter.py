@@ -20,7 +20,7 @@ from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export import samples
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.capture_and_lower import lower_prepared
-from model_profiling.export.delegation import GraphNode, shorten_source
+from model_profiling.export.delegation import LoweredNode, shorten_source
 from model_profiling.export.diagnosis import does_not_run
 from model_profiling.export.dtype_cost import remark
 from model_profiling.export.host import host_untouched
@@ -144,7 +144,7 @@ def _verified(
     request: ExportRequest,
     load: Callable[[], LoadedModel],
     record: ExportRecord,
-    nodes: list[GraphNode],
+    nodes: list[LoweredNode],
     staged: ExportPaths,
     stages: Stages,
 ) -> ExportRecord:
@@ -211,12 +211,12 @@ def _is_json(path: Path) -> bool:
 
 
 def _write_tables(
-    request: ExportRequest, record: ExportRecord, nodes: list[GraphNode], paths: ExportPaths, staged: ExportPaths
+    request: ExportRequest, record: ExportRecord, nodes: list[LoweredNode], paths: ExportPaths, staged: ExportPaths
 ) -> None:
     """Add this export to the tables its directory shares with other exports."""
     meta = _earlier_exports(paths)
     files.write_json(staged.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: record}))
     if request.save_graph:
-        kind = dict[str, list[GraphNode]]
+        kind = dict[str, list[LoweredNode]]
         graphs = _earlier(paths.graph, kind, "graph") or {}
         files.write_json(staged.graph, {**graphs, paths.stem: nodes})

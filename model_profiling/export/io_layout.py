@@ -20,8 +20,8 @@ from model_profiling.formats.pte.borders import (
     changed_inputs,
     changed_outputs,
     changes_layout,
-    turned_inputs,
-    turned_outputs,
+    inputs_to_nhwc,
+    outputs_to_nchw,
 )
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.formats.pte.program import Method, TensorSpec
@@ -58,7 +58,7 @@ def with_channels_last_border(
     method, flow = read_emitted(plain[1])
     if flow is None or not _same_signature(captured, method):
         return "it is not known which operators read its inputs and make its outputs"
-    border = Border(frozenset(turned_inputs(flow)), frozenset(turned_outputs(flow)))
+    border = Border(frozenset(inputs_to_nhwc(flow)), frozenset(outputs_to_nchw(flow)))
     why = "no 4-D input or output is transposed at the border of the program"
     while border:
         try:

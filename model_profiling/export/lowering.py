@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.delegation import GraphNode, list_nodes, rejections, summarise
+from model_profiling.export.delegation import LoweredNode, list_nodes, rejections, summarise
 from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.llm_passes import has_llm_operators, remove_inverse_transposes
 from model_profiling.export.request import ExportRequest
@@ -20,7 +20,7 @@ class LoweredProgram:
     """The edge program after partitioning, and what could be learnt from it."""
 
     edge: Any
-    nodes: list[GraphNode]
+    nodes: list[LoweredNode]
     delegation: Delegation
     # Why the partitioner left nodes out, by their names.
     reasons: dict[str, str]

@@ -19,7 +19,7 @@ from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.export.samples import Call
 from model_profiling.models.loading import LoadedModel
-from model_profiling.models.state import kept_state
+from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, StepChange
 
 
@@ -55,7 +55,7 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
     call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
-    with kept_state(module), torch.no_grad():
+    with restored_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
     cost, weights = None, {}
     if half:

@@ -14,7 +14,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.export.samples import Call
-from model_profiling.models.state import kept_state
+from model_profiling.models.state import restored_state
 
 Inputs = tuple[Any, ...]
 # Says of an operator whether it may be quantized.
@@ -45,7 +45,7 @@ def _statically(graph: torch.nn.Module, calls: list[Call], dtype: Dtype, allowed
 
     state = _state(graph)
     prepared = prepare_pt2e(graph, _quantizer(False, dtype.weight_bits, allowed))
-    with kept_state(prepared, state), torch.no_grad():
+    with restored_state(prepared, state), torch.no_grad():
         for inputs, keywords in calls:
             prepared(*inputs, **keywords)
     converted = convert_pt2e(prepared)
@@ -92,7 +92,7 @@ def _dynamically(
 
     state = _state(graph)
     prepared = prepare_pt2e(graph, _quantizer(True, dtype.weight_bits, allowed))
-    with kept_state(prepared, state), torch.no_grad():
+    with restored_state(prepared, state), torch.no_grad():
         prepared(*inputs, **keywords)
     converted = convert_pt2e(prepared)
     if not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):

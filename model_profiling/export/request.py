@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from model_profiling.base.places import working_directory
+from model_profiling.base.directories import working_directory
 from model_profiling.export.options import ExportOptions
 from model_profiling.models.options import InputSpec, LoadOptions, setting
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, RequestRecord

@@ -17,8 +17,8 @@ from model_profiling.base.errors import KitError
 from model_profiling.export import samples
 from model_profiling.formats.pte import sequence
 from model_profiling.models.loading import LoadedModel
-from model_profiling.models.state import changed_by, kept_state
-from model_profiling.pipeline.phases import Lengths, chosen_phases
+from model_profiling.models.state import changed_buffers, restored_state
+from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord
 
 LONGEST = 640
@@ -75,7 +75,7 @@ def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:
 
 
 @dataclass(frozen=True)
-class Reader:
+class TokenModel:
     """A language model that can be fed tokens from a fresh start."""
 
     model: LoadedModel
@@ -91,7 +91,7 @@ class Reader:
     @property
     def run_by_default(self) -> list[int]:
         """Return the last tokens of the phases that `run` chooses: its outputs are held against these answers."""
-        whole = sequence.Reader("forward", self.longest_call, not self.fixed)
+        whole = sequence.TokenMethod("forward", self.longest_call, not self.fixed)
         single = whole if whole.takes(1) else None
         several = whole if self.longest_call > 1 else None
         program = sequence.SequenceProgram(several, single, None, self.capacity, 0)
@@ -115,7 +115,7 @@ class Reader:
     def fed(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logits of the last token after a fresh start, in as few calls as the model allows."""
         module, answer = self.model.module, torch.empty(0)
-        with kept_state(module), torch.no_grad():
+        with restored_state(module), torch.no_grad():
             for start in range(0, len(tokens), self.longest_call):
                 inputs, keywords = self._call(tokens[start : start + self.longest_call], start)
                 answer = next(iter(samples.tensors_of(module(*inputs, **keywords))), torch.empty(0)).clone()
@@ -129,7 +129,7 @@ class Reader:
         return pytree.tree_map(lambda leaf: next(ours) if isinstance(leaf, torch.Tensor) else leaf, call)
 
 
-def _answer(reader: Reader, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:
+def _answer(reader: TokenModel, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:
     """Note what the model answers at a token, if it takes that many."""
     if index != reader.reachable(index):
         return False
@@ -142,7 +142,7 @@ def _answer(reader: Reader, tokens: torch.Tensor, index: int, answers: dict[int,
     return True
 
 
-def _reader(model: LoadedModel) -> Reader | None:
+def _reader(model: LoadedModel) -> TokenModel | None:
     tensors = samples.tensors_of((model.inputs, model.keyword_inputs))
     if len(tensors) != 2 or any(tensor.dtype != torch.int64 for tensor in tensors):
         return None
@@ -151,7 +151,7 @@ def _reader(model: LoadedModel) -> Reader | None:
         return None
     if int(places[0]) != 0:
         return None  # the sample is one step of many: nothing says what came before
-    state = changed_by(model.module, model.inputs, model.keyword_inputs)
+    state = changed_buffers(model.module, model.inputs, model.keyword_inputs)
     if not state:
         return None
     # One dimension of a cache of keys or values is its number of tokens.
@@ -159,7 +159,7 @@ def _reader(model: LoadedModel) -> Reader | None:
     length = int(tokens.shape[1])
     dynamic, most = _token_dimension(model)
     longest = min(most or LONGEST, LONGEST, capacity) if dynamic else length
-    return Reader(model, tokens, len(places) == length, longest, not dynamic, max(capacity, length))
+    return TokenModel(model, tokens, len(places) == length, longest, not dynamic, max(capacity, length))
 
 
 def _token_dimension(model: LoadedModel) -> tuple[bool, int | None]:

@@ -18,9 +18,9 @@ from model_profiling.analysis.accuracy.correctness import suspicious
 from model_profiling.base import files
 from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.base.errors import KitError, SetupError
-from model_profiling.platforms.base import Request
+from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
-from model_profiling.platforms.operators import missing_operators
+from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.protocol import Exit
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, Verification
@@ -65,7 +65,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VerificationOutcome:
     """What came of one execution; `remarks` are for the user."""
 
     verification: Verification
@@ -73,18 +73,20 @@ class Outcome:
     remarks: tuple[str, ...] = ()
 
 
-def unverified(reason: str) -> Outcome:
-    return Outcome(Verification("not verified", reason))
+def unverified(reason: str) -> VerificationOutcome:
+    return VerificationOutcome(Verification("not verified", reason))
 
 
-def uncompared(outcome: Outcome, why: str) -> Outcome:
+def uncompared(outcome: VerificationOutcome, why: str) -> VerificationOutcome:
     """Return the outcome of a program that ran and whose outputs cannot be compared."""
-    return Outcome(Verification("verified", why, outcome.verification.runner), None, (f"outputs not compared: {why}",))
+    return VerificationOutcome(
+        Verification("verified", why, outcome.verification.runner), None, (f"outputs not compared: {why}",)
+    )
 
 
 def execute_program(
     paths: ExportPaths, record: ExportRecord, announce: Callable[[str], None] = lambda stage: None
-) -> Outcome:
+) -> VerificationOutcome:
     """Load a program, execute it on its sample inputs, and compare its outputs."""
     try:
         build = build_runner(on_compile=lambda: announce(BUILDING))
@@ -95,7 +97,7 @@ def execute_program(
     with tempfile.TemporaryDirectory(prefix="sme2-kit-verify-") as scratch:
         log, base = Path(scratch) / "run.log", Path(scratch) / "output"
         inputs = tuple(paths.directory / tensor.file for tensor in record.inputs)
-        request = Request(
+        request = LaunchRequest(
             runner,
             paths.pte,
             inputs,
@@ -118,7 +120,7 @@ def execute_program(
         return _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
 
 
-def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> Outcome:
+def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> VerificationOutcome:
     """Tell what is the program's fault from what is not."""
     code = error.runner_exit
     if code is None or code in _NOT_THE_PROGRAM:
@@ -127,35 +129,37 @@ def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> Outc
     if code == Exit.OPERATOR_MISSING:
         missing = missing_operators(build, paths.pte)
         failure = Failure("needs operators that the runner does not have", ", ".join(missing), log, tuple(missing))
-        return Outcome(verification, failure if missing else Failure("does not load", error.message, log))
+        return VerificationOutcome(verification, failure if missing else Failure("does not load", error.message, log))
     words = re.findall(r"^E \[[^\]]*\] (.*)$", log, re.MULTILINE)
     said = words[0].strip().rstrip(":. ") if words else ""
     if code < 0:
-        return Outcome(verification, Failure("crashes", error.message, log))
+        return VerificationOutcome(verification, Failure("crashes", error.message, log))
     kernel = re.search(r"KernelCall failed at instruction \d+:(\d+) in operator ([\w:.]+)", log)
     if code == Exit.EXECUTION_FAILED:
         place = (kernel[2].rstrip(":"), int(kernel[1])) if kernel else ("", None)
         failure = Failure("fails when it is executed", said or error.message, log, (), *place)
     else:
         failure = Failure("does not load", said or error.message, log)
-    return Outcome(verification, failure)
+    return VerificationOutcome(verification, failure)
 
 
-def _compared(ours: list[Array], given: int, paths: ExportPaths, record: ExportRecord, runner: str) -> Outcome:
+def _compared(
+    ours: list[Array], given: int, paths: ExportPaths, record: ExportRecord, runner: str
+) -> VerificationOutcome:
     """Compare as a run does; what differs more than the dtype explains is a remark, and in fp32 perhaps a failure."""
     theirs = expected_outputs(paths.directory, record)
     if len(ours) != given or len(theirs) != given or not given:
         reason = f"{given} outputs, {len(theirs)} of eager" if len(theirs) != given else "a dtype that is not compared"
-        return Outcome(Verification("verified", reason, runner))
+        return VerificationOutcome(Verification("verified", reason, runner))
     if [array.shape for array in ours] != [array.shape for array in theirs]:
         shapes, expected = (" ".join(str(list(array.shape)) for array in arrays) for arrays in (ours, theirs))
         remark = f"the program's outputs have the shapes {shapes}, and those of eager PyTorch {expected}"
-        return Outcome(Verification("verified", remark, runner, "differs"), None, (remark,))
+        return VerificationOutcome(Verification("verified", remark, runner, "differs"), None, (remark,))
     remarks = [f"{each}, and eager PyTorch's has not" for each in suspicious(ours) if each not in suspicious(theirs)]
     # Where eager itself gives no numbers there is nothing to compare.
     finite = [np.isfinite(array) for array in theirs]
     if not any(part.any() for part in finite):
-        return Outcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
+        return VerificationOutcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
     ours, theirs = ([array[part] for array, part in zip(arrays, finite, strict=True)] for arrays in (ours, theirs))
     found = agreement_of("program", ours, "eager", theirs, record.dtype, record.dtype_cost)
     assert found is not None
@@ -165,7 +169,7 @@ def _compared(ours: list[Array], given: int, paths: ExportPaths, record: ExportR
         largest = f"max error {found.error_of_reference}"
         remarks.insert(0, f"the program's outputs differ from eager PyTorch's: {_sqnr(found)}{largest}{alone}")
     verification = Verification("verified", "", runner, found.verdict or "differs", *numbers)
-    return Outcome(verification, _wrong(ours, theirs, record), tuple(remarks))
+    return VerificationOutcome(verification, _wrong(ours, theirs, record), tuple(remarks))
 
 
 def _sqnr(found: Agreement) -> str:

@@ -14,7 +14,7 @@ from model_profiling.export import samples
 from model_profiling.export.request import ExportResult
 from model_profiling.export.samples import as_recorded
 from model_profiling.models.loading import LoadedModel
-from model_profiling.models.state import kept_state
+from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, TensorFile
 
 # What rounding changes of a number in fp32, with some room.
@@ -46,7 +46,7 @@ def not_comparable(model: LoadedModel) -> str:
             if tensor.is_floating_point() and change:
                 noise = torch.empty_like(tensor).uniform_(-change, change, generator=torch.Generator().manual_seed(0))
                 tensor.mul_(1 + noise)
-        with kept_state(model.module), torch.no_grad():
+        with restored_state(model.module), torch.no_grad():
             return samples.arrays_of([t.clone() for t in samples.tensors_of(model.module(*call[0], **call[1]))])
 
     first = outputs(0.0)

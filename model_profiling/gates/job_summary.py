@@ -26,7 +26,7 @@ def _rows(result: PairComparison, judgements: list[Judgement]) -> Iterator[Row]:
     mark = "-" if judged is None else _MARKS[judged.outcome]
     yield result.latency.after, mark, comparison_sentence(result.latency)
     for gate, judgement in mine.items():
-        yield result.latency.after, f"{_MARKS[judgement.outcome]}: {gate}", said(result, gate)
+        yield result.latency.after, f"{_MARKS[judgement.outcome]}: {gate}", comparison_title(result, gate)
 
 
 def _details(result: PairComparison) -> Section:
@@ -47,7 +47,7 @@ def _details(result: PairComparison) -> Section:
     return Section("categories", f"{result.latency.after}: where the time goes", blocks, folded=True)
 
 
-def said(result: PairComparison, gate: Gate) -> str:
+def comparison_title(result: PairComparison, gate: Gate) -> str:
     """What was compared, in words."""
     if gate == "start-up" and result.startup is not None:
         return startup_sentence(result.startup)

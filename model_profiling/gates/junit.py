@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.base.visible import visible
-from model_profiling.gates.job_summary import said
+from model_profiling.gates.job_summary import comparison_title
 from model_profiling.gates.verdict import Gate, Judgement
 from model_profiling.report import metric_columns
 
@@ -31,7 +31,7 @@ def _add_case(suite: ET.Element, result: PairComparison, gate: Gate, judgement: 
     what = "" if gate == "latency" else f": {gate}"
     name = visible(f"{comparison.after} against {comparison.before}{what}")
     case = ET.SubElement(suite, "testcase", classname="sme2-kit.compare", name=name)
-    told = said(result, gate)
+    told = comparison_title(result, gate)
     if judgement is not None and judgement.failed:
         ET.SubElement(case, "failure", message=visible(judgement.sentence)).text = visible(told)
     output = told if judgement is None else f"{told}\n{judgement.sentence}"

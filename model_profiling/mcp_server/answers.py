@@ -8,19 +8,19 @@ from model_profiling.analysis.advice.finding import Advice
 from model_profiling.analysis.compare.comparison import Change, Shift
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
-from model_profiling.analysis.movement.layout_reasons import Moves
+from model_profiling.analysis.movement.layout_reasons import MoveGroup
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.forecast import Forecast
+from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.fleet.history.records import HistoryRun, ModelCoverage, Point, TopOperator
+from model_profiling.fleet.history.history_records import HistoryRun, ModelCoverage, Point, TopOperator
 from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
-from model_profiling.skills.checks import Finding
+from model_profiling.skills.checks import CheckResult
 from model_profiling.store.artifacts import Delegation
 from model_profiling.store.run_directory import Timing
 
@@ -55,7 +55,7 @@ class Signature(msgspec.Struct, frozen=True):
     layout: str
 
 
-class Exported(msgspec.Struct, frozen=True):
+class ExportAnswer(msgspec.Struct, frozen=True):
     """Where the .pte is, what XNNPACK takes of it, and what it does not and why.
 
     `applicable_rewrites`: for each rewrite that would change this graph, the lines of the model (`path:line`); None: no
@@ -89,7 +89,7 @@ class LeftPortable(msgspec.Struct, frozen=True):
     lines: list[str]
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckAnswer(msgspec.Struct, frozen=True):
     """What an export would delegate, and which transposes and copies would be left in it, by why they are there.
 
     `removable_by_layout` is how many of the transposes the rewrite `layout` is predicted to remove (null: it was asked
@@ -103,15 +103,15 @@ class Checked(msgspec.Struct, frozen=True):
     portable_nodes: int
     delegate_calls: int
     not_delegated: list[LeftPortable]
-    transposes: list[Moves]
-    copies: list[Moves]
+    transposes: list[MoveGroup]
+    copies: list[MoveGroup]
     removable_by_layout: int | None
     warnings: list[str]
     note: str = ""
     missing_operators: list[LeftPortable] | None = None
 
 
-class Measured(Metrics, frozen=True, kw_only=True):
+class RunAnswer(Metrics, frozen=True, kw_only=True):
     """metrics.json of a run: latency, start-up and memory of each experiment, comparisons with 95 % intervals, and
     whether outputs agree.
 
@@ -175,7 +175,7 @@ class NamedShift(Shift, frozen=True, kw_only=True):
     after_experiment: str
 
 
-class Analysed(msgspec.Struct, frozen=True):
+class AnalysisAnswer(msgspec.Struct, frozen=True):
     """Where the time goes in each experiment, how the bottleneck moved, and what to do next.
 
     With `timing` "emulated", times tell nothing. `summary_file` has the whole analysis, if one was written.
@@ -193,12 +193,12 @@ class Analysed(msgspec.Struct, frozen=True):
     operator_scaling: list[CurveOperators] = []
 
 
-class Profiled(msgspec.Struct, frozen=True):
+class ProfileAnswer(msgspec.Struct, frozen=True):
     """Export, run and analysis of one model. `export` is None if a .pte was given."""
 
-    export: Exported | None
-    run: Measured
-    analysis: Analysed
+    export: ExportAnswer | None
+    run: RunAnswer
+    analysis: AnalysisAnswer
     files: list[str]
 
 
@@ -212,7 +212,7 @@ class Forecasts(msgspec.Struct, frozen=True):
     forecasts: list[Forecast]
 
 
-class Compared(Comparison, frozen=True, kw_only=True):
+class ComparedPair(Comparison, frozen=True, kw_only=True):
     """`after` against `before`; `ratio` above 1 means that `after` is faster, `low` and `high` bound it.
 
     `high` None, or `contended`: the verdict cannot be relied on. `startup` (time to the first result) and `memory`
@@ -225,14 +225,14 @@ class Compared(Comparison, frozen=True, kw_only=True):
     memory: MemoryComparison | None = None
 
 
-class Comparisons(msgspec.Struct, frozen=True):
+class CompareAnswer(msgspec.Struct, frozen=True):
     """`gate` is "none" if no limit was given."""
 
     gate: Literal["none", "passed", "failed"]
-    comparisons: list[Compared]
+    comparisons: list[ComparedPair]
 
 
-class KernelUse(msgspec.Struct, frozen=True):
+class KernelsAnswer(msgspec.Struct, frozen=True):
     """SME2 coverage of each experiment. `unknown` is the reason why operators have no kernels, if they have none."""
 
     run_dir: str
@@ -300,7 +300,7 @@ class LayerError(msgspec.Struct, frozen=True):
     keep: list[str]
 
 
-class Remedy(msgspec.Struct, frozen=True):
+class RemedyTrial(msgspec.Struct, frozen=True):
     """An export that was made and run once: `keep` is all to give to `export` as `keep_fp32`, if it `helps`."""
 
     keep: list[str]
@@ -324,10 +324,10 @@ class LayerErrors(msgspec.Struct, frozen=True):
     alarms: list[LayerError]
     worst: list[LayerError]
     left_out: dict[str, int]
-    remedies: list[Remedy] | None
+    remedies: list[RemedyTrial] | None
 
 
-class Validity(msgspec.Struct, frozen=True):
+class ValidationAnswer(msgspec.Struct, frozen=True):
     valid: bool
     problems: list[str]
     notes: list[str]
@@ -338,10 +338,10 @@ class PlaybookState(msgspec.Struct, frozen=True):
 
     skill: str
     ok: bool
-    findings: list[Finding]
+    findings: list[CheckResult]
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenFiles(msgspec.Struct, frozen=True):
     """The files written, relative to the workspace."""
 
     files: list[str]

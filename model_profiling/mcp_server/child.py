@@ -28,7 +28,7 @@ _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
 _GRACE_S = 10
 
 
-class Ended(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """How a command ended and what it printed."""
 
     code: int
@@ -41,7 +41,7 @@ class Ended(msgspec.Struct, frozen=True):
             raise RunError(f"the command's output cannot be read: {error}", "Report this with the call.") from None
 
 
-class Steps:
+class ProgressCounter:
     """Numbers for progress that only rise, as the protocol wants, over all commands of one call.
 
     A line that says `(done/total)` counts on from where the lines before it ended, and its total with it.
@@ -72,7 +72,9 @@ class Steps:
             await self._tell(value, total, line.strip())
 
 
-async def run_kit(arguments: list[str], workspace: Path, steps: Steps, accept: tuple[int, ...] = (0,)) -> Ended:
+async def run_kit(
+    arguments: list[str], workspace: Path, steps: ProgressCounter, accept: tuple[int, ...] = (0,)
+) -> CommandResult:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
     process = await anyio.open_process(
         python_command("model_profiling", *arguments),
@@ -96,7 +98,7 @@ async def run_kit(arguments: list[str], workspace: Path, steps: Steps, accept: t
     # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
     if code not in accept or (code != 0 and not _is_result(output)):
         raise _error(code, said)
-    return Ended(code, output)
+    return CommandResult(code, output)
 
 
 async def _end(process: anyio.abc.Process) -> None:
@@ -122,7 +124,7 @@ async def _collect(stream: "anyio.abc.ByteReceiveStream | None", into: list[str]
             into.append(text)
 
 
-async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], steps: Steps) -> None:
+async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], steps: ProgressCounter) -> None:
     """Turn the lines a command says into progress."""
     assert stream is not None
     rest = ""

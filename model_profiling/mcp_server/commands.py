@@ -7,7 +7,7 @@ from pathlib import Path
 from mcp.server.mcpserver import Context
 
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.mcp_server.child import Ended, Steps, run_kit
+from model_profiling.mcp_server.child import CommandResult, ProgressCounter, run_kit
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import checked, named
 from model_profiling.platforms.platform_table import MACHINES
@@ -19,7 +19,7 @@ class Commands:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
 
-    async def kit(self, steps: Steps, *words: str, accept: tuple[int, ...] = (0,)) -> Ended:
+    async def kit(self, steps: ProgressCounter, *words: str, accept: tuple[int, ...] = (0,)) -> CommandResult:
         return await run_kit(list(words), self.workspace.root, steps, accept)
 
     def output(self, model: Path, given: str | None, platform: str) -> Path:
@@ -27,13 +27,13 @@ class Commands:
         return self.workspace.inside(given or str(output_root_of(model, platform)))
 
 
-def steps_of(context: Context) -> Steps:
+def steps_of(context: Context) -> ProgressCounter:
     """The progress of one call."""
 
     async def tell(done: float, total: float | None, message: str) -> None:
         await context.report_progress(done, total, message)
 
-    return Steps(tell)
+    return ProgressCounter(tell)
 
 
 def flags(**given: object) -> list[str]:

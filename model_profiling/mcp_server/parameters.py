@@ -6,7 +6,7 @@ from pydantic import Field
 
 from model_profiling.base import dtypes
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
-from model_profiling.pipeline.phases import MOST_DEPTHS
+from model_profiling.pipeline.phase_experiments import MOST_DEPTHS
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
 from model_profiling.store.run_directory import MOST_TOKENS
 

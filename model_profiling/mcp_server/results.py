@@ -8,15 +8,15 @@ from model_profiling.analysis.accuracy.numerics import Layer, Numerics, Trial, s
 from model_profiling.analysis.advice.finding import Advice
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
 from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.sme2.forecast import Forecast
+from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report.kernel_view import Kernels
-from model_profiling.store.artifacts import Delegation, ExportRecord, LeftOut
+from model_profiling.store.artifacts import Delegation, ExportRecord, UndelegatedOperator
 
 _MOST_PLACES = 5
 _WORST = 10
@@ -42,12 +42,12 @@ class PrintedCheck(msgspec.Struct, frozen=True):
     nodes: list[PrintedNode]
     layout: LayoutReasons
     warnings: list[str]
-    missing_operators: list[LeftOut] | None = None
+    missing_operators: list[UndelegatedOperator] | None = None
 
 
-def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
+def export_answer(workspace: Workspace, printed: PrintedExport) -> answers.ExportAnswer:
     record = printed.record
-    return answers.Exported(
+    return answers.ExportAnswer(
         pte=workspace.relative(printed.paths["pte"]),
         etrecord=workspace.relative(printed.paths["etrecord"]),
         model=record.model,
@@ -69,7 +69,7 @@ def exported(workspace: Workspace, printed: PrintedExport) -> answers.Exported:
     )
 
 
-def checked(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck) -> answers.Checked:
+def check_answer(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck) -> answers.CheckAnswer:
     delegation = printed.delegation
     left = [
         answers.LeftPortable(
@@ -89,12 +89,12 @@ def checked(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck)
             answers.LeftPortable(each.op, each.count, each.reason, _distinct(map(workspace.place, each.sources)))
             for each in printed.missing_operators
         ]
-    return answers.Checked(
+    return answers.CheckAnswer(
         model, dtype, *counts, left, *moved, layout.removable, printed.warnings, layout.note, missing
     )
 
 
-def _moves(workspace: Workspace, groups: list[Moves]) -> list[Moves]:
+def _moves(workspace: Workspace, groups: list[MoveGroup]) -> list[MoveGroup]:
     return [msgspec.structs.replace(group, lines=_distinct(map(workspace.place, group.lines))) for group in groups]
 
 
@@ -106,14 +106,16 @@ def _distinct(places: Iterable[str]) -> list[str]:
     return [place for place in dict.fromkeys(places) if place][:_MOST_PLACES]
 
 
-def measured(run_dir: str, summary: AnalysisSummary) -> answers.Measured:
+def run_answer(run_dir: str, summary: AnalysisSummary) -> answers.RunAnswer:
     metrics = summary.metrics or Metrics(summary.model, summary.platform, {}, [], [])
     told = msgspec.structs.asdict(metrics)
-    return answers.Measured(**told, run_dir=run_dir, timing=summary.timing, notes=summary.notes)
+    return answers.RunAnswer(**told, run_dir=run_dir, timing=summary.timing, notes=summary.notes)
 
 
-def analysed(workspace: Workspace, summary: AnalysisSummary, most: int, summary_file: str = "") -> answers.Analysed:
-    return answers.Analysed(
+def analysis_answer(
+    workspace: Workspace, summary: AnalysisSummary, most: int, summary_file: str = ""
+) -> answers.AnalysisAnswer:
+    return answers.AnalysisAnswer(
         model=summary.model,
         platform=summary.platform,
         timing=summary.timing,
@@ -169,10 +171,10 @@ def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
     return sorted(found, key=lambda line: -line.ms)
 
 
-def compared(entry: PairComparison) -> answers.Compared:
+def compared_pair(entry: PairComparison) -> answers.ComparedPair:
     profile = entry.profile
     latency = msgspec.structs.asdict(entry.latency)
-    return answers.Compared(
+    return answers.ComparedPair(
         **latency,
         categories=profile.categories,
         shift=profile.shift.sentence,
@@ -185,10 +187,10 @@ def forecast(entry: Forecast, most: int) -> Forecast:
     return msgspec.structs.replace(entry, left=entry.left[:most], operators=entry.operators[:most])
 
 
-def kernels(run_dir: str, data: Kernels) -> answers.KernelUse:
+def kernels(run_dir: str, data: Kernels) -> answers.KernelsAnswer:
     coverage = {name: experiment.coverage for name, experiment in data.experiments.items()}
     unknown = next((entry.unknown for entry in coverage.values() if entry.unknown), "")
-    return answers.KernelUse(run_dir, data.model, "emulated", unknown, coverage)
+    return answers.KernelsAnswer(run_dir, data.model, "emulated", unknown, coverage)
 
 
 def layer_errors(found: Numerics) -> answers.LayerErrors:
@@ -206,10 +208,10 @@ def layer_errors(found: Numerics) -> answers.LayerErrors:
     )
 
 
-def _remedy(found: Numerics, trial: Trial) -> answers.Remedy:
+def _remedy(found: Numerics, trial: Trial) -> answers.RemedyTrial:
     titles = {variant.name: variant.title for variant in found.variants}
     outputs = {titles[name]: gap.sqnr_db for name, gap in trial.outputs.items() if name in titles}
-    return answers.Remedy([*found.kept, *trial.keep], trial.helps, outputs, trial.failure)
+    return answers.RemedyTrial([*found.kept, *trial.keep], trial.helps, outputs, trial.failure)
 
 
 def _layer_error(found: Numerics, layer: Layer, alarm: str) -> answers.LayerError:

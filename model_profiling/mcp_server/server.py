@@ -9,10 +9,10 @@ from mcp.types import ToolAnnotations
 from model_profiling import __version__
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.commands import Commands
-from model_profiling.mcp_server.making import Making
 from model_profiling.mcp_server.playbooks import SCHEME, add_playbooks
-from model_profiling.mcp_server.reading import Reading
+from model_profiling.mcp_server.read_tools import ReadTools
 from model_profiling.mcp_server.registration import tool_of
+from model_profiling.mcp_server.run_tools import RunTools
 
 INSTRUCTIONS = f"""Profiles ExecuTorch models: where the time goes, what acceleration changes, what to fix next.
 
@@ -50,7 +50,7 @@ _MEASURES_ANYWHERE = _hints(read_only=False, destructive=True, idempotent=False,
 def build_server(root: Path) -> MCPServer[Any]:
     """A server whose tools work in `root` and nowhere else."""
     commands = Commands(Workspace(root))
-    reading, making = Reading(commands), Making(commands)
+    reading, making = ReadTools(commands), RunTools(commands)
     reads = (reading.doctor, reading.models, reading.runs, reading.history, reading.roofs, reading.what_if)
     tools = [
         *(tool_of(method, _READS) for method in (*reads, reading.forecast, reading.validate, reading.compare)),

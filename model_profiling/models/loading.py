@@ -23,7 +23,7 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
-from model_profiling.models.state import changed_by
+from model_profiling.models.state import changed_buffers
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
 
@@ -78,7 +78,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     weights = getattr(model, "weights", _registered_weights(name))
     if options.checkpoint is not None:
         module.eval()
-        weights = load_checkpoint(module, options.checkpoint, lambda: changed_by(module, inputs, keywords))
+        weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
     elif weights == "random":
         with _explained(name):
             settle_batch_norms(module, inputs, keywords)

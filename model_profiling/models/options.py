@@ -132,7 +132,7 @@ def setting(text: str) -> Any:
         return text
 
 
-def spelled(value: Any) -> str | None:
+def literal_text(value: Any) -> str | None:
     """What is typed for a setting of this value; None if there is no such text."""
     for text in ([value] if isinstance(value, str) else []) + [repr(value)]:
         if text and text.isprintable() and _same(setting(text), value):

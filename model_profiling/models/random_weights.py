@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.models.state import kept_state
+from model_profiling.models.state import restored_state
 
 
 def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -23,7 +23,7 @@ def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keyword
         for norm in norms:
             norm.train()
             norm.momentum = 1.0
-        with kept_state(module, _other_buffers(module, norms)), torch.no_grad():
+        with restored_state(module, _other_buffers(module, norms)), torch.no_grad():
             module(*inputs, **keywords)
     except ValueError:
         # One value per channel has no variance: such a norm cannot be settled, and half of them would be worse.

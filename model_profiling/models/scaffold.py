@@ -14,7 +14,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.base.installation import PACKAGE, shown, stands_in_clone
+from model_profiling.base.installation import PACKAGE, relative_to_here, stands_in_clone
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.lookup import FileTarget
 from model_profiling.models.zoo import zoo_models
@@ -130,7 +130,7 @@ def _registered(name: str, words: dict[str, str]) -> Scaffold:
         # The registration comes last: until it is there, nothing half-written is found.
         folder / "__init__.py": _INIT.format(**words),
     }
-    return Scaffold(_write(contents), name, shown(config))
+    return Scaffold(_write(contents), name, relative_to_here(config))
 
 
 def _write(contents: dict[Path, str]) -> list[Path]:
@@ -139,7 +139,7 @@ def _write(contents: dict[Path, str]) -> list[Path]:
             raise InputError(f"{path} already exists", "Choose another name, or remove it.")
     for path, text in contents.items():
         files.write_text(path, text)
-    return [shown(path) for path in contents]
+    return [relative_to_here(path) for path in contents]
 
 
 def _check(name: str) -> None:

@@ -8,7 +8,7 @@ import torch
 
 
 @contextlib.contextmanager
-def kept_state(module: torch.nn.Module, only: Collection[str] | None = None) -> Iterator[None]:
+def restored_state(module: torch.nn.Module, only: Collection[str] | None = None) -> Iterator[None]:
     """Run the block; afterwards the buffers (those named in `only`) are what they were before it."""
     held = [
         (part, name, buffer, buffer.clone())
@@ -26,10 +26,12 @@ def kept_state(module: torch.nn.Module, only: Collection[str] | None = None) -> 
                 part._buffers[name] = buffer
 
 
-def changed_by(module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, torch.Tensor]:
+def changed_buffers(
+    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> dict[str, torch.Tensor]:
     """The buffers that one call of a model in eval mode changes: its state, and not its weights. They are put back."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    with kept_state(module), torch.no_grad():
+    with restored_state(module), torch.no_grad():
         module(*inputs, **keywords)
         after = {name: buffer.clone() for name, buffer in module.named_buffers() if _changed(before.get(name), buffer)}
     return {name: before[name] for name in after}

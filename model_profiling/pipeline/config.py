@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
-from model_profiling.base.places import from_home
 from model_profiling.pipeline.config_types import (
     MOST_COUNTS,
     NAME_PATTERN,
@@ -21,7 +21,7 @@ from model_profiling.pipeline.config_types import (
     Config,
     Experiment,
 )
-from model_profiling.pipeline.thread_counts import expanded, first_counts
+from model_profiling.pipeline.thread_counts import expand_threads, first_counts
 from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Mode, without_threads
@@ -113,8 +113,8 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
             f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
         ) from None
     except msgspec.ValidationError as error:
-        raise InputError(f"config {where}: {explained(str(error))}", _hint(str(error))) from None
-    return _checked(expanded(config, threads, where), where)
+        raise InputError(f"config {where}: {explain_error(str(error))}", _hint(str(error))) from None
+    return _checked(expand_threads(config, threads, where), where)
 
 
 def _with_full_names(experiment: Any, where: str) -> Any:
@@ -151,7 +151,7 @@ def _runner(path: str) -> str:
     return str(inside) if files.is_file(inside) else path
 
 
-def explained(message: str) -> str:
+def explain_error(message: str) -> str:
     """What msgspec says of a wrong value, in the words of whoever wrote the file."""
     plain = message.replace("Object contains", "there is an").replace(" | null`", "`")
     return plain.replace("`$.", "`").replace("`$`", "the top level")

@@ -11,7 +11,7 @@ from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Config
-from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, wants_phases
+from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases, expand_phases, sequence_of, wants_phases
 from model_profiling.pipeline.pipeline import asked_dtype, export_record
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
@@ -68,7 +68,7 @@ def default_config(
 def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Config:
     sequence = sequence_of(model)
     if sequence is not None and wants_phases(config):
-        return in_phases(config, chosen_phases(sequence, lengths, evidence), "(made for its phases)")
+        return expand_phases(config, chosen_phases(sequence, lengths, evidence), "(made for its phases)")
     if lengths.asked or config.token_file:
         why = "it does not take token ids [1, n] with their positions, and keep a cache"
         if sequence is not None:

@@ -10,14 +10,21 @@ from collections.abc import Callable
 
 from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.pipeline.account import Account
 from model_profiling.pipeline.config import MODES
-from model_profiling.pipeline.foreign import LaunchedSession
-from model_profiling.pipeline.phases import reading_of, usual_method
-from model_profiling.pipeline.progress import ALONE, Ended, Opened, Planned, Settled, Taken
-from model_profiling.pipeline.resuming import Rest
-from model_profiling.pipeline.schedule import Kind, Lane, Round, plan
-from model_profiling.platforms.base import Platform, Request, Session
+from model_profiling.pipeline.foreign_runner import LaunchedSession
+from model_profiling.pipeline.group_state import GroupState
+from model_profiling.pipeline.phase_experiments import token_plan, usual_method
+from model_profiling.pipeline.progress_log import (
+    ALONE,
+    ExperimentStart,
+    PlanRecord,
+    ProcessEnd,
+    SettleRecord,
+    TurnRecord,
+)
+from model_profiling.pipeline.resume import RemainingRounds
+from model_profiling.pipeline.schedule import Lane, LaneKind, Round, plan
+from model_profiling.platforms.base import LaunchRequest, Platform, Session
 from model_profiling.runner.protocol import Done
 from model_profiling.store.artifacts import KERNEL_TRACE
 from model_profiling.store.run_directory import Process, Turn
@@ -34,7 +41,12 @@ class GroupRun:
     """
 
     def __init__(
-        self, platform: Platform, account: Account, report: OnProgress, timeout_s: float, budget_s: float | None = None
+        self,
+        platform: Platform,
+        account: GroupState,
+        report: OnProgress,
+        timeout_s: float,
+        budget_s: float | None = None,
     ) -> None:
         self._platform = platform
         self._report = report
@@ -47,7 +59,7 @@ class GroupRun:
         self._planned = False
         self.account = account
 
-    def run(self, rest: Rest | None = None) -> None:
+    def run(self, rest: RemainingRounds | None = None) -> None:
         """Take all rounds, or those that are left. A lane that fails takes its experiment with it, and no other."""
         account = self.account
         rest = rest or account.restore()
@@ -57,8 +69,8 @@ class GroupRun:
                 self._take(rest.first, rest.shift)
             if not account.plan:
                 lanes, reason = plan(account.lanes, account.cost(), self._budget_s)
-                account.note(Planned([(lane.runs, lane.launches) for lane in lanes], reason))
-                rest = Rest(None, account.later, rest.shift)
+                account.note(PlanRecord([(lane.runs, lane.launches) for lane in lanes], reason))
+                rest = RemainingRounds(None, account.later, rest.shift)
             self._planned, account.launches = True, 1 + len(account.later) + rest.shift
             self._total = account.first.runs + sum(each.runs for each in account.later)
             for each in rest.later:
@@ -77,7 +89,7 @@ class GroupRun:
         for index in each.together:
             self._guarded(index, functools.partial(self._open, launch=launch))
         if self.account.settle_runs is None:
-            self.account.note(Settled(self._choose_settle_runs()))
+            self.account.note(SettleRecord(self._choose_settle_runs()))
         for step, turn in enumerate(each.turns, each.taken):
             self._new_turn(turn)
             for share in turn:
@@ -123,8 +135,8 @@ class GroupRun:
         method = experiment.method or usual_method(program.pte)
         if experiment.phase is not None:
             assert program.sequence is not None and program.tokens is not None
-            method, reading = reading_of(program.sequence, experiment, program.tokens)
-        request = Request(
+            method, reading = token_plan(program.sequence, experiment, program.tokens)
+        request = LaunchRequest(
             runner=outcome.runner,
             model=program.pte,
             inputs=() if reading is not None else program.inputs,
@@ -132,14 +144,14 @@ class GroupRun:
             warmup=experiment.warmup,
             disable_features=tuple(experiment.disable_features),
             log=outcome.file(".log"),
-            etdump=outcome.dump(launch) if lane.kind in (Kind.TRACED, Kind.LAUNCHED) else None,
+            etdump=outcome.dump(launch) if lane.kind in (LaneKind.TRACED, LaneKind.LAUNCHED) else None,
             output_base=outcome.file("_output") if outcome.done is None and self.account.keeps_outputs(lane) else None,
             kernel_trace=outcome.file(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._timeout_s,
             launch_prefix=tuple(experiment.launch_prefix),
             affinity=experiment.affinity,
-            once=lane.kind is Kind.STARTUP,
-            cold=lane.kind is Kind.STARTUP and experiment.page_cache == "cold",
+            once=lane.kind is LaneKind.STARTUP,
+            cold=lane.kind is LaneKind.STARTUP and experiment.page_cache == "cold",
             workspace=experiment.workspace,
             weight_cache=experiment.weight_cache,
             method=method,
@@ -147,17 +159,17 @@ class GroupRun:
         )
         self._began[lane.label] = self._elapsed()
         began = time.monotonic()
-        if lane.kind is Kind.LAUNCHED:
+        if lane.kind is LaneKind.LAUNCHED:
             self._sessions[lane.label] = LaunchedSession(self._platform, request)
             return
         session = self._platform.open(request)
         self._sessions[lane.label] = session
         self.account.launch_s.setdefault(lane.label, time.monotonic() - began)
         if outcome.ready is None:
-            self.account.note(Opened(experiment.name, session.features, session.ready))
+            self.account.note(ExperimentStart(experiment.name, session.features, session.ready))
 
     def _choose_settle_runs(self) -> int:
-        if not any(lane.kind is Kind.TIMED for lane in self.account.lanes):
+        if not any(lane.kind is LaneKind.TIMED for lane in self.account.lanes):
             return 0
         warm = [
             min(o.ready.warmup_ns) for o in self.account.outcomes.values() if o.ready is not None and o.ready.warmup_ns
@@ -168,21 +180,21 @@ class GroupRun:
         return round(time.monotonic() - self.account.start, 6)
 
     def _turn(self, lane: Lane, number: int, step: int, launch: int, count: int) -> None:
-        if lane.kind is Kind.STARTUP:
+        if lane.kind is LaneKind.STARTUP:
             # It has executed, and ended.
             turn = Turn(len(self.account.order) - 1, self._began[lane.label], self._first_ns(lane), 0, launch)
-            self.account.note(Taken(number, step, lane.label, turn))
+            self.account.note(TurnRecord(number, step, lane.label, turn))
             return
         at_s = self._elapsed()
-        settle = (self.account.settle_runs or 0) if lane.kind is Kind.TIMED else 0
+        settle = (self.account.settle_runs or 0) if lane.kind is LaneKind.TIMED else 0
         session, began = self._sessions[lane.label], time.monotonic()
         times = session.run(settle + count)[settle:]
-        if lane.kind is Kind.LAUNCHED:
+        if lane.kind is LaneKind.LAUNCHED:
             # Such a runner is started by its turn: all that was not execution.
             self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
         preempted = min(session.preempted, count)
         taken = Turn(len(self.account.order) - 1, at_s, times, preempted, launch, session.resident)
-        self.account.note(Taken(number, step, lane.label, taken))
+        self.account.note(TurnRecord(number, step, lane.label, taken))
 
     def _finish(self, lane: Lane, number: int, launch: int) -> None:
         session, began = self._sessions.pop(lane.label), time.monotonic()
@@ -196,7 +208,7 @@ class GroupRun:
         outcome = self.account.outcomes[lane.experiment.name]
         first = outcome.done is None and self.account.keeps_outputs(lane)
         self.account.note(
-            Ended(
+            ProcessEnd(
                 number,
                 lane.label,
                 launch,
@@ -211,7 +223,7 @@ class GroupRun:
 
     def _process(self, lane: Lane, launch: int, session: Session, done: Done) -> Process | None:
         """What is known of a process that has ended; None of those with a tracer, which changes both."""
-        if lane.kind is Kind.TRACED:
+        if lane.kind is LaneKind.TRACED:
             return None
         ready, began = session.ready, self._began.pop(lane.label)
         return Process(

@@ -11,33 +11,40 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__
-from model_profiling.base import files, places
+from model_profiling.base import directories, files
 from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.formats.pte.dtypes import ProgramDtype, program_dtype
 from model_profiling.pipeline.accelerator import fill_in
-from model_profiling.pipeline.account import Account, Outcome, Program
-from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config import MODES, compare_pairs
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.execution import GroupRun
-from model_profiling.pipeline.naming import Asked, standing
-from model_profiling.pipeline.phases import Lengths, chosen_phases, in_phases, sequence_of, token_sequence, wants_phases
-from model_profiling.pipeline.place import GroupRecord, Place, sweep
-from model_profiling.pipeline.progress import Progress, Sitting, Weathered, combined
-from model_profiling.pipeline.records import experiment_record, now, resumed_notes, schedule_record
+from model_profiling.pipeline.experiment_files import clear_directory, collect
+from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
+from model_profiling.pipeline.manifest_records import experiment_record, now, resumed_notes, schedule_record
+from model_profiling.pipeline.partial_run import GroupRecord, PartialRun, remove_leftovers
+from model_profiling.pipeline.phase_experiments import (
+    Lengths,
+    chosen_phases,
+    expand_phases,
+    sequence_of,
+    token_sequence,
+    wants_phases,
+)
+from model_profiling.pipeline.progress_log import ConditionsRecord, ProgressLog, SessionStart, combined
+from model_profiling.pipeline.run_plan import RequestedRun, plan_run
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.kernel_trace import generate_shim
 from model_profiling.store import publication
 from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.store.derived import write_manifest
-from model_profiling.store.kept_programs import keep, switched_off
+from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, revision
 from model_profiling.store.publication import Publication
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
-from model_profiling.store.runs import Unfinished, interrupted
+from model_profiling.store.runs import InterruptedRun, interrupted_runs
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Pipeline:
         if not wants_phases(config):
             return config
         evidence = platform.timing != "measured" or all(MODES[e.mode] == "trace" for e in config.experiments)
-        return in_phases(config, chosen_phases(self._sequence, Lengths(), evidence), "with its phases")
+        return expand_phases(config, chosen_phases(self._sequence, Lengths(), evidence), "with its phases")
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -104,7 +111,7 @@ class Pipeline:
     def _run_locked(self) -> PipelineResult:
         root = self._directory.path
         publication.recover(root)
-        sweep(root)
+        remove_leftovers(root)
         self._report("preparing", 0, 1)
         self._probe = self._platform.probe()
         export = export_record(self._paths)
@@ -114,9 +121,9 @@ class Pipeline:
         fingerprints = {e.name: self._fingerprint(e, fresh.model) for e in self._config.experiments}
         found = self._directory.manifest() if self._directory.manifest_path.exists() else None
         wanted = [e for e in self._config.experiments if e.name in self._only]
-        self._place = Place(root, self._key(fingerprints))
-        asked = Asked(self._config.label, self._force, wanted, fingerprints, self._place.path)
-        self._standing = standing(root, found, fresh, asked)
+        self._place = PartialRun(root, self._key(fingerprints))
+        asked = RequestedRun(self._config.label, self._force, wanted, fingerprints, self._place.path)
+        self._standing = plan_run(root, found, fresh, asked)
         if not self._standing.todo:
             fresh.status = "complete"
             _write(self._directory, self._standing.taken_over(fresh))
@@ -155,9 +162,9 @@ class Pipeline:
         runners = {e.name: self._runner(e) for e in self._config.experiments}
         threads = sorted({e.num_threads for e in self._config.experiments})
         mine = {name: fingerprints[name] for name in self._standing.todo}
-        begun = self._place.begin(Unfinished(manifest, mine, runners, threads)).manifest
+        begun = self._place.begin(InterruptedRun(manifest, mine, runners, threads)).manifest
         manifest.label, manifest.created = begun.label, begun.created
-        for place, other in interrupted(self._directory.path):
+        for place, other in interrupted_runs(self._directory.path):
             if place != self._place.path:
                 command = shlex.quote(str(self._directory.path))
                 self._note(
@@ -194,16 +201,16 @@ class Pipeline:
 
     def _measure_group(
         self, todo: list[Experiment], fingerprints: dict[str, str]
-    ) -> tuple[dict[str, Outcome], GroupRecord]:
-        program = Program(self._paths.pte, self._paths.stem, self._inputs, self._sequence, self._tokens)
-        outcomes = {e.name: Outcome(program, e, self._runner(e), self._place.scratch(e.name)) for e in todo}
+    ) -> tuple[dict[str, ExperimentOutcome], GroupRecord]:
+        program = MeasuredProgram(self._paths.pte, self._paths.stem, self._inputs, self._sequence, self._tokens)
+        outcomes = {e.name: ExperimentOutcome(program, e, self._runner(e), self._place.scratch(e.name)) for e in todo}
         for outcome in outcomes.values():
             outcome.scratch.mkdir(parents=True, exist_ok=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
         _refuse_masking(todo, foreign)
         lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
         progress = self._place.progress([e.name for e in todo])
-        account = Account(lanes, outcomes, self._config.seed, progress)
+        account = GroupState(lanes, outcomes, self._config.seed, progress)
         conditions = self._take_rounds(account, progress, list(outcomes))
         notes, load = resumed_notes(progress), self._platform.load()
         records = {}
@@ -217,7 +224,7 @@ class Pipeline:
         schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
         return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
 
-    def _take_rounds(self, account: Account, progress: Progress, names: list[str]) -> Conditions:
+    def _take_rounds(self, account: GroupState, progress: ProgressLog, names: list[str]) -> Conditions:
         """Measure all that is missing; interrupted, say what is kept. Returns what the machine went through."""
         rest = account.restore()
         progress.save()
@@ -226,12 +233,12 @@ class Pipeline:
             self._note(f"resuming an interrupted run: {progress.said()} are measured already")
         session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
-        progress.add(Sitting(session, names, now(), time.time(), *here))
+        progress.add(SessionStart(session, names, now(), time.time(), *here))
         try:
             GroupRun(self._platform, account, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
         except KeyboardInterrupt:
             with contextlib.suppress(KitError):
-                progress.add(Weathered(self._platform.conditions()))
+                progress.add(ConditionsRecord(self._platform.conditions()))
             kept = f"{progress.said()} are kept" if progress.turns else "nothing was complete yet"
             raise InterruptionError(
                 f"interrupted: {kept}",
@@ -281,7 +288,7 @@ class Pipeline:
             "features_proof": probe.proof,
         }
         config: dict[str, object] = msgspec.to_builtins(self._config)
-        config |= {"command": self._command, "directory": places.working_directory()}
+        config |= {"command": self._command, "directory": directories.working_directory()}
         return Manifest(
             kit_version=__version__,
             platform=self._platform.name,
@@ -299,10 +306,10 @@ class Pipeline:
 
     def _keep_program(self, manifest: Manifest) -> None:
         """Keep the .pte with the run: a later export may replace it before anybody asks since when it is slower."""
-        if not self._config.keep_program or self._platform.timing != "measured" or switched_off():
+        if not self._config.keep_program or self._platform.timing != "measured" or is_keeping_off():
             return
         try:
-            keep(self._directory.path, self._paths, manifest.model.sha256, manifest.model.export)
+            keep_program(self._directory.path, self._paths, manifest.model.sha256, manifest.model.export)
         except (KitError, OSError) as error:
             self._note(f"the program could not be kept for later comparisons: {error}")
 
@@ -345,7 +352,7 @@ class Pipeline:
             return None
         return token_sequence(self._config, self._sequence, self._paths, export)
 
-    def _trace_note(self, outcome: Outcome) -> list[str]:
+    def _trace_note(self, outcome: ExperimentOutcome) -> list[str]:
         evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"
         return [self._platform.trace_note] if evidence and self._platform.trace_note else []
 

@@ -14,7 +14,7 @@ from enum import Enum
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import MODES, compare_pairs
 from model_profiling.pipeline.config_types import Config, Experiment, PageCache
-from model_profiling.pipeline.thread_counts import alike
+from model_profiling.pipeline.thread_counts import key_without_threads
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
 # that changes it for all commands.
@@ -52,7 +52,7 @@ class Counts:
 CHOSEN = Counts()
 
 
-class Kind(Enum):
+class LaneKind(Enum):
     """What a lane's executions are good for."""
 
     TIMED = "timed"
@@ -71,7 +71,7 @@ class Lane:
     """
 
     experiment: Experiment
-    kind: Kind
+    kind: LaneKind
     runs: int | None
     launches: int | None
 
@@ -82,7 +82,7 @@ class Lane:
     @property
     def first_runs(self) -> int:
         """The executions of the first launch, before anything has been chosen."""
-        if self.kind is Kind.STARTUP:
+        if self.kind is LaneKind.STARTUP:
             return 1
         if self.launches == 1:
             return self.runs or MOST_RUNS_A_LAUNCH
@@ -150,7 +150,7 @@ def _of_other_threads(config: Config) -> list[tuple[str, str]]:
     found: dict[bytes, list[Experiment]] = {}
     for experiment in config.experiments:
         if MODES[experiment.mode] == "timing":
-            found.setdefault(alike(experiment), []).append(experiment)
+            found.setdefault(key_without_threads(experiment), []).append(experiment)
     swept = [members for members in found.values() if len({member.num_threads for member in members}) > 1]
     return [(members[0].name, member.name) for members in swept for member in members[1:]]
 
@@ -173,22 +173,25 @@ def lanes_of(
         if experiment.name in foreign:
             lanes.append(
                 Lane(
-                    experiment, Kind.LAUNCHED, runs or (1 if evidence_only else None), 1 if evidence_only else launches
+                    experiment,
+                    LaneKind.LAUNCHED,
+                    runs or (1 if evidence_only else None),
+                    1 if evidence_only else launches,
                 )
             )
             continue
         if not evidence_only:
-            lanes.append(Lane(experiment, Kind.TIMED, runs, launches))
+            lanes.append(Lane(experiment, LaneKind.TIMED, runs, launches))
         if traced:
             count = experiment.traced_runs or (min(runs, TRACED_RUNS) if runs is not None else None)
             if evidence_only:
                 # Which kernels run needs no repetition.
-                lanes.append(Lane(experiment, Kind.TRACED, count or 1, 1))
+                lanes.append(Lane(experiment, LaneKind.TRACED, count or 1, 1))
             else:
                 asked = min(TRACED_LAUNCHES, launches, count or launches) if launches is not None else None
-                lanes.append(Lane(experiment, Kind.TRACED, count, asked))
+                lanes.append(Lane(experiment, LaneKind.TRACED, count, asked))
         if startups and not evidence_only and experiment.startup_launches != 0:
-            lanes.append(Lane(experiment, Kind.STARTUP, experiment.startup_launches, experiment.startup_launches))
+            lanes.append(Lane(experiment, LaneKind.STARTUP, experiment.startup_launches, experiment.startup_launches))
     return lanes
 
 
@@ -214,7 +217,7 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     asked = [lane.runs for lane in lanes if _gives_latency(lane) and lane.launches is None and lane.runs is not None]
     if asked:
         launches = min(launches, max(LEAST_LAUNCHES, max(asked) // TURN))
-    chosen_counts = {Kind.TRACED: (traced, traced_runs), Kind.STARTUP: (startups, 1)}
+    chosen_counts = {LaneKind.TRACED: (traced, traced_runs), LaneKind.STARTUP: (startups, 1)}
     settled = [_settled(lane, *chosen_counts.get(lane.kind, (launches, a_launch))) for lane in lanes]
     chosen = any(_gives_latency(lane) and lane.launches is None for lane in lanes)
     return settled, _reason(launches, fits, budget, bool(asked)) if chosen else "as requested"
@@ -235,7 +238,7 @@ def default_budget_s() -> float:
 
 
 def _gives_latency(lane: Lane) -> bool:
-    return lane.kind in (Kind.TIMED, Kind.LAUNCHED)
+    return lane.kind in (LaneKind.TIMED, LaneKind.LAUNCHED)
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
@@ -286,8 +289,8 @@ def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:
 
 def _round(lanes: Sequence[Lane], launch: int, runs: Sequence[int], shuffler: random.Random) -> Round:
     """Cut timed executions into turns and draw the order of each; a process with a tracer takes all at once."""
-    timed = [i for i, lane in enumerate(lanes) if lane.kind is Kind.TIMED and runs[i]]
-    alone = [i for i, lane in enumerate(lanes) if lane.kind is not Kind.TIMED and runs[i]]
+    timed = [i for i, lane in enumerate(lanes) if lane.kind is LaneKind.TIMED and runs[i]]
+    alone = [i for i, lane in enumerate(lanes) if lane.kind is not LaneKind.TIMED and runs[i]]
     count = max((-(-runs[i] // TURN) for i in timed), default=0)
     turns = []
     for turn in range(count):

@@ -5,11 +5,18 @@ from pathlib import Path
 
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.pipeline.account import Account, Outcome, Program
-from model_profiling.pipeline.collecting import clear_directory, collect
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.execution import GroupRun
-from model_profiling.pipeline.phases import Lengths, chosen_phases, exported_tokens, made_tokens, positions, sequence_of
+from model_profiling.pipeline.experiment_files import clear_directory, collect
+from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
+from model_profiling.pipeline.phase_experiments import (
+    Lengths,
+    chosen_phases,
+    exported_tokens,
+    positions,
+    random_tokens,
+    sequence_of,
+)
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
@@ -19,7 +26,9 @@ from model_profiling.store.run_directory import Phase
 _TIMEOUT_S = 600.0
 
 
-def programs_of(models: Mapping[str, Path], lengths: Lengths = Lengths()) -> tuple[dict[str, Program], list[Phase]]:  # noqa: B008
+def programs_of(
+    models: Mapping[str, Path], lengths: Lengths = Lengths()
+) -> tuple[dict[str, MeasuredProgram], list[Phase]]:
     """Programs as they can be measured side by side, and the phases to do it in if they are language models."""
     paths = {name: ExportPaths(model.resolve()) for name, model in models.items()}
     records = {name: export_record(each) for name, each in paths.items()}
@@ -30,20 +39,20 @@ def programs_of(models: Mapping[str, Path], lengths: Lengths = Lengths()) -> tup
             raise InputError("not all of these are language models", "Leave --prefill, --decode and --depth out.")
         # What all of them take decides: a language model can be run as any program.
         inputs = {name: sample_inputs(paths[name], records[name]) for name in models}
-        return {name: Program(paths[name].pte, paths[name].stem, inputs[name]) for name in models}, []
+        return {name: MeasuredProgram(paths[name].pte, paths[name].stem, inputs[name]) for name in models}, []
     phases = chosen_phases(known[0], lengths)
     if any(chosen_phases(sequence, lengths) != phases for sequence in known[1:]):
         raise InputError("these programs do not take the same numbers of tokens", "Give --prefill and --decode.")
     needed = max(positions(sequence, phase) for sequence in known for phase in phases)
     vocabulary = min((s.vocabulary for s in known if s.vocabulary is not None), default=None)
     begin = next((found for name in models if (found := exported_tokens(paths[name], records[name]))), None)
-    tokens = made_tokens(begin, needed, vocabulary, 0)
-    return {n: Program(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
+    tokens = random_tokens(begin, needed, vocabulary, 0)
+    return {n: MeasuredProgram(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
 
 
 def measure(
     platform: Platform,
-    programs: dict[str, Program],
+    programs: dict[str, MeasuredProgram],
     home: Path,
     threads: int,
     report: OnProgress,
@@ -51,7 +60,7 @@ def measure(
     counts: Counts = CHOSEN,
     phase: Phase | None = None,
     disable_features: Sequence[str] = (),
-) -> dict[str, Outcome]:
+) -> dict[str, ExperimentOutcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
     How they start is measured if the counts say how often.
@@ -71,11 +80,11 @@ def measure(
         )
         clear_directory(home / name)
         (home / name).mkdir(parents=True)
-        outcomes[name] = Outcome(program, experiment, runner, home / name)
+        outcomes[name] = ExperimentOutcome(program, experiment, runner, home / name)
     experiments, startups = [outcome.experiment for outcome in outcomes.values()], bool(counts.startup_launches)
     lanes = lanes_of(experiments, set(), traced=traced, startups=startups)
     with platform.exclusive():
-        GroupRun(platform, Account(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
+        GroupRun(platform, GroupState(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():
         collect(outcome, outcome.scratch)
         if outcome.failure is not None:

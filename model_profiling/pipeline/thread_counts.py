@@ -41,7 +41,7 @@ def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dic
     return found, lists
 
 
-def expanded(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
+def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
     """A config with an experiment for each number of threads, and each pair of compared ones for those both have."""
     if not any(len(counts) > 1 for counts in lists.values()):
         return config
@@ -86,7 +86,7 @@ def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], w
     return [(sides[0][count], sides[1][count]) for count in common]
 
 
-def alike(experiment: Experiment) -> bytes:
+def key_without_threads(experiment: Experiment) -> bytes:
     """What is the same for experiments that differ in nothing but their threads."""
     return msgspec.json.encode(
         {key: getattr(experiment, key) for key in experiment.__struct_fields__ if key not in _OWN}

@@ -11,7 +11,7 @@ from model_profiling.store.run_directory import Conditions, RunnerRecord, Timing
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenPlan:
     """How a program reads a sequence of tokens: after `fill` (method, tokens at once, how often), `step` tokens in an
     execution, from `position` on; executions take turns at `steps` positions."""
 
@@ -23,7 +23,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Request:
+class LaunchRequest:
     """One process to start: everything that shapes what it will run, and where its files go."""
 
     runner: RunnerRecord
@@ -49,7 +49,7 @@ class Request:
     weight_cache: bool | None = None
     # The method to execute, and what a language model reads instead of inputs.
     method: str | None = None
-    reading: Reading | None = None
+    reading: TokenPlan | None = None
     # Execute nothing but this: read so many tokens one by one, and say how well each predicts the next.
     score: int = 0
 
@@ -58,7 +58,7 @@ At = Path | str
 
 
 @dataclass(frozen=True)
-class Files:
+class LaunchFiles:
     """Where the files of a request are on the machine where it will run; `libraries` have operators to load."""
 
     model: At
@@ -69,7 +69,7 @@ class Files:
     libraries: Sequence[At] = ()
 
 
-def paced_flags(request: Request, at: Files) -> list[str]:
+def paced_flags(request: LaunchRequest, at: LaunchFiles) -> list[str]:
     """The flags of the kit's runner for a session."""
     flags = [f"--model_path={at.model}", f"--cpu_threads={request.threads}"]
     if request.score:
@@ -93,7 +93,7 @@ def paced_flags(request: Request, at: Files) -> list[str]:
     return flags + ([f"--output_file={at.output_base}"] if at.output_base is not None else [])
 
 
-def launch_flags(request: Request, model: At, executions: int, etdump: At | None) -> list[str]:
+def launch_flags(request: LaunchRequest, model: At, executions: int, etdump: At | None) -> list[str]:
     """The flags that every executor_runner takes, for one launch of a fixed number of executions."""
     counts = [f"--num_executions={executions}", f"--cpu_threads={request.threads}"]
     return [f"--model_path={model}", *counts, f"--etdump_path={etdump}"]
@@ -121,7 +121,7 @@ class Session(Protocol):
 
 
 @dataclass(frozen=True)
-class Probe:
+class Capabilities:
     """What a platform can do, found out and not assumed."""
 
     arch: str
@@ -147,16 +147,16 @@ class Platform(Protocol):
     # What else tells one measurement from another, known after the probe: which device, in which power mode.
     identity: str
 
-    def probe(self) -> Probe:
+    def probe(self) -> Capabilities:
         """Find out what this platform is; a platform that cannot work here says which to use instead."""
 
     def runner(self, runner_path: str | None) -> RunnerRecord:
         """The runner to use: the kit's own, built if need be, or the user's."""
 
-    def open(self, request: Request) -> Session:
+    def open(self, request: LaunchRequest) -> Session:
         """Start a paced session of the kit's runner."""
 
-    def launch(self, request: Request, executions: int) -> int:
+    def launch(self, request: LaunchRequest, executions: int) -> int:
         """Run a foreign runner once from start to end, with a tracer: all such a runner can do.
 
         Returns the most bytes that it was seen to hold in memory; 0 if nobody could look.

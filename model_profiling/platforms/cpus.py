@@ -38,7 +38,7 @@ done"""
 
 
 @dataclass(frozen=True)
-class Cluster:
+class CpuCluster:
     """Cores that share a clock."""
 
     cpus: tuple[int, ...]
@@ -46,13 +46,13 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DeviceFacts:
     """A device as it was when the run began."""
 
     target: str
     arch: str
     features: tuple[str, ...]
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[CpuCluster, ...]
     boot_id: str
     unique: str
     environment: dict[str, object]
@@ -85,13 +85,13 @@ def _cpu_flags(text: str) -> set[str]:
     return set.intersection(*(set(line.split()) for line in lines)) if lines else set()
 
 
-def clusters_in(text: str) -> tuple[Cluster, ...]:
+def clusters_in(text: str) -> tuple[CpuCluster, ...]:
     """Clusters from the slowest to the fastest."""
     found = []
     for line in text.splitlines():
         cpus, _, khz = line.partition("|")
         if re.fullmatch(r"[0-9]{1,12}", khz.strip()) and re.fullmatch(r"[0-9]{1,4}( +[0-9]{1,4})*", cpus.strip()):
-            found.append(Cluster(tuple(int(cpu) for cpu in cpus.split()), int(khz)))
+            found.append(CpuCluster(tuple(int(cpu) for cpu in cpus.split()), int(khz)))
     return tuple(sorted(found, key=lambda cluster: (cluster.max_khz, cluster.cpus)))
 
 
@@ -100,10 +100,10 @@ def sme_units(text: str) -> dict[str, object]:
     return units({path.removesuffix(f"/{REGISTER}").rpartition("/")[2]: value for path, _, value in lines})
 
 
-def cluster_names(clusters: tuple[Cluster, ...]) -> dict[Cluster, tuple[str, ...]]:
+def cluster_names(clusters: tuple[CpuCluster, ...]) -> dict[CpuCluster, tuple[str, ...]]:
     """`big` is the fastest, `little` the slowest of several, `mid` whatever lies between."""
     speeds = sorted({cluster.max_khz for cluster in clusters})
-    names: dict[Cluster, tuple[str, ...]] = {}
+    names: dict[CpuCluster, tuple[str, ...]] = {}
     for cluster in clusters:
         if cluster.max_khz == speeds[-1]:
             names[cluster] = ("big",)
@@ -112,7 +112,7 @@ def cluster_names(clusters: tuple[Cluster, ...]) -> dict[Cluster, tuple[str, ...
     return names
 
 
-def affinity_mask(affinity: str, clusters: tuple[Cluster, ...]) -> str:
+def affinity_mask(affinity: str, clusters: tuple[CpuCluster, ...]) -> str:
     """The hexadecimal mask of a cluster's name; a mask is taken as it is."""
     if affinity not in ("big", "mid", "little"):
         return f"{int(affinity, 16):x}"
@@ -129,7 +129,7 @@ def memory_bytes(text: str) -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def named_clusters(clusters: tuple[Cluster, ...]) -> dict[str, object]:
+def named_clusters(clusters: tuple[CpuCluster, ...]) -> dict[str, object]:
     """Clusters as an environment shows them."""
     names = cluster_names(clusters)
     return {f"{'/'.join(names[c]) or 'cpu'}{c.cpus[0]}": {"cpus": list(c.cpus), "max_khz": c.max_khz} for c in clusters}

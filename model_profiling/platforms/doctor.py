@@ -15,16 +15,16 @@ from collections.abc import Callable
 import msgspec
 
 from model_profiling.base import cache
+from model_profiling.base.directories import cache_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import KitError
 from model_profiling.base.installation import install_command
-from model_profiling.base.places import cache_directory
 from model_profiling.base.programs import run_program
 from model_profiling.base.units import counted
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import PLATFORMS, Tool
-from model_profiling.platforms.process import list_features
+from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
 from model_profiling.runner.build import TARGETS, build_runner, host_target
 from model_profiling.runner.sdk import installed_sdk

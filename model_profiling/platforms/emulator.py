@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base.errors import SetupError
-from model_profiling.base.installation import PACKAGE, shown
+from model_profiling.base.installation import PACKAGE, relative_to_here
 from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import run_program
-from model_profiling.platforms.base import Probe
+from model_profiling.platforms.base import Capabilities
 from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.platform_table import Choice
-from model_profiling.platforms.process import ProcessPlatform, list_features
+from model_profiling.platforms.process_platform import ProcessPlatform, list_features
 from model_profiling.runner.build import build_runner, host_target
 
 TARGET = "linux-aarch64"
@@ -35,7 +35,7 @@ class Qemu:
 
 def how_to_install() -> str:
     """The command that brings a QEMU which knows SME2, on Debian and Ubuntu."""
-    return f"bash {shlex.quote(str(shown(PACKAGE / 'scripts' / 'install_emulator.sh')))}"
+    return f"bash {shlex.quote(str(relative_to_here(PACKAGE / 'scripts' / 'install_emulator.sh')))}"
 
 
 def find_qemu() -> Qemu | None:
@@ -68,12 +68,12 @@ class EmulatorPlatform(ProcessPlatform):
         super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")
         self.kernels_folder = self.folder
 
-    def probe(self) -> Probe:
+    def probe(self) -> Capabilities:
         features = self.features()
-        environment = {"cpu": "this machine's own", "shows": shows(set(features.present)), **describe_host()}
+        environment = {"cpu": "this machine's own", "shows": sme_level(set(features.present)), **describe_host()}
         if self.timing == "emulated":
             environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
-        return Probe(features.arch, tuple(features.present), features.proof, environment, boot_id())
+        return Capabilities(features.arch, tuple(features.present), features.proof, environment, boot_id())
 
 
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPlatform:
@@ -81,6 +81,6 @@ def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPl
     return EmulatorPlatform(choice.no_lock)
 
 
-def shows(present: set[str]) -> str:
+def sme_level(present: set[str]) -> str:
     """What of SME can be seen: `SME2`, `SME1 only` or `no SME`."""
     return "SME2" if "sme2" in present else "SME1 only" if "sme" in present else "no SME"

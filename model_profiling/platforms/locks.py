@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from model_profiling.base import files
+from model_profiling.base.directories import cache_directory, from_home
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.file_locks import open_lock
 from model_profiling.base.on_progress import say_note
-from model_profiling.base.places import cache_directory, from_home
 
 T = TypeVar("T")
 VARIABLE = "SME2_KIT_LOCKS"
@@ -149,7 +149,7 @@ class Claims:
 @contextlib.contextmanager
 def this_machine() -> Iterator[None]:
     """Have this machine alone. What this thread has already, or was given by a sweep, is not taken again."""
-    if getattr(_mine, "has_it", False) or is_given(HOST):
+    if getattr(_mine, "has_it", False) or is_inherited(HOST):
         yield
         return
     claims = Claims()
@@ -161,7 +161,7 @@ def this_machine() -> Iterator[None]:
         return claim
 
     try:
-        claim = in_turn(take)
+        claim = wait_and_take(take)
     finally:
         claims.step_back()
     _mine.has_it = True
@@ -180,7 +180,7 @@ def announce(command: str) -> None:
     _announced = command
 
 
-def in_turn(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
+def wait_and_take(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
     """Take something as soon as nobody else has it; says who has, and how long that took."""
     began, said_at, machine = time.monotonic(), None, ""
     while True:
@@ -206,7 +206,7 @@ def target_lock(platform_name: str, place: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", f"target-{platform_name}-{place}")[:200]
 
 
-def is_given(name: str) -> bool:
+def is_inherited(name: str) -> bool:
     """Whether a sweep that started this process gave it this lock, and it is really held."""
     for number in os.environ.get(GIVEN, "").split(","):
         with contextlib.suppress(KitError, OSError, ValueError, OverflowError):

@@ -12,7 +12,7 @@ from model_profiling.analysis.timing.latency import Latency
 from model_profiling.report import kernel_view, tables
 from model_profiling.report.pipeline_summary import pipeline_summary
 from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
-from model_profiling.store.derived import DerivedWriter, Outdated
+from model_profiling.store.derived import DerivedWriter, OutdatedFile
 from model_profiling.store.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
 
 
@@ -45,7 +45,7 @@ class PipelineSummary(msgspec.Struct, frozen=True, tag="pipeline_summary", tag_f
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def save(run: RunView) -> list[Outdated]:
+def save(run: RunView) -> list[OutdatedFile]:
     """Write all that derives from a run; returns which files of an earlier state of it that outdates."""
     writer = DerivedWriter(run)
     write_artifacts(run, writer)

@@ -40,7 +40,7 @@ Cell = str | Number | Name | Link
 Row = tuple[Cell, ...]
 
 
-class Figure(msgspec.Struct, frozen=True):
+class KeyFigure(msgspec.Struct, frozen=True):
     """One of the few numbers on the first screen: what it is, the number, and what to know of it."""
 
     label: str
@@ -56,7 +56,7 @@ class Bullets(msgspec.Struct, frozen=True):
     items: list[str]
 
 
-class Advice(msgspec.Struct, frozen=True):
+class AdviceBlock(msgspec.Struct, frozen=True):
     """One finding: what, what it would gain (or costs), its evidence, what to do, and the line to begin with."""
 
     title: str
@@ -117,7 +117,7 @@ class Code(msgspec.Struct, frozen=True):
     text: str
 
 
-Block = Paragraph | Bullets | Advice | Table | Tree | Picture | Code
+Block = Paragraph | Bullets | AdviceBlock | Table | Tree | Picture | Code
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -138,10 +138,10 @@ class Report(msgspec.Struct, frozen=True):
     sections: list[Section] = []
     # What a reader must know before all else: what failed or is partial.
     alerts: list[str] = []
-    figures: list[Figure] = []
+    figures: list[KeyFigure] = []
     # What the words of the figures mean.
     legend: str = ""
-    actions: list[Advice] = []
+    actions: list[AdviceBlock] = []
     # Where there is nothing to do, why.
     no_actions: str = ""
     # Whether figures and actions are shown less boldly: they cannot be relied on, as the alerts say.

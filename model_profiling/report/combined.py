@@ -7,24 +7,24 @@ from pathlib import Path
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
 from model_profiling.report import charts, markdown, metric_columns, numbers, report_files
-from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content import threads
 from model_profiling.report.content.headline import cpu, title
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.theme import LIGHT, Theme
-from model_profiling.report.words import comparison_sentence, worth
-from model_profiling.store.derived import stamped
+from model_profiling.report.words import comparison_sentence, gain_text
+from model_profiling.store.derived import embed_stamp
 
 OUTPUT = Path("combined_report.md")
 
 
-def write(runs: Sequence[RunView], artist: Artist, output: Path | None, title: str = "") -> list[Path]:
+def write(runs: Sequence[RunView], artist: DrawingPool, output: Path | None, title: str = "") -> list[Path]:
     """Write the report, by default into the current directory."""
     output = output or OUTPUT
     drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
 
     def write_stamped(path: Path, data: bytes) -> None:
-        files.write_bytes(path, stamped(data, path.suffix, [run.sources for run in runs]))
+        files.write_bytes(path, embed_stamp(data, path.suffix, [run.sources for run in runs]))
 
     pictures = report_files.write_pictures(drawings, output, write_stamped)
     write_stamped(output, files.text_bytes(markdown.render(report(runs, title), pictures)))
@@ -162,7 +162,7 @@ def _movers(runs: Sequence[RunView]) -> Section | None:
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = Number(worth(finding).removeprefix("predicted gain "), finding.gain)
+                gain = Number(gain_text(finding).removeprefix("predicted gain "), finding.gain)
                 rows.append((name, finding.title, gain, finding.next_step))
     if not rows:
         return None

@@ -36,7 +36,7 @@ def draw(spec: dict[str, Any], scale: float = SCREEN_SCALE) -> Drawing:
     return Drawing(drawn, png(drawn, scale))
 
 
-def squeezed(png_bytes: bytes) -> bytes:
+def compress_png(png_bytes: bytes) -> bytes:
     """The same picture, packed harder: about a third of the size, for a while of work."""
     chunks, at = [], 8
     while at < len(png_bytes):

@@ -26,7 +26,7 @@ _REPORT_IT = (
 )
 
 
-class Hand:
+class DrawingProcess:
     """One such process. It starts at once, so that it is ready when there is something to draw."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def serve() -> None:
 
 
 def answer_all(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer every question of a `Hand`, until there are no more."""
+    """Answer every question of a `DrawingProcess`, until there are no more."""
     tasks: dict[str, Callable[..., Any]] = {"svg": drawing.svg, "draw": drawing.draw}
     while True:
         try:

@@ -11,7 +11,7 @@ from model_profiling.analysis.run.operator_graph import GraphNode, KernelUse, Op
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.report import numbers
-from model_profiling.report.content.places import file_line
+from model_profiling.report.content.source_lines import file_line
 
 # A report has its graph in it up to so many operators in all experiments: beyond, one is asked for it.
 MOST_IN_REPORT = 6000
@@ -46,9 +46,9 @@ def fits_report(run: RunView) -> bool:
 
 
 def _graphed(run: RunView) -> list[str]:
-    from model_profiling.analysis.run.run_graphs import graphed
+    from model_profiling.analysis.run.run_graphs import graph_experiments
 
-    return graphed(run)
+    return graph_experiments(run)
 
 
 def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.kernels import KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import unique_labels
@@ -87,7 +87,7 @@ def weight_cells(entry: FormatKernels) -> Row:
     return (entry.weights, Number(str(entry.operators), entry.operators), on_sme2, Name(kernels), entry.why)
 
 
-def detailed(run: RunView) -> list[str]:
+def detailed_experiments(run: RunView) -> list[str]:
     """The traced experiments worth showing operator by operator: of each phase the one that uses SME2 most, and among
     equals the one that could use most."""
     best: dict[str, str] = {}

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from model_profiling.report.blocks import (
-    Advice,
+    AdviceBlock,
     Block,
     Branch,
     Bullets,
     Cell,
     Code,
-    Figure,
+    KeyFigure,
     Link,
     Name,
     Number,
@@ -64,7 +64,7 @@ def _first_screen(report: Report) -> list[str]:
     return lines + [line for sentence in report.headline for line in ("", text(sentence))]
 
 
-def _figures(figures: list[Figure], subdued: bool) -> list[str]:
+def _figures(figures: list[KeyFigure], subdued: bool) -> list[str]:
     """One row of numbers under their names, bold unless subdued, and below each what to know of it."""
     rows = [[f.label for f in figures], [f.value for f in figures], [f.note for f in figures]]
     labels, values, notes = ([text(cell) for cell in row] for row in rows)
@@ -76,12 +76,12 @@ def _figures(figures: list[Figure], subdued: bool) -> list[str]:
     ]
 
 
-def _blocks(blocks: list[Block] | list[Advice], pictures: Mapping[str, str]) -> list[str]:
+def _blocks(blocks: list[Block] | list[AdviceBlock], pictures: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     place = 0
     for block in blocks:
         # Findings that follow each other are one numbered list.
-        place = place + 1 if isinstance(block, Advice) else 0
+        place = place + 1 if isinstance(block, AdviceBlock) else 0
         lines += _block(block, pictures, place)
     return lines
 
@@ -98,7 +98,7 @@ def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
             return ["", *(f"    {line}" for line in lines.splitlines())]
         case Picture(chart, caption):
             return ["", f"![{text(caption)}]({pictures[chart]})"] if chart in pictures else []
-        case Advice():
+        case AdviceBlock():
             return _advice(block, place)
         case Table():
             return _table(block)
@@ -106,7 +106,7 @@ def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
             return _tree(block)
 
 
-def _advice(advice: Advice, place: int) -> list[str]:
+def _advice(advice: AdviceBlock, place: int) -> list[str]:
     at = f" at {code(advice.place)}" if advice.place else ""
     lines = ["", f"{place}. **{text(advice.title)}**{at} ({text(advice.worth)}). {text(advice.next_step)}"]
     # What belongs to an item begins where its text does.

@@ -119,6 +119,6 @@ def labels(chosen: Iterable[Column]) -> list[str]:
     return [column.label for column in chosen]
 
 
-def switched_off(measured: ExperimentMetrics) -> str:
+def disabled_features(measured: ExperimentMetrics) -> str:
     """The CPU features that an experiment ran without."""
     return ", ".join(measured.disabled) or "nothing"

@@ -28,39 +28,39 @@ class Attribute(msgspec.Struct, frozen=True):
     value: str
 
 
-class Edge(msgspec.Struct, frozen=True, rename="camel"):
+class ExplorerEdge(msgspec.Struct, frozen=True, rename="camel"):
     source_node_id: str
     source_node_output_id: str = "0"
     target_node_input_id: str = "0"
 
 
-class Output(msgspec.Struct, frozen=True):
+class ExplorerOutput(msgspec.Struct, frozen=True):
     id: str
     attrs: list[Attribute]
 
 
-class Node(msgspec.Struct, frozen=True, rename="camel"):
+class ExplorerNode(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     label: str
     namespace: str
     attrs: list[Attribute]
-    incoming_edges: list[Edge]
-    outputs_metadata: list[Output]
+    incoming_edges: list[ExplorerEdge]
+    outputs_metadata: list[ExplorerOutput]
 
 
-class Graph(msgspec.Struct, frozen=True):
+class ExplorerGraph(msgspec.Struct, frozen=True):
     id: str
-    nodes: list[Node]
+    nodes: list[ExplorerNode]
 
 
-class Graphs(msgspec.Struct, frozen=True):
+class ExplorerGraphs(msgspec.Struct, frozen=True):
     """What Model Explorer takes as a model in a .json file. Of several files it shows the first."""
 
     label: str
-    graphs: list[Graph]
+    graphs: list[ExplorerGraph]
 
 
-class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ExplorerValue(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     value: float | str
     bg_color: str = ""
 
@@ -74,28 +74,32 @@ class Overlay(msgspec.Struct, frozen=True, omit_defaults=True):
     """The values of one graph's nodes, and the colours from the lowest to the highest."""
 
     name: str
-    results: dict[str, Value]
+    results: dict[str, ExplorerValue]
     gradient: list[Stop] = []
 
 
 _HOT = [Stop(0, "#fff3e0"), Stop(1, "#b32900")]
 _FASTER = [Stop(0, "#ececef"), Stop(1, "#007a59")]
 _LOSS = [Stop(0, "#b32900"), Stop(1, "#e3f2e9")]
-_SME2 = {True: Value("SME2", "#0072b2"), False: Value("not SME2", "#e69f00"), None: Value("SME2 unknown", "#8a8d96")}
+_SME2 = {
+    True: ExplorerValue("SME2", "#0072b2"),
+    False: ExplorerValue("not SME2", "#e69f00"),
+    None: ExplorerValue("SME2 unknown", "#8a8d96"),
+}
 
 
 class _Measure(msgspec.Struct, frozen=True):
     """How a metric is called, what it is of one operator, whether those of several add up, and its colours."""
 
     name: str
-    value: Callable[[GraphNode], Value | None]
+    value: Callable[[GraphNode], ExplorerValue | None]
     adds_up: bool = False
     gradient: list[Stop] = []
 
 
-def _number(value: float | None, digits: int) -> Value | None:
+def _number(value: float | None, digits: int) -> ExplorerValue | None:
     """Model Explorer shows all digits that there are. Nine of a millisecond add up to what they did."""
-    return Value(round(value, digits)) if value is not None else None
+    return ExplorerValue(round(value, digits)) if value is not None else None
 
 
 _MEASURES: dict[Metric, _Measure] = {
@@ -111,30 +115,30 @@ _MEASURES: dict[Metric, _Measure] = {
 }
 
 
-def graphs(run: RunView) -> dict[str, Graphs]:
+def graphs(run: RunView) -> dict[str, ExplorerGraphs]:
     """The graphs of a run by file, as Model Explorer takes them: nodes in modules, facts as attributes, shapes on
     edges."""
     return {
-        f"{graph.experiment}{EXPLORER_GRAPH}": Graphs(
-            f"{run.summary.model}, {graph.title}", [Graph(graph.title, list(_nodes(graph, run)))]
+        f"{graph.experiment}{EXPLORER_GRAPH}": ExplorerGraphs(
+            f"{run.summary.model}, {graph.title}", [ExplorerGraph(graph.title, list(_nodes(graph, run)))]
         )
         for graph in run.graphs
     }
 
 
-def _nodes(graph: OperatorGraph, run: RunView) -> Iterator[Node]:
-    incoming: dict[int, list[Edge]] = {}
+def _nodes(graph: OperatorGraph, run: RunView) -> Iterator[ExplorerNode]:
+    incoming: dict[int, list[ExplorerEdge]] = {}
     for edge in graph.edges:
-        incoming.setdefault(edge.target, []).append(Edge(str(edge.source)))
+        incoming.setdefault(edge.target, []).append(ExplorerEdge(str(edge.source)))
     sides = run.sides(graph.before, graph.after) if graph.before else ("", "")
     for node in graph.nodes:
-        yield Node(
+        yield ExplorerNode(
             id=str(node.id),
             label=node.operator,
             namespace=_RUNTIME if node.node == "runtime" else node.module.replace("/", "_").replace(".", "/"),
             attrs=[Attribute(key, value) for key, value in facts(node, sides)],
             incoming_edges=incoming.get(node.id, []),
-            outputs_metadata=[Output("0", [Attribute("tensor_shape", node.writes[0])])] if node.writes else [],
+            outputs_metadata=[ExplorerOutput("0", [Attribute("tensor_shape", node.writes[0])])] if node.writes else [],
         )
 
 
@@ -162,12 +166,12 @@ def overlays(run: RunView) -> dict[str, dict[str, Overlay]]:
 
 def _results(
     graph: OperatorGraph,
-    values: Mapping[int, Value],
+    values: Mapping[int, ExplorerValue],
     places: Callable[[GraphNode, bool], Iterator[tuple[str, str]]],
     adds_up: bool,
-) -> dict[str, dict[str, Value]]:
+) -> dict[str, dict[str, ExplorerValue]]:
     """Values by graph and node: where several operators are one node, their sum, or, of what has none, the first."""
-    found: dict[str, dict[str, list[Value]]] = {}
+    found: dict[str, dict[str, list[ExplorerValue]]] = {}
     for node in graph.nodes:
         if node.id in values:
             for id_, place in places(node, adds_up):
@@ -204,9 +208,9 @@ class _Places:
             yield self._method, self._names[node.id]
 
 
-def _joined(several: list[Value], adds_up: bool) -> Value:
+def _joined(several: list[ExplorerValue], adds_up: bool) -> ExplorerValue:
     numbers = [each.value for each in several if not isinstance(each.value, str)]
-    return Value(round(sum(numbers), 9)) if adds_up and len(several) > 1 else several[0]
+    return ExplorerValue(round(sum(numbers), 9)) if adds_up and len(several) > 1 else several[0]
 
 
 def _name(record: etrecord.Etrecord | None, node: GraphNode, method: str) -> str:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from model_profiling.report import markdown, metric_columns, numbers
-from model_profiling.report.blocks import Advice, Block, Bullets, Number, Paragraph, Report, Row, Section, Table
-from model_profiling.report.words import agreement_sentence, comparison_sentence, worth
+from model_profiling.report.blocks import AdviceBlock, Block, Bullets, Number, Paragraph, Report, Row, Section, Table
+from model_profiling.report.words import agreement_sentence, comparison_sentence, gain_text
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.run_view import RunView
@@ -35,7 +35,9 @@ def _advice(run: "RunView") -> list[Section]:
     found = []
     for name in run.of_interest:
         advice = run.summary.experiments[name].advice
-        blocks: list[Block] = [Advice(finding.title, worth(finding), [], finding.next_step) for finding in advice]
+        blocks: list[Block] = [
+            AdviceBlock(finding.title, gain_text(finding), [], finding.next_step) for finding in advice
+        ]
         if blocks:
             found.append(Section("advice", f"What to do next ({run.label(name)})", blocks))
     return found
@@ -47,7 +49,7 @@ def _latency(run: "RunView") -> Table:
     rows: list[Row] = []
     for name, measured in run.metrics.experiments.items():
         cells = [column.number(measured) for column in columns]
-        off = metric_columns.switched_off(measured)
+        off = metric_columns.disabled_features(measured)
         rows.append((run.label(name), measured.status, off, *cells, measured.latency_source))
     return Table("latency", names, rows)
 

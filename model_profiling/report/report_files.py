@@ -10,22 +10,22 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.report import charts, content, perfetto
 from model_profiling.report.artifact_files import write_artifacts
-from model_profiling.report.artist import Artist
-from model_profiling.report.drawing import PAPER_SCALE, Drawing, squeezed
+from model_profiling.report.drawing import PAPER_SCALE, Drawing, compress_png
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.markdown import render
 from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
-from model_profiling.store.derived import DerivedWriter, Outdated
+from model_profiling.store.derived import DerivedWriter, OutdatedFile
 
 
 def write_report(
     run: RunView,
-    artist: Artist,
+    artist: DrawingPool,
     output: Path,
     title: str = "",
     markdown: bool = True,
     page: bool = False,
-) -> tuple[list[Path], list[Outdated]]:
+) -> tuple[list[Path], list[OutdatedFile]]:
     """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`.
 
     Returns what was written, and which files of an earlier state of the run that outdates.
@@ -53,7 +53,7 @@ def write_report(
     return written, writer.finish()
 
 
-def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Outdated]]:
+def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[OutdatedFile]]:
     """Write the page with the graph alone, by default into the run directory; returns where, and what that outdates."""
     from model_profiling.report import html
 
@@ -77,7 +77,7 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
     return place, writer.finish()
 
 
-def write_model_explorer(run: RunView) -> tuple[list[Path], list[Outdated]]:
+def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
     """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
     from model_profiling.report import model_explorer
 
@@ -147,8 +147,8 @@ def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) 
 
 
 def write_picture(
-    run: RunView, artist: Artist, name: str, output: Path, theme: str, width: int
-) -> tuple[list[Path], list[Outdated]]:
+    run: RunView, artist: DrawingPool, name: str, output: Path, theme: str, width: int
+) -> tuple[list[Path], list[OutdatedFile]]:
     """One picture at paper quality; the name's ending says the format."""
     specs = charts.of_run(run, width, THEMES[theme])
     if name not in specs:
@@ -161,6 +161,6 @@ def write_picture(
     writer = DerivedWriter(run)
     # Everything that derives from the run is of the same state of it.
     write_artifacts(run, writer)
-    data = drawing.svg.encode() if output.suffix == ".svg" else squeezed(drawing.png)
+    data = drawing.svg.encode() if output.suffix == ".svg" else compress_png(drawing.png)
     writer.write_bytes(output, data, renew)
     return [output], writer.finish()

@@ -9,21 +9,21 @@ from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.sme2.whatif import Prediction
-from model_profiling.base.installation import shown
+from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
-from model_profiling.report.kernel_view import coverage_lines, detailed
+from model_profiling.report.kernel_view import coverage_lines, detailed_experiments
 from model_profiling.report.terminal_style import Style, wrapped
 from model_profiling.report.terminal_table import table
 from model_profiling.report.words import (
     agreement_sentence,
+    counted_name,
+    gain_text,
     growth_sentence,
-    in_common,
-    named,
-    repeated,
+    located_name,
+    merge_sentences,
     unique_labels,
-    worth,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     lines = _agreement_lines(run, style)
     lines += [*_remarks(run, style), ""]
     covered = {name: e.coverage for name, e in summary.experiments.items() if e.coverage is not None}
-    best = detailed(run)
+    best = detailed_experiments(run)
     for name, coverage in covered.items():
         lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
@@ -114,7 +114,7 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
 
 
 def _files(path: Path, style: Style) -> str:
-    return f"  {style.dim('files')}  {shown(path)}"
+    return f"  {style.dim('files')}  {relative_to_here(path)}"
 
 
 def _remarks(run: "RunView", style: Style) -> list[str]:
@@ -129,10 +129,10 @@ def _remarks(run: "RunView", style: Style) -> list[str]:
     warnings += [(n, growth_sentence(m.memory)) for n, m in measured.items() if m.memory and m.memory.leak]
     notes = [(name, note) for name, record in records.items() for note in record.notes]
     labelled = (
-        (style.paint(31, "failed") + "   ", in_common(failed)),
-        (style.paint(31, "warning") + "  ", in_common(odd)),
-        (style.paint(33, "warning") + "  ", in_common(warnings)),
-        (style.dim("note") + "     ", in_common(notes)),
+        (style.paint(31, "failed") + "   ", merge_sentences(failed)),
+        (style.paint(31, "warning") + "  ", merge_sentences(odd)),
+        (style.paint(33, "warning") + "  ", merge_sentences(warnings)),
+        (style.dim("note") + "     ", merge_sentences(notes)),
     )
     return [
         f"  {label}{wrapped(f'{names}: {sentence}' if names else sentence, 11)}"
@@ -186,7 +186,7 @@ def _top_groups(groups: "list[OperatorGroup]", after: ExperimentAnalysis, most: 
     rows = [("top operators", "before", "now", "faster", *(["of roof"] if reach else []))]
     for group in [group for group in groups if group.where != "runtime"][:most]:
         times = (numbers.ms(group.change.before_ms), numbers.ms(group.change.after_ms))
-        name = named(repeated(len(group.members), group.name), group.where)
+        name = located_name(counted_name(len(group.members), group.name), group.where)
         places = [member.after_row for member in group.members if member.after_row is not None]
         rows.append((name, *times, _ratio(group.change), *([reach(places)] if reach else [])))
     return table(rows, words=1)
@@ -209,7 +209,7 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
         times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
-        rows.append((named(name, operator.where), *times, _ratio(change)))
+        rows.append((located_name(name, operator.where), *times, _ratio(change)))
     return lines + table(rows, words=1)
 
 
@@ -240,7 +240,7 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
     reach = _reach(experiment)
     rows = [("top operators", "time", "share", *(["of roof"] if reach else []))]
     for entry, places in [x for x in instance_groups(breakdown) if x[0].where != "runtime"][:most]:
-        name = named(repeated(entry.instances, entry.operator), entry.where)
+        name = located_name(counted_name(entry.instances, entry.operator), entry.where)
         rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}", *([reach(places)] if reach else [])))
     return [*lines, "", *table(rows, words=1)]
 
@@ -255,7 +255,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {wrapped(f'{finding.title} ({worth(finding)})', 5)}")
+        lines.append(f"  {number}. {wrapped(f'{finding.title} ({gain_text(finding)})', 5)}")
         lines.append(f"     {style.dim(wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 

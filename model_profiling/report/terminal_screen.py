@@ -5,7 +5,7 @@ import msgspec
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Advice, Figure, Number
+from model_profiling.report.blocks import AdviceBlock, KeyFigure, Number
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content import phases as phase_content
 from model_profiling.report.content import threads as thread_content
@@ -34,7 +34,7 @@ def first_screen(run: RunView, style: Style) -> list[str]:
     return lines + [line for sentence in content.shifts(run) for line in (f"  {wrapped(sentence)}", "")]
 
 
-def _figures(figures: list[Figure], comparison: Comparison | None, style: Style) -> list[str]:
+def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Style) -> list[str]:
     """Each figure on a line: what it is, the number, and what to know of it; the last one is the verdict."""
     label, value = (max((len(getattr(f, part)) for f in figures), default=0) for part in ("label", "value"))
     lines = []
@@ -46,7 +46,7 @@ def _figures(figures: list[Figure], comparison: Comparison | None, style: Style)
     return lines
 
 
-def _actions(actions: list[Advice], otherwise: str, style: Style) -> list[str]:
+def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[str]:
     """What to do next, each with its line of PyTorch and what it would gain."""
     if not actions:
         return [f"  {wrapped(otherwise)}", ""] if otherwise else []
@@ -105,9 +105,14 @@ def threads(run: RunView) -> list[str]:
     switched = ("on against off",) if found.switches else ()
     lines = table([("by number of threads", *thread_content.COLUMNS, *switched), *rows], words=1)
     lines += [f"  {wrapped(f'{sentence}.')}" for sentence in thread_content.sentences(run)]
-    lines += [f"  {wrapped(f'{run.label(name)}: {finding.title}.')}" for name, finding in thread_content.wrong(run)]
+    lines += [
+        f"  {wrapped(f'{run.label(name)}: {finding.title}.')}" for name, finding in thread_content.thread_findings(run)
+    ]
     for side, curve in run.thread_curves:
-        names = [f"{entry.operator} ({entry.scales})" for entry in thread_content.unscaled(run, curve)[:_MOST_UNSCALED]]
+        names = [
+            f"{entry.operator} ({entry.scales})"
+            for entry in thread_content.unscaled_operators(run, curve)[:_MOST_UNSCALED]
+        ]
         if names:
             said = f"{side}, with more threads: {', '.join(names)}."
             lines.append(f"  {wrapped(said)}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.advice.finding import Finding
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
-    from model_profiling.analysis.sme2.forecast import Forecast
+    from model_profiling.analysis.sme2.sme2_forecast import Forecast
     from model_profiling.analysis.timing.latency import Comparison
 
 
@@ -109,7 +109,7 @@ def growth_sentence(memory: Memory) -> str:
     return f"memory does not grow with inferences ({memory.executions} in each process)"
 
 
-def worth(finding: Finding) -> str:
+def gain_text(finding: Finding) -> str:
     """What a finding would gain, else the time it is about; of start-up or memory, what it costs."""
     if finding.label == "suggestion":
         return f"about {numbers.share(finding.share)} of the time, gain not predicted"
@@ -119,7 +119,7 @@ def worth(finding: Finding) -> str:
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
-def in_common(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def merge_sentences(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """What is said of several experiments, each given with its name, once; numbers that differ become a range."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, sentence in said:
@@ -192,11 +192,11 @@ def _span(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def named(name: str, where: str) -> str:
+def located_name(name: str, where: str) -> str:
     return f"{name} (portable)" if where == "portable" else name
 
 
-def repeated(count: int, name: str) -> str:
+def counted_name(count: int, name: str) -> str:
     """`16 x index.Tensor_out`; a single one by its name alone."""
     return f"{count} x {name}" if count > 1 else name
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from model_profiling.base import cache, files
 from model_profiling.base.code_path import python_command
+from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
 from model_profiling.base.errors import InputError, SetupError
-from model_profiling.base.places import CACHE_VARIABLE, cache_directory
 from model_profiling.base.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
@@ -38,7 +38,7 @@ _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
 
 @dataclass(frozen=True)
-class Target:
+class BuildTarget:
     """A platform the runner is built for, the pip tag of its wheel, and who can compile for it from elsewhere."""
 
     name: str
@@ -51,9 +51,9 @@ class Target:
 TARGETS = {
     target.name: target
     for target in (
-        Target("linux-x86_64", "x86_64", "manylinux_2_28_x86_64", ("x86_64-linux-gnu-g++",)),
-        Target("linux-aarch64", "aarch64", "manylinux_2_28_aarch64", ("aarch64-linux-gnu-g++",)),
-        Target(
+        BuildTarget("linux-x86_64", "x86_64", "manylinux_2_28_x86_64", ("x86_64-linux-gnu-g++",)),
+        BuildTarget("linux-aarch64", "aarch64", "manylinux_2_28_aarch64", ("aarch64-linux-gnu-g++",)),
+        BuildTarget(
             "macos-arm64",
             "aarch64",
             "macosx_14_0_arm64",
@@ -69,13 +69,13 @@ class Build:
     """A finished runner and what made it; `compiler` is how `command` names itself."""
 
     path: Path
-    target: Target
+    target: BuildTarget
     sdk: Sdk
     compiler: str
     command: tuple[str, ...]
 
 
-def host_target() -> Target:
+def host_target() -> BuildTarget:
     """The target this machine runs natively."""
     system = "macos" if sys.platform == "darwin" else sys.platform
     arch = features.architecture(platform.machine())
@@ -102,7 +102,7 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
     compiler = _compiler_version(command)
     tables = generate_tables(target)
     made_from = {
-        **made_by(target, sdk, command, compiler),
+        **build_inputs(target, sdk, command, compiler),
         # Wherever this kit lies: the sources have a hash of their own.
         "calls": cache.digest(str(_calls(target, sdk, command, Path())).replace(str(NATIVE), "native")),
         "tables": cache.digest(tables),
@@ -123,7 +123,7 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
     return Build(home / RUNNER_NAME, target, sdk, compiler, command)
 
 
-def made_by(target: Target, sdk: Sdk, command: tuple[str, ...], compiler: str) -> dict[str, str]:
+def build_inputs(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], compiler: str) -> dict[str, str]:
     """What decides, with source and flags, what a compiler makes."""
     return {
         "target": target.name,
@@ -144,7 +144,7 @@ def host_compiler() -> tuple[str, ...]:
     raise SetupError(f"no C++ compiler found (looked for {', '.join(candidates)})", f"Install one: {hint}.")
 
 
-def _require(command: tuple[str, ...], target: Target) -> None:
+def _require(command: tuple[str, ...], target: BuildTarget) -> None:
     if command[0] == ZIG:
         available = call_compiler([ZIG, "version"]).returncode == 0
         hint = f"pip install {ZIG}"
@@ -169,7 +169,7 @@ def call_compiler(words: Sequence[str], cwd: Path | None = None) -> "subprocess.
 
 
 def compile_command(
-    target: Target, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path
+    target: BuildTarget, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path
 ) -> list[str]:
     """The compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
     macos = target.library_suffix == ".dylib"
@@ -189,7 +189,7 @@ def _compile(calls: list[list[str]], folder: Path, log: Path) -> None:
             raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
 
 
-def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], folder: Path) -> list[list[str]]:
+def _calls(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], folder: Path) -> list[list[str]]:
     """What to call in turn to make the runner in a folder that holds its tables.
 
     Zig would build a C++ library into it, for a minute and more. On macOS the system has one, which ExecuTorch's
@@ -205,7 +205,7 @@ def _calls(target: Target, sdk: Sdk, command: tuple[str, ...], folder: Path) -> 
     return [[*whole[: end + 1], "-c", "-o", str(compiled)], link]
 
 
-def generate_tables(target: Target) -> str:
+def generate_tables(target: BuildTarget) -> str:
     """features.py and protocol.py as a C++ header, so that there is one table of each."""
     table = features.TABLES[target.arch]
     exits = ", ".join(f"{code.name} = {code.value}" for code in Exit)

@@ -13,7 +13,7 @@ from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
 from model_profiling.base.programs import run_program
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.runner.build import Build, made_by
+from model_profiling.runner.build import Build, build_inputs
 from model_profiling.runner.elf import Library, read_library
 
 LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
@@ -47,7 +47,7 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     stubs = absent_libraries(taken)
     source = generate_stubs(taken)
     made_from = {
-        **made_by(build.target, build.sdk, build.command, build.compiler),
+        **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "libraries": " ".join(stubs),
         "flags": " ".join(_FLAGS),
         "source": cache.digest(source),

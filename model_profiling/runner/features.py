@@ -12,7 +12,7 @@ from enum import Enum
 from model_profiling.base.dtypes import dtype_of
 
 
-class Agreement(Enum):
+class FeatureAgreement(Enum):
     """How far cpuinfo's table must agree with the independent source."""
 
     EXACT = "exact"
@@ -52,7 +52,7 @@ class Feature:
     offset: int
     proof: HwCap | CpuId
     requires: tuple[str, ...] = ()
-    agreement: Agreement = Agreement.EXACT
+    agreement: FeatureAgreement = FeatureAgreement.EXACT
 
 
 def _avx512(name: str, offset: int, register: str, bit: int, subleaf: int = 0) -> Feature:
@@ -72,9 +72,9 @@ AARCH64 = (
     Feature("sme_bi32i32", 9, HwCap(2, 40, "SME_BI32I32"), ("sme2",)),
     Feature("sme_b16b16", 10, HwCap(2, 41, "FEAT_SME_B16B16"), ("sme2",)),
     Feature("sme_f16f16", 11, HwCap(2, 42, "FEAT_SME_F16F16"), ("sme2",)),
-    Feature("rdm", 20, HwCap(1, 12, "FEAT_RDM"), agreement=Agreement.AT_LEAST),
-    Feature("fp16arith", 21, HwCap(1, 10, "FEAT_FP16"), agreement=Agreement.AT_LEAST),
-    Feature("dot", 22, HwCap(1, 20, "FEAT_DotProd"), agreement=Agreement.AT_LEAST),
+    Feature("rdm", 20, HwCap(1, 12, "FEAT_RDM"), agreement=FeatureAgreement.AT_LEAST),
+    Feature("fp16arith", 21, HwCap(1, 10, "FEAT_FP16"), agreement=FeatureAgreement.AT_LEAST),
+    Feature("dot", 22, HwCap(1, 20, "FEAT_DotProd"), agreement=FeatureAgreement.AT_LEAST),
 )
 
 X86_64 = (
@@ -99,9 +99,9 @@ X86_64 = (
     _avx512("avx512bf16", 42, "eax", 5, subleaf=1),
     _avx512("avx512fp16", 43, "edx", 23),
     # XNNPACK prefers AMX to AVX-512, so what AMX would replace cannot be switched off while AMX stays on.
-    Feature("amx_bf16", 49, CpuId(7, 0, "edx", 22), ("amx_tile", "avx512bf16"), Agreement.AT_MOST),
-    Feature("amx_tile", 50, CpuId(7, 0, "edx", 24), ("avx512f",), Agreement.AT_MOST),
-    Feature("amx_int8", 51, CpuId(7, 0, "edx", 25), ("amx_tile", "avx512vnni"), Agreement.AT_MOST),
+    Feature("amx_bf16", 49, CpuId(7, 0, "edx", 22), ("amx_tile", "avx512bf16"), FeatureAgreement.AT_MOST),
+    Feature("amx_tile", 50, CpuId(7, 0, "edx", 24), ("avx512f",), FeatureAgreement.AT_MOST),
+    Feature("amx_int8", 51, CpuId(7, 0, "edx", 25), ("amx_tile", "avx512vnni"), FeatureAgreement.AT_MOST),
 )
 
 TABLES: dict[str, tuple[Feature, ...]] = {"aarch64": AARCH64, "x86_64": X86_64}
@@ -152,7 +152,7 @@ _WORDS = {
 }
 
 
-def spoken(feature: str) -> str:
+def feature_label(feature: str) -> str:
     """What people call a feature: `fp16 arithmetic` for `fp16arith`."""
     return _WORDS[feature][0] if feature in _WORDS else feature
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
 from model_profiling.base.programs import run_program
-from model_profiling.runner.build import Build, made_by
+from model_profiling.runner.build import Build, build_inputs
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
 
@@ -44,7 +44,7 @@ def build_shim(build: Build) -> Path:
         raise SetupError(what, "Use executorch 1.5.1.")
     source = generate_shim([*symbols, INVOKE])
     made_from = {
-        **made_by(build.target, build.sdk, build.command, build.compiler),
+        **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "flags": " ".join(_FLAGS),
         "source": cache.digest(source),
     }
@@ -61,7 +61,7 @@ def _compile(build: Build, folder: Path, source: str) -> None:
         raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
 
 
-def preloading(library: Path) -> dict[str, str]:
+def preload_environment(library: Path) -> dict[str, str]:
     """Variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a path."""
     folders = filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")])
     return {"LD_PRELOAD": library.name, "LD_LIBRARY_PATH": os.pathsep.join(folders)}

@@ -23,7 +23,7 @@ class Exit(IntEnum):
     LOAD_FAILED = 20
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class TensorInfo(msgspec.Struct, frozen=True):
     shape: list[int]
     dtype: str
     nonfinite: int = 0
@@ -59,8 +59,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     load_ns: int
     warmup_ns: list[int]
     backends: list[str]
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
     before_load_ns: int = 0
     program_ns: int = 0
     method_ns: int = 0
@@ -95,7 +95,7 @@ class Ran(msgspec.Struct, frozen=True, tag_field="event", tag="run"):
     ns: int
 
 
-class Turn(msgspec.Struct, frozen=True, tag_field="event", tag="turn"):
+class TurnEnd(msgspec.Struct, frozen=True, tag_field="event", tag="turn"):
     """The end of one `run N`: NaN and Inf in the last outputs, the runs in which others took the processor, and the
     bytes that are in memory now."""
 
@@ -110,7 +110,7 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
 
     runs: int
     etdump_bytes: int
-    outputs: list[Tensor]
+    outputs: list[TensorInfo]
     resident: int = 0
     peak: int = 0
     life_ns: int = 0
@@ -120,7 +120,7 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
     scored: int = 0
 
 
-Message = Features | Operators | Ready | Ran | Turn | Done
+Message = Features | Operators | Ready | Ran | TurnEnd | Done
 
 _decoder = msgspec.json.Decoder(Message)
 

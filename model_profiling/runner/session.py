@@ -14,9 +14,9 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
-from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, Turn, decode_message
+from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, TurnEnd, decode_message
 
-MessageT = TypeVar("MessageT", Features, Ready, Ran, Turn, Done)
+MessageT = TypeVar("MessageT", Features, Ready, Ran, TurnEnd, Done)
 _LONGEST_LINE = 1 << 20
 # Which of the runner's exit codes are the user's input, and which this machine; the rest are failed runs.
 _INPUT_CODES = {Exit.USAGE, Exit.MODEL_UNREADABLE, Exit.MODEL_INVALID, Exit.INPUTS_WRONG, Exit.UNKNOWN_FEATURE}
@@ -83,7 +83,7 @@ class ProcessSession:
     def run(self, count: int) -> list[int]:
         self._say(f"run {count}\n")
         times = [self._expect(Ran).ns for _ in range(count)]
-        turn = self._expect(Turn)
+        turn = self._expect(TurnEnd)
         self.preempted, self.resident = turn.preempted, turn.resident
         return times
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics
-from model_profiling.analysis.advice.finding import Kind as Rule
+from model_profiling.analysis.advice.finding import FindingKind as Rule
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.roofs.roofs import Roofs
+from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.operator_graph import OperatorGraph
 from model_profiling.analysis.sme2.target import Target

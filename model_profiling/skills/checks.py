@@ -15,7 +15,7 @@ from model_profiling.store.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
-class Place:
+class SkillWorkspace:
     """Where a skill worked: which model, in which dtype, and the directories of its artifacts and its run."""
 
     model: str
@@ -28,65 +28,65 @@ class Place:
         return artifacts.ExportPaths.for_export(self.out / "artifacts", self.model, "xnnpack", self.dtype).pte
 
 
-class Finding(msgspec.Struct, frozen=True):
+class CheckResult(msgspec.Struct, frozen=True):
     what: str
     ok: bool
     found: str
 
 
-def check_skill(name: str, place: Place) -> list[Finding]:
+def check_skill(name: str, place: SkillWorkspace) -> list[CheckResult]:
     """All findings of one skill's gate; the skill is done if every one is ok."""
     try:
         return _CHECKS[name](place)
     except KitError as error:
-        return [Finding(name, False, error.message)]
+        return [CheckResult(name, False, error.message)]
 
 
-def _setup(_place: Place) -> list[Finding]:
+def _setup(_place: SkillWorkspace) -> list[CheckResult]:
     from model_profiling.platforms.doctor import essential_checks
 
     return [
-        Finding(check.what, check.ok, check.found if check.ok else f"{check.found}; fix: {check.fix}")
+        CheckResult(check.what, check.ok, check.found if check.ok else f"{check.found}; fix: {check.fix}")
         for check in essential_checks()
     ]
 
 
-def _runner(_place: Place) -> list[Finding]:
-    from model_profiling.platforms.process import list_features
+def _runner(_place: SkillWorkspace) -> list[CheckResult]:
+    from model_profiling.platforms.process_platform import list_features
     from model_profiling.runner.build import build_runner
 
     build = build_runner()
     said = list_features([str(build.path)])
     proof = f"features proven by {said.proof}" if said is not None else "it cannot list the CPU's features"
-    return [Finding("runner", True, str(build.path)), Finding("feature table", said is not None, proof)]
+    return [CheckResult("runner", True, str(build.path)), CheckResult("feature table", said is not None, proof)]
 
 
-def _export(place: Place) -> list[Finding]:
+def _export(place: SkillWorkspace) -> list[CheckResult]:
     paths = artifacts.ExportPaths(place.pte)
-    found = [Finding("model", paths.pte.is_file(), str(paths.pte))]
+    found = [CheckResult("model", paths.pte.is_file(), str(paths.pte))]
     if not paths.pte.is_file():
         return found
     meta = files.read_json(paths.meta, artifacts.ExportMeta, "export metadata")
     record = meta.exports.get(paths.stem)
-    found.append(Finding("export_meta.json", record is not None, f"{'knows' if record else 'lacks'} {paths.stem}"))
+    found.append(CheckResult("export_meta.json", record is not None, f"{'knows' if record else 'lacks'} {paths.stem}"))
     for name, digest in (record.files if record else {}).items():
         path = paths.directory / name
         same = path.is_file() and files.sha256(path) == digest
-        found.append(Finding(name, same, "as exported" if same else "missing or changed"))
+        found.append(CheckResult(name, same, "as exported" if same else "missing or changed"))
     return found
 
 
-def _run(place: Place) -> list[Finding]:
-    from model_profiling.analysis.run.staleness import ages
+def _run(place: SkillWorkspace) -> list[CheckResult]:
+    from model_profiling.analysis.run.staleness import check_staleness
     from model_profiling.analysis.run.validation import problems
 
     directory = RunDirectory(place.run)
-    derived = ages(directory)
+    derived = check_staleness(directory)
     found = problems(directory) or derived.stale
     if derived.awaited:
         found.append(f"{place.run} was not analysed since it was measured: sme2-kit analyze {place.run}")
-    return [Finding("run directory", False, problem) for problem in found] or [
-        Finding("run directory", True, f"{place.run} is complete, consistent and not stale")
+    return [CheckResult("run directory", False, problem) for problem in found] or [
+        CheckResult("run directory", True, f"{place.run} is complete, consistent and not stale")
     ]
 
 
@@ -109,40 +109,44 @@ class _Summary(msgspec.Struct):
     schema: int = SCHEMA
 
 
-def _analysis(place: Place) -> list[Finding]:
+def _analysis(place: SkillWorkspace) -> list[CheckResult]:
     """analysis_summary.json knows every experiment, and each one's categories add up to Method::execute."""
     directory = RunDirectory(place.run)
     summary = files.read_json(directory.analysis_path, _Summary, "analysis")
     missing = sorted(set(directory.manifest().experiments) - set(summary.experiments))
-    found = [Finding("experiments", not missing, f"not analysed: {', '.join(missing)}" if missing else "all analysed")]
+    found = [
+        CheckResult("experiments", not missing, f"not analysed: {', '.join(missing)}" if missing else "all analysed")
+    ]
     for name, experiment in summary.experiments.items():
         total, parts = experiment.breakdown.execute_ms, sum(part.ms for part in experiment.breakdown.categories)
         ok = abs(parts - total) <= 0.001 + 0.001 * total
-        found.append(Finding(name, ok, f"categories add up to {parts:.3f} ms of {total:.3f} ms"))
+        found.append(CheckResult(name, ok, f"categories add up to {parts:.3f} ms of {total:.3f} ms"))
     return found
 
 
-def _workflow(place: Place) -> list[Finding]:
+def _workflow(place: SkillWorkspace) -> list[CheckResult]:
     return [finding for check in (_setup, _export, _run, _analysis) for finding in check(place)]
 
 
-def _report(place: Place) -> list[Finding]:
+def _report(place: SkillWorkspace) -> list[CheckResult]:
     """report.md is there and every picture it shows is too."""
     path = place.run / "report.md"
     text = files.read_bytes(path, "report").decode()
     pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)", text)
     missing = [picture for picture in pictures if not (place.run / picture).is_file()]
     return [
-        Finding("report", text.startswith("# "), str(path)),
-        Finding("pictures", bool(pictures) and not missing, ", ".join(missing) or f"{len(pictures)} shown, all there"),
+        CheckResult("report", text.startswith("# "), str(path)),
+        CheckResult(
+            "pictures", bool(pictures) and not missing, ", ".join(missing) or f"{len(pictures)} shown, all there"
+        ),
     ]
 
 
-def _onboarding(place: Place) -> list[Finding]:
+def _onboarding(place: SkillWorkspace) -> list[CheckResult]:
     return [*_export(place), *_run(place)]
 
 
-_CHECKS: dict[str, Callable[[Place], list[Finding]]] = {
+_CHECKS: dict[str, Callable[[SkillWorkspace], list[CheckResult]]] = {
     "01_setup_workspace": _setup,
     "02_build_runners": _runner,
     "03_export_model": _export,

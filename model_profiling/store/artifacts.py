@@ -78,7 +78,7 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UndelegatedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operator that stayed outside every delegate, how often, why as far as we can tell, and where in the model."""
 
     op: str
@@ -92,7 +92,7 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delegated_nodes: int
     portable_nodes: int
     delegate_calls: int
-    not_delegated: list[LeftOut]
+    not_delegated: list[UndelegatedOperator]
 
     def why_not(self, operator: str) -> str:
         """Why an operator of this name stayed outside every delegate; empty if the export does not say.

@@ -21,10 +21,10 @@ from model_profiling import __version__
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.base.png import with_comment
-from model_profiling.store import changes
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import DERIVED, MANIFEST
-from model_profiling.store.changes import Change
 from model_profiling.store.run_directory import Manifest, RunDirectory
+from model_profiling.store.transaction import FileTransaction
 
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
 # machine's load) changes with a run that measures nothing.
@@ -60,7 +60,7 @@ class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind")
 
 
 @dataclass(frozen=True)
-class Outdated:
+class OutdatedFile:
     """A file that shows an earlier state of its run: removed, or left in place because somebody has edited it."""
 
     path: Path
@@ -68,7 +68,7 @@ class Outdated:
     removed: bool
 
 
-def notes(outdated: list[Outdated]) -> list[str]:
+def notes(outdated: list[OutdatedFile]) -> list[str]:
     """One sentence for all files that one command makes again; without those that are there again already."""
     together: dict[tuple[str, bool], list[str]] = {}
     for entry in outdated:
@@ -131,7 +131,7 @@ def stamps(path: Path) -> set[str]:
     return {found.decode() for found in _STAMP.findall(files.read_bytes(path, "derived file"))}
 
 
-def stamped(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
+def embed_stamp(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
     """The file with what it was made from inside, if its format has a place for that; a table has none."""
     words = [f"made from sources {each}" for each in sources]
     if suffix in (".md", ".html", ".svg"):
@@ -179,8 +179,8 @@ class DerivedWriter:
             self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
 
     @functools.cached_property
-    def _change(self) -> Change | None:
-        return changes.begin(self._directory.path)
+    def _change(self) -> FileTransaction | None:
+        return transaction.begin(self._directory.path)
 
     def may_keep(self, experiments: Iterable[str]) -> bool:
         """Whether files may be written beside the run and these experiments: reading a run does not need that right."""
@@ -195,7 +195,7 @@ class DerivedWriter:
             self._change.remove(name)
 
     def write_bytes(self, path: Path, data: bytes, renew: str) -> None:
-        data, home = stamped(data, path.suffix, [self.sources]), self._directory.path
+        data, home = embed_stamp(data, path.suffix, [self.sources]), self._directory.path
         if path.is_relative_to(home):
             files.inside(home, path)
         if not path.resolve().is_relative_to(home.resolve()):
@@ -203,7 +203,7 @@ class DerivedWriter:
             return
         name = path.resolve().relative_to(home.resolve()).as_posix()
         if self._change is None:
-            raise changes.cannot_write(path, errno.EACCES)
+            raise transaction.cannot_write(path, errno.EACCES)
         self._change.write(name, data)
         others = self._others if renew.startswith(("report", "graph")) else {}
         self._written[name] = DerivedFile(hashlib.sha256(data).hexdigest(), self.sources, f"sme2-kit {renew}", others)
@@ -216,7 +216,7 @@ class DerivedWriter:
         data = msgspec.structs.replace(value, sources=self.sources)
         self.write_bytes(path, files.json_bytes(data), renew)
 
-    def finish(self) -> list[Outdated]:
+    def finish(self) -> list[OutdatedFile]:
         """Put all files in place, remove what this run no longer says, and tell which files are outdated."""
         if self._change is None or not self._written:
             return []
@@ -227,10 +227,10 @@ class DerivedWriter:
             self._change.write(DERIVED, files.json_bytes(index))
         return outdated
 
-    def _earlier(self, change: Change) -> tuple[dict[str, DerivedFile], list[Outdated]]:
+    def _earlier(self, change: FileTransaction) -> tuple[dict[str, DerivedFile], list[OutdatedFile]]:
         """What stays of the files that were there, and what is outdated; of these go those that nobody edited."""
         kept: dict[str, DerivedFile] = {}
-        outdated: list[Outdated] = []
+        outdated: list[OutdatedFile] = []
         index = _readable_index(self._directory)
         for name, entry in index.files.items() if index else ():
             path = inside(self._directory, name)
@@ -240,7 +240,7 @@ class DerivedWriter:
             edited = there and not mine and not _is_unedited(path, entry)
             # One that is gone went with the state of the run that it was made from; an analysis has just been made.
             if not mine and (there or not entry.renew.startswith(_ANALYSIS)):
-                outdated.append(Outdated(path, command(entry.renew, self._directory), removed=not edited))
+                outdated.append(OutdatedFile(path, renew_command(entry.renew, self._directory), removed=not edited))
             if there and (mine or edited):
                 kept[name] = entry
             elif there:
@@ -252,7 +252,7 @@ def write_listed(path: Path, text: str, again: str) -> None:
     """Write what the command `again` makes; in a run directory that has a record, together with its line there."""
     data, place = files.text_bytes(text), path.resolve()
     home = next((RunDirectory(parent) for parent in place.parents[:2] if (parent / DERIVED).is_file()), None)
-    change = changes.begin(home.path) if home is not None else None
+    change = transaction.begin(home.path) if home is not None else None
     if home is None or change is None:
         files.write_bytes(path, data)
         return
@@ -271,9 +271,9 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
 
     The record still lists what went: whoever analyses the run next says which command makes it again.
     """
-    data, change = files.json_bytes(manifest), changes.begin(directory.path)
+    data, change = files.json_bytes(manifest), transaction.begin(directory.path)
     if change is None:
-        raise changes.cannot_write(directory.manifest_path, errno.EACCES)
+        raise transaction.cannot_write(directory.manifest_path, errno.EACCES)
     with change.committing():
         index = _readable_index(directory) or DerivedIndex("", "", {}, "")
         current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
@@ -284,7 +284,7 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
         change.write(MANIFEST, data)
 
 
-def command(renew: str, directory: RunDirectory) -> str:
+def renew_command(renew: str, directory: RunDirectory) -> str:
     """A command of the index as one would type it."""
     return renew.replace("{dir}", shlex.quote(str(directory.path)))
 

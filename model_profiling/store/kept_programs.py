@@ -18,7 +18,7 @@ VARIABLE = "SME2_KIT_HISTORY"
 _DIGITS = 16
 
 
-def switched_off() -> bool:
+def is_keeping_off() -> bool:
     return os.environ.get(VARIABLE, "").lower() in ("off", "0", "no", "false")
 
 
@@ -27,7 +27,7 @@ def home_of(root: Path, sha256: str) -> Path:
     return root / PROGRAMS / sha256[:_DIGITS]
 
 
-def kept(root: Path, sha256: str) -> Path | None:
+def find_program(root: Path, sha256: str) -> Path | None:
     """The kept program of this hash; None if there is none, or another file has taken its place."""
     home = home_of(root, sha256)
     found = sorted(home.glob("*.pte")) if home.is_dir() and not home.is_symlink() else []
@@ -41,14 +41,14 @@ def _is(path: Path, sha256: str) -> bool:
         return False
 
 
-def keep(root: Path, paths: ExportPaths, sha256: str, export: ExportRecord | None) -> None:
+def keep_program(root: Path, paths: ExportPaths, sha256: str, export: ExportRecord | None) -> None:
     """Keep a program, unless it is kept already or the file is not that program any more.
 
     What is damaged of it is replaced. What the kit exported is replaced and never written again, so that a second name
     for it costs nothing. What others wrote they may change in place: it is copied.
     """
     home = files.inside(root, home_of(root, sha256))
-    there = kept(root, sha256)
+    there = find_program(root, sha256)
     if (there is not None and _can_run(there, export)) or program_sha256(paths.pte) != sha256:
         return
     staged = home.with_name(f".{home.name}.staged")

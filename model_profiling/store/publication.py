@@ -13,7 +13,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
-from model_profiling.store import changes
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import DERIVED, EARLIER, FAILED, PARTIAL, PROGRAMS, ROOFS
 from model_profiling.store.derived import read_index, write_manifest
 from model_profiling.store.run_directory import Manifest, RunDirectory
@@ -62,7 +62,7 @@ def pending(root: Path) -> list[Path]:
 
 def _carry_out(root: Path, place: Path, publication: Publication) -> None:
     # What a killed report of the run that is there was about to change belongs to that run.
-    changes.recover(root)
+    transaction.recover(root)
     if publication.archive:
         _archive(root, publication.archive)
         # They stay with the run that was held against them.

@@ -18,7 +18,7 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import program_sha256
-from model_profiling.runner.protocol import Features, Tensor
+from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.labels import RUN_LABEL, Revision
@@ -176,8 +176,8 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load_ns: int = 0
     warmup_ns: list[int] = []
     backends: list[str] = []
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
+    inputs: list[TensorInfo] = []
+    outputs: list[TensorInfo] = []
     latency_source: LatencySource = "untraced executions"
     load_before: float = 0.0
     load_after: float = 0.0

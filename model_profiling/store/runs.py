@@ -13,7 +13,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.store import changes, publication
+from model_profiling.store import publication, transaction
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
 from model_profiling.store.labels import RUN_LABEL
 from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
@@ -25,7 +25,7 @@ _WORDS = (LATEST, EARLIER, FAILED, PARTIAL)
 _NAMED = re.compile(r"(?P<directory>.+)@(?P<label>[^@/:]+)(?P<rest>[:/].*)?", re.DOTALL)
 
 
-class Unfinished(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InterruptedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """run.json of a place below .partial: the run that measures there until it is complete, as it began."""
 
     manifest: Manifest
@@ -40,7 +40,7 @@ class Unfinished(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Listed:
+class RunListing:
     """One run of a directory. `path` is where it can be read; None of an interrupted one, which is not a run yet."""
 
     label: str
@@ -81,18 +81,18 @@ def earlier_labels(root: Path) -> list[str]:
     return [path.name for path in sorted(found, key=lambda path: (_created(path), path.name))]
 
 
-def taken_labels(root: Path) -> set[str]:
+def used_labels(root: Path) -> set[str]:
     """All labels of a directory, in lower case: not every file system tells a from A."""
     home = root / EARLIER
     found = {path.name for path in home.iterdir()} if home.is_dir() else set()
-    found |= {entry.label for _, entry in interrupted(root)}
+    found |= {entry.label for _, entry in interrupted_runs(root)}
     latest = _label_in(root)
     return {label.lower() for label in found | ({latest} if latest else set())}
 
 
 def unique_label(root: Path, wanted: str) -> str:
     """`wanted`, with a number behind it if another run of this directory has that label."""
-    taken, label, number = taken_labels(root), wanted, 1
+    taken, label, number = used_labels(root), wanted, 1
     while label.lower() in taken:
         number += 1
         label = f"{wanted}-{number}"
@@ -112,7 +112,7 @@ def resolve(text: str | Path) -> Path:
 def _run_below(path: Path) -> Path:
     """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
     try:
-        if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted(path)):
+        if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted_runs(path)):
             return path
         below = [place for place in roots_below(path) if (place / MANIFEST).is_file()]
     except OSError:
@@ -160,7 +160,7 @@ def _exists(text: str) -> bool:
 
 
 def _recover(root: Path) -> None:
-    changes.recover(root)
+    transaction.recover(root)
     with contextlib.suppress(OSError):
         if publication.pending(root):
             # Held by a run that is at it, or not ours to write: then it is read as it is.
@@ -168,16 +168,16 @@ def _recover(root: Path) -> None:
                 publication.recover(root)
 
 
-def interrupted(root: Path) -> Iterator[tuple[Path, Unfinished]]:
+def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
     """The places below .partial in which runs wait to be continued."""
     for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
         with contextlib.suppress(KitError):
-            entry = files.read_json(path, Unfinished, "interrupted run")
+            entry = files.read_json(path, InterruptedRun, "interrupted run")
             if RUN_LABEL.fullmatch(entry.label):
                 yield path.parent, entry
 
 
-def listed(root: Path) -> list[Listed]:
+def list_runs(root: Path) -> list[RunListing]:
     """All runs of a directory: the latest, the earlier ones from new to old, and the interrupted ones."""
     _recover(root)
     found = []
@@ -188,8 +188,8 @@ def listed(root: Path) -> list[Listed]:
         try:
             found.append(_run(path, "earlier", RunDirectory(path).manifest(), label))
         except KitError as error:
-            found.append(Listed(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
-    for _, entry in interrupted(root):
+            found.append(RunListing(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
+    for _, entry in interrupted_runs(root):
         model, names = entry.manifest.model, list(entry.fingerprints)
         shown = (
             entry.label,
@@ -200,23 +200,23 @@ def listed(root: Path) -> list[Listed]:
             entry.threads,
             names,
         )
-        found.append(Listed(*shown, "interrupted", None))
+        found.append(RunListing(*shown, "interrupted", None))
     return found
 
 
-def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> Listed:
+def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> RunListing:
     threads = sorted({record.threads for record in manifest.experiments.values()})
     model = manifest.model
     names = list(manifest.experiments)
     shown = (label or manifest.label, kind, manifest.created, model.stem, model.asked_dtype, threads, names)
-    return Listed(*shown, manifest.status, path)
+    return RunListing(*shown, manifest.status, path)
 
 
 def remove(root: Path, label: str) -> Path:
     """Remove an earlier or an interrupted run; returns what was removed. The latest one stays."""
     _recover(root)
     with files.locked(root, "pipeline"):
-        waiting = {entry.label: place for place, entry in interrupted(root)}
+        waiting = {entry.label: place for place, entry in interrupted_runs(root)}
         place = root / EARLIER / label if label in earlier_labels(root) else waiting.get(label)
         if place is None and label in (LATEST, _label_in(root)):
             raise InputError(
@@ -224,7 +224,7 @@ def remove(root: Path, label: str) -> Path:
                 f"Measure another one first, or remove the whole directory: rm -r {root}",
             )
         if place is None:
-            known = [entry.label for entry in listed(root)]
+            known = [entry.label for entry in list_runs(root)]
             raise InputError(f"{root} has no run labelled '{label}'", f"It has: {', '.join(known) or 'none'}.")
         files.remove_directory(files.inside(root, place))
         with contextlib.suppress(OSError):  # not empty
@@ -236,14 +236,14 @@ def roots_below(home: Path) -> list[Path]:
     """Run directories of `out_<model>` or of its `runs`; a link that leads elsewhere is not below it."""
     places = [*home.glob("*"), *home.glob("runs/*")]
     real = home.resolve()
-    found = [path for path in places if (path / MANIFEST).is_file() or any(interrupted(path))]
+    found = [path for path in places if (path / MANIFEST).is_file() or any(interrupted_runs(path))]
     return sorted(path for path in found if real in path.resolve().parents)
 
 
-def found_below(home: Path) -> list[Path]:
+def find_runs_below(home: Path) -> list[Path]:
     """Run directories where the kit puts them: out_<model>/runs/<platform>, here or one level down."""
     places = [*home.glob("out_*/runs/*"), *home.glob("*/out_*/runs/*")]
-    return sorted(path for path in set(places) if (path / MANIFEST).is_file() or any(interrupted(path)))
+    return sorted(path for path in set(places) if (path / MANIFEST).is_file() or any(interrupted_runs(path)))
 
 
 def _label_in(root: Path) -> str:

@@ -16,7 +16,7 @@ from model_profiling.analysis.accuracy.agreement import (
     read_outputs,
 )
 from model_profiling.analysis.accuracy.divergence import kl_divergence
-from model_profiling.analysis.llm.phases import PhaseMetrics, phase_metrics
+from model_profiling.analysis.llm.phase_metrics import PhaseMetrics, phase_metrics
 from model_profiling.analysis.process.memory import memory
 from model_profiling.analysis.sme2.sme2_weights import sme2_share
 from model_profiling.analysis.timing.latency import Comparison, compare, summarise
@@ -25,12 +25,12 @@ from model_profiling.base.dtypes import EXPORTED
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.request import ExportResult
-from model_profiling.pipeline.account import Outcome, Program
-from model_profiling.pipeline.phases import Lengths, checked_tokens, token_count
+from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
+from model_profiling.pipeline.phase_experiments import Lengths, checked_tokens, token_count
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
-from model_profiling.platforms.base import Platform, Reading, Request
-from model_profiling.runner.protocol import Tensor
+from model_profiling.platforms.base import LaunchRequest, Platform, TokenPlan
+from model_profiling.runner.protocol import TensorInfo
 from model_profiling.store.run_directory import Phase, Process, Samples, Turn, experiment_file
 
 # Of a text, so many tokens tell; and no model with finite numbers is more surprised than this by a token, in nats.
@@ -69,7 +69,7 @@ class PhaseTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     turns: dict[str, list[Turn]]
     processes: dict[str, list[Process]]
-    outputs: dict[str, list[Tensor]]
+    outputs: dict[str, list[TensorInfo]]
 
 
 class FormatTuner:
@@ -89,7 +89,7 @@ class FormatTuner:
         self._threads, self._counts, self._report = threads, counts, report
 
     def results(
-        self, made: Mapping[str, ExportResult], base: str, key: Callable[[dict[str, Program]], str], force: bool
+        self, made: Mapping[str, ExportResult], base: str, key: Callable[[dict[str, MeasuredProgram]], str], force: bool
     ) -> dict[str, FormatResult]:
         """What there is to know of each export, by its name; `key` tells measurements of other programs."""
         programs, phases = programs_of({name: each.paths.pte for name, each in made.items()}, Lengths())
@@ -102,7 +102,7 @@ class FormatTuner:
         best = pareto({name: _qualities(result) for name, result in found.items()})
         return {name: msgspec.structs.replace(each, pareto=name in best) for name, each in found.items()}
 
-    def _perplexity(self, program: Program) -> float | None:
+    def _perplexity(self, program: MeasuredProgram) -> float | None:
         """How many tokens the program wavers between, on average, where the next one of the text is known."""
         sequence = program.sequence
         if sequence is None or sequence.decode is None or self._text is None:
@@ -111,7 +111,7 @@ class FormatTuner:
         count = min(token_count(text), sequence.context or MOST_SCORED, MOST_SCORED)
         self._report(f"perplexity of {program.stem}", 0, 1)
         session = self._platform.open(
-            Request(
+            LaunchRequest(
                 self._platform.runner(None),
                 program.pte,
                 (),
@@ -121,7 +121,7 @@ class FormatTuner:
                 log=self._home / "measured" / "perplexity.log",
                 once=True,
                 method=sequence.decode.method,
-                reading=Reading(text, (), 0, 1, 1),
+                reading=TokenPlan(text, (), 0, 1, 1),
                 score=count,
             )
         )
@@ -130,7 +130,7 @@ class FormatTuner:
             return None
         return math.exp(done.surprise / done.scored)
 
-    def _taken(self, phase: Phase, programs: dict[str, Program], key: str, force: bool) -> PhaseTurns:
+    def _taken(self, phase: Phase, programs: dict[str, MeasuredProgram], key: str, force: bool) -> PhaseTurns:
         path = self._home / f"{phase.in_names}.json"
         if path.is_file() and not force:
             try:
@@ -187,7 +187,7 @@ class FormatTuner:
         return last_logits(found) if found else []
 
 
-def _outputs(outcome: Outcome) -> list[Tensor]:
+def _outputs(outcome: ExperimentOutcome) -> list[TensorInfo]:
     return outcome.done.outputs if outcome.done is not None else []
 
 

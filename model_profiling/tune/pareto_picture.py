@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from model_profiling.base import files
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.drawing import draw
 from model_profiling.report.theme import BEFORE, LIGHT, Theme
 from model_profiling.tune.tuning import TuneResult
@@ -49,4 +49,4 @@ def picture(result: TuneResult, width: int, theme: Theme) -> Spec:
     ]
     spec: Spec = {"width": width - 90, "height": _HEIGHT, "layer": layers}
     title = f"{result.model}: layers kept in fp32, time against accuracy"
-    return whole(spec, theme, width, title, "Joined: no other is both faster and more accurate")
+    return frame(spec, theme, width, title, "Joined: no other is both faster and more accurate")

@@ -22,8 +22,8 @@ from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.pipeline.account import Program
 from model_profiling.pipeline.config import parse_config
+from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
@@ -31,14 +31,14 @@ from model_profiling.platforms.base import Platform
 from model_profiling.report import artifact_files
 from model_profiling.store.run_directory import Turn, experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
-from model_profiling.tune.variants import Variant, first_round, second_round
+from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
 RESULT = "tune.json"
 Exporting = Callable[[ExportRequest], ExportResult]
 
 
-class Tried(msgspec.Struct, frozen=True):
+class TriedVariant(msgspec.Struct, frozen=True):
     """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
 
     `dtype` to `delegation` are what the export was asked for.
@@ -69,7 +69,7 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     model: str
     baseline: str
     platform: str
-    tried: list[Tried]
+    tried: list[TriedVariant]
     winner: str = ""
     schema: int = 1
 
@@ -119,7 +119,7 @@ class Tuner:
     def run(self) -> TuneResult:
         """Two rounds: single changes, then what won together. Exports and finished rounds are taken from disk."""
         with files.locked(self._home, "tune"):
-            base = Variant(self._request.base.dtype, reason="the baseline")
+            base = TuneVariant(self._request.base.dtype, reason="the baseline")
             self._export(base, must=True)
             if self._made[base.name].record.sequence is not None:
                 return self._formats(base)
@@ -139,7 +139,7 @@ class Tuner:
             files.write_json(self._home / RESULT, result)
             return result
 
-    def _worst_layers(self, base: Variant) -> TuneResult:
+    def _worst_layers(self, base: TuneVariant) -> TuneResult:
         """Keep ever more of the layers that lose most in fp32, each measured beside the baseline."""
         assert self._numerics is not None
         made = self._made[base.name]
@@ -152,9 +152,9 @@ class Tuner:
         files.write_json(self._home / RESULT, result)
         return result
 
-    def _formats(self, base: Variant) -> TuneResult:
+    def _formats(self, base: TuneVariant) -> TuneResult:
         """Every weight format of a language model, each held against the baseline in every phase."""
-        others = [Variant(dtype, reason="weight format") for dtype in FORMATS if dtype != base.dtype]
+        others = [TuneVariant(dtype, reason="weight format") for dtype in FORMATS if dtype != base.dtype]
         for variant in others:
             self._export(variant)
         request = self._request
@@ -174,9 +174,9 @@ class Tuner:
         files.write_json(self._home / RESULT, result)
         return result
 
-    def _tried_format(self, variant: Variant, found: FormatResult) -> Tried:
+    def _tried_format(self, variant: TuneVariant, found: FormatResult) -> TriedVariant:
         last = found.phases[-1]
-        return Tried(
+        return TriedVariant(
             variant.name,
             variant.reason,
             self._command(variant),
@@ -187,7 +187,7 @@ class Tuner:
             **_asked(variant),
         )
 
-    def _export(self, variant: Variant, must: bool = False) -> None:
+    def _export(self, variant: TuneVariant, must: bool = False) -> None:
         if variant.name in self._made or variant.name in self._failures:
             return
         try:
@@ -197,7 +197,7 @@ class Tuner:
                 raise
             self._failures[variant.name] = error.message
 
-    def _asking(self, variant: Variant) -> ExportRequest:
+    def _asking(self, variant: TuneVariant) -> ExportRequest:
         return replace(
             self._request.base,
             outdir=self._home / variant.name,
@@ -205,7 +205,7 @@ class Tuner:
             calibration=self._request.base.calibration if dtype_of(variant.dtype).calibrated else None,
         )
 
-    def _command(self, variant: Variant) -> str:
+    def _command(self, variant: TuneVariant) -> str:
         return self._typed(self._asking(variant))
 
     def _matched(self) -> dict[str, set[str]]:
@@ -213,7 +213,7 @@ class Tuner:
         records = [made.record for name, made in self._made.items() if name == made.record.dtype]
         return {record.dtype: {n for n, at in (record.rewrites or {}).items() if at} for record in records}
 
-    def _profile(self, base: Variant) -> ExperimentAnalysis:
+    def _profile(self, base: TuneVariant) -> ExperimentAnalysis:
         """A short traced run of the baseline, for the advice."""
         pte = self._made[base.name].paths.pte
         name = "baseline"
@@ -229,7 +229,7 @@ class Tuner:
         artifact_files.save(run)
         return run.summary.experiments[name]
 
-    def _round(self, number: int, base: Variant, variants: list[Variant]) -> dict[str, Tried]:
+    def _round(self, number: int, base: TuneVariant, variants: list[TuneVariant]) -> dict[str, TriedVariant]:
         """Export what is missing, measure it all side by side unless exactly that was measured before, and compare."""
         for variant in variants:
             self._export(variant)
@@ -256,7 +256,7 @@ class Tuner:
         files.write_json(path, turns)
         return turns
 
-    def _tried(self, variant: Variant, base: Variant, taken: RoundTurns) -> Tried:
+    def _tried(self, variant: TuneVariant, base: TuneVariant, taken: RoundTurns) -> TriedVariant:
         record, reference = self._made[variant.name].record, self._made[base.name]
         home, stem = self._home / "measured" / variant.name, self._made[variant.name].paths.stem
         ours = read_outputs(
@@ -271,7 +271,7 @@ class Tuner:
         )
         turns = taken.turns[variant.name]
         same = variant.name == base.name
-        return Tried(
+        return TriedVariant(
             variant.name,
             variant.reason,
             self._command(variant),
@@ -281,42 +281,42 @@ class Tuner:
             **_asked(variant),
         )
 
-    def _failed(self, variants: list[Variant]) -> list[Tried]:
+    def _failed(self, variants: list[TuneVariant]) -> list[TriedVariant]:
         return [
-            Tried(v.name, v.reason, self._command(v), failure=self._failures[v.name], **_asked(v))
+            TriedVariant(v.name, v.reason, self._command(v), failure=self._failures[v.name], **_asked(v))
             for v in variants
             if v.name in self._failures
         ]
 
-    def _ranked(self, base: Variant, tried: list[Tried]) -> TuneResult:
+    def _ranked(self, base: TuneVariant, tried: list[TriedVariant]) -> TuneResult:
         ranked = sorted(tried, key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
         winner = next((entry.name for entry in ranked if won(entry)), "")
         return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
 
 
-def round_key(programs: dict[str, Program], runner: str, threads: int, counts: Counts) -> str:
+def round_key(programs: dict[str, MeasuredProgram], runner: str, threads: int, counts: Counts) -> str:
     digest = hashlib.sha256(f"{runner} {threads} {counts}".encode())
     for name, program in sorted(programs.items()):
         digest.update(f"{name} {program_sha256(program.pte)}".encode())
     return digest.hexdigest()
 
 
-def _asked(variant: Variant) -> dict[str, Any]:
+def _asked(variant: TuneVariant) -> dict[str, Any]:
     return {row.name: row.plain(getattr(variant, row.name)) for row in OPTIONS if hasattr(variant, row.name)}
 
 
-def _sqnr(entry: Tried) -> float | None:
+def _sqnr(entry: TriedVariant) -> float | None:
     """Signal to noise of a variant; infinite if it is exact."""
     if entry.agreement is None:
         return None
     return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
 
 
-def _program(made: ExportResult) -> Program:
-    return Program(made.paths.pte, made.paths.stem, sample_inputs(made.paths, made.record))
+def _program(made: ExportResult) -> MeasuredProgram:
+    return MeasuredProgram(made.paths.pte, made.paths.stem, sample_inputs(made.paths, made.record))
 
 
-def won(entry: Tried | None) -> bool:
+def won(entry: TriedVariant | None) -> bool:
     """Surely faster than the baseline, measured undisturbed, and its outputs still right as far as its dtype allows."""
     if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False

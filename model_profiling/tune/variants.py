@@ -3,19 +3,19 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Finding
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.dtypes import EXPORTED, dtype_of
 from model_profiling.export.options import OPTIONS
 
 # Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
-_LAYOUT = (Kind.LAYOUT_CHANGES, Kind.UNDONE_TRANSPOSES)
-_IO_LAYOUT = (Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT)
+_LAYOUT = (FindingKind.LAYOUT_CHANGES, FindingKind.UNDONE_TRANSPOSES)
+_IO_LAYOUT = (FindingKind.INPUT_LAYOUT, FindingKind.OUTPUT_LAYOUT)
 
 
 @dataclass(frozen=True)
-class Variant:
+class TuneVariant:
     """One way to export the model, and why it is tried."""
 
     dtype: str
@@ -42,13 +42,15 @@ class Variant:
         return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op, *kept])
 
 
-def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, features: set[str]) -> list[Variant]:
+def first_round(
+    base: TuneVariant, findings: list[Finding], breakdown: Breakdown, features: set[str]
+) -> list[TuneVariant]:
     """One change each, for what the advice and the breakdown name; of rewrites, those that find something.
 
     `features` are those of the CPU.
     """
     conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
-    found: list[Variant] = []
+    found: list[TuneVariant] = []
     if not dtype_of(base.dtype).converts and conv + gemm > 0.25:
         reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in fp32"}
         reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv else {}
@@ -63,13 +65,13 @@ def first_round(base: Variant, findings: list[Finding], breakdown: Breakdown, fe
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
     if border := [finding.title for finding in findings if finding.rule in _IO_LAYOUT]:
         found.append(replace(base, io_layout="channels_last", reason=border[0]))
-    overhead = [finding.title for finding in findings if finding.rule == Kind.RUNTIME_OVERHEAD]
+    overhead = [finding.title for finding in findings if finding.rule == FindingKind.RUNTIME_OVERHEAD]
     if overhead and not breakdown.category("CONV").share:
         found.append(replace(base, delegation="per-op", reason=overhead[0]))
     return found
 
 
-def second_round(base: Variant, winners: list[Variant], matched: dict[str, set[str]]) -> list[Variant]:
+def second_round(base: TuneVariant, winners: list[TuneVariant], matched: dict[str, set[str]]) -> list[TuneVariant]:
     """Put together what won alone: the best dtype with every other change that won, if that is something new.
 
     `matched` are the rewrites that find something in the graph of each dtype.
@@ -82,7 +84,7 @@ def second_round(base: Variant, winners: list[Variant], matched: dict[str, set[s
     found = []
     for dtype in dtypes[:2] or [base.dtype]:
         rewrites = tuple(name for name in won if name in matched.get(dtype, won))
-        combined = Variant(dtype, layout, rewrites, reason="faster variants, combined", io_layout=border)
+        combined = TuneVariant(dtype, layout, rewrites, reason="faster variants, combined", io_layout=border)
         if combined.name not in {variant.name for variant in [base, *winners]}:
             found.append(combined)
     return found

@@ -7,16 +7,16 @@ from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.base.dtypes import FP32
 from model_profiling.base.units import counted
 from model_profiling.tune.formats import pareto
-from model_profiling.tune.variants import Variant
+from model_profiling.tune.variants import TuneVariant
 
 # Up to this number of layers every one is a step; more are taken twice as many at a time.
 _ONE_BY_ONE = 4
 
 
-def variants_of(base: Variant, numerics: Numerics, most: int) -> list[Variant]:
+def variants_of(base: TuneVariant, numerics: Numerics, most: int) -> list[TuneVariant]:
     """The worst layer in fp32, the worst two, and so on; and all of the model, the other end."""
     ranked = numerics.worst
-    found: list[Variant] = []
+    found: list[TuneVariant] = []
     for count in steps(min(most, len(ranked))):
         kept = tuple(dict.fromkeys(name for layer in ranked[:count] for name in layer.keep))
         if all(set(kept) != set(each.keep_fp32) for each in found):

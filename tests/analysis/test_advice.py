@@ -17,13 +17,13 @@ from hypothesis import given, settings
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
-from model_profiling.analysis.advice.finding import LEAST_GAIN, NUMBERED, Kind, by_flag, export_options
+from model_profiling.analysis.advice.finding import LEAST_GAIN, NUMBERED, FindingKind, by_flag, export_options
 from model_profiling.analysis.advice.rules import LEAST_SHARE, Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.candidates import ALIKE, SMALL_BYTES, Prices, kind_of, size_of
 from model_profiling.analysis.movement.layout_reasons import transposes
-from model_profiling.analysis.movement.layouts import in_its_order, is_in_order, reshaped, transposed
+from model_profiling.analysis.movement.layouts import contiguous_layout, is_in_order, reshape_layout, transpose_layout
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -219,7 +219,7 @@ def test_a_kind_with_a_number_has_a_record() -> None:
     followed = json.loads((ROOT / "docs" / "advice.json").read_text())["followed"]
     recorded = {one["rule"] for one in followed if one["gain"] is not None}
     # One flag carries out what is said of inputs and of outputs.
-    assert {kind.value for kind in NUMBERED - {Kind.OUTPUT_LAYOUT}} <= recorded
+    assert {kind.value for kind in NUMBERED - {FindingKind.OUTPUT_LAYOUT}} <= recorded
 
 
 def rules(findings: list[Finding]) -> set[str]:
@@ -416,10 +416,10 @@ def _changes(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[str, tuple[in
 def test_layouts_are_followed_as_numpy_does_it(changes: tuple[tuple[int, ...], list[tuple[str, Any]]]) -> None:
     start, steps = changes
     values = np.arange(math.prod(start)).reshape(start)
-    layout = in_its_order(start)
+    layout = contiguous_layout(start)
     for kind, argument in steps:
         values = values.transpose(argument) if kind == "transpose" else values.reshape(argument)
-        after = transposed(layout, argument) if kind == "transpose" else reshaped(layout, argument)
+        after = transpose_layout(layout, argument) if kind == "transpose" else reshape_layout(layout, argument)
         if after is None:
             return  # cut across: nothing is claimed of it
         layout = after

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
-from model_profiling.analysis.llm.phases import DepthCost
+from model_profiling.analysis.llm.phase_metrics import DepthCost
 from model_profiling.analysis.movement.movement import data_movement
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
@@ -68,7 +68,7 @@ class Case:
 
     def advice(
         self, costly: list[int], depths: tuple[DepthCost, ...] = (), roofs: Roofline | None = None
-    ) -> dict[Kind, Finding]:
+    ) -> dict[FindingKind, Finding]:
         """The findings where these rows take a millisecond each and all others a microsecond."""
         breakdown = timed(self.breakdown, costly)
         movement = data_movement(breakdown, self.graph)
@@ -140,23 +140,23 @@ def test_without_module_paths_the_data_flow_tells_kinds_of_layers(custom: Run) -
 
 def test_logits_of_all_tokens_are_found_in_prefill_only(plain: Run, custom: Run) -> None:
     case = Case(plain, "prefill")
-    finding = case.advice(head(case))[Kind.HEAD_OF_ALL_TOKENS]
+    finding = case.advice(head(case))[FindingKind.HEAD_OF_ALL_TOKENS]
     assert f"all {PREFILL} tokens" in finding.title and finding.instances == head(case)
     assert finding.label == "suggestion" and finding.gain is None
     for other in (Case(plain, "decode"), Case(custom, "prefill"), Case(custom, "decode")):
-        assert Kind.HEAD_OF_ALL_TOKENS not in other.advice(head(other))
+        assert FindingKind.HEAD_OF_ALL_TOKENS not in other.advice(head(other))
 
 
 def test_copies_of_the_cache_ask_for_custom_operators(plain: Run, custom: Run) -> None:
     for phase in ("prefill", "decode"):
         case = Case(plain, phase)
         writes = case.rows(lambda entry: entry.operator.startswith(("index_put", "copy_")))
-        finding = case.advice(writes)[Kind.PLAIN_ATTENTION]
+        finding = case.advice(writes)[FindingKind.PLAIN_ATTENTION]
         assert set(writes) <= set(finding.instances) and not set(linear(case)) & set(finding.instances)
         assert "llama::custom_sdpa" in finding.next_step
         assert finding.label == "suggestion" and finding.gain is None
         other = Case(custom, phase)
-        assert Kind.PLAIN_ATTENTION not in other.advice(other.rows(lambda entry: entry.where == "portable"))
+        assert FindingKind.PLAIN_ATTENTION not in other.advice(other.rows(lambda entry: entry.where == "portable"))
 
 
 def test_custom_operators_are_not_told_to_be_rewritten(custom: Run) -> None:
@@ -171,26 +171,26 @@ def test_custom_operators_are_not_told_to_be_rewritten(custom: Run) -> None:
         assert not [finding for finding in case.advice(rows).values() if set(rows) & set(finding.instances)]
         # Any other operator outside the delegate is.
         others = case.rows(lambda entry: entry.where == "portable" and not entry.operator.startswith("llama::"))
-        assert case.advice(others[:1])[Kind.PORTABLE_OPERATOR].instances
+        assert case.advice(others[:1])[FindingKind.PORTABLE_OPERATOR].instances
 
 
 def test_runtime_of_each_token_is_of_decode(custom: Run) -> None:
     decode, prefill = Case(custom, "decode"), Case(custom, "prefill")
     found = decode.advice(runtime(decode))
-    assert "of each token" in found[Kind.DECODE_RUNTIME].title and Kind.RUNTIME_OVERHEAD not in found
+    assert "of each token" in found[FindingKind.DECODE_RUNTIME].title and FindingKind.RUNTIME_OVERHEAD not in found
     found = prefill.advice(runtime(prefill))
-    assert Kind.RUNTIME_OVERHEAD in found and Kind.DECODE_RUNTIME not in found
+    assert FindingKind.RUNTIME_OVERHEAD in found and FindingKind.DECODE_RUNTIME not in found
 
 
 def test_attention_that_grows_with_depth_is_measured_and_predicts_nothing(custom: Run) -> None:
     case = Case(custom, "decode")
     grown = (DepthCost(8, 0.1, 1.0), DepthCost(max(DEPTHS), 0.5, 1.4))
-    finding = case.advice(linear(case), grown)[Kind.ATTENTION_GROWS]
+    finding = case.advice(linear(case), grown)[FindingKind.ATTENTION_GROWS]
     assert "10% of a token after 8 tokens, 36% after 32" in finding.title
     assert finding.label == "measurement" and finding.gain == 1.0
     level = (DepthCost(8, 0.1, 1.0), DepthCost(max(DEPTHS), 0.101, 1.0))
     for depths in (level, grown[1:], ()):
-        assert Kind.ATTENTION_GROWS not in case.advice(linear(case), depths)
+        assert FindingKind.ATTENTION_GROWS not in case.advice(linear(case), depths)
 
 
 def test_decode_is_bound_by_memory_only_where_roofs_say_so(custom: Run) -> None:
@@ -199,17 +199,17 @@ def test_decode_is_bound_by_memory_only_where_roofs_say_so(custom: Run) -> None:
         return Roofline("a CPU", "", held, 1.0, 1.0, {}, [10.0, 10.0])
 
     decode, prefill = Case(custom, "decode"), Case(custom, "prefill")
-    finding = decode.advice(linear(decode), roofs=roofs(decode, "memory"))[Kind.MEMORY_BOUND]
+    finding = decode.advice(linear(decode), roofs=roofs(decode, "memory"))[FindingKind.MEMORY_BOUND]
     assert finding.label == "measurement" and "threads" in finding.next_step
-    assert Kind.MEMORY_BOUND not in decode.advice(linear(decode), roofs=roofs(decode, "compute"))
-    assert Kind.MEMORY_BOUND not in decode.advice(linear(decode))
-    assert Kind.MEMORY_BOUND not in prefill.advice(linear(prefill), roofs=roofs(prefill, "memory"))
+    assert FindingKind.MEMORY_BOUND not in decode.advice(linear(decode), roofs=roofs(decode, "compute"))
+    assert FindingKind.MEMORY_BOUND not in decode.advice(linear(decode))
+    assert FindingKind.MEMORY_BOUND not in prefill.advice(linear(prefill), roofs=roofs(prefill, "memory"))
 
 
 def test_weights_without_sme2_kernels_are_named_and_nothing_is_predicted(plain: Run) -> None:
     """The decoder with its weights said to be int4 in groups: what an export in --dtype int4 has."""
     case = Case(plain, "decode")
-    assert Kind.WEIGHTS_WITHOUT_SME2 not in case.advice(linear(case))
+    assert FindingKind.WEIGHTS_WITHOUT_SME2 not in case.advice(linear(case))
     steps = list(case.graph.flow.steps)
     for position in (case.graph.steps[row] for row in linear(case)):
         node = steps[position].node
@@ -217,7 +217,7 @@ def test_weights_without_sme2_kernels_are_named_and_nothing_is_predicted(plain: 
         weights = replace(node.inputs[1], dtype="qbint4", group=32)
         steps[position] = replace(steps[position], node=replace(node, inputs=(node.inputs[0], weights)))
     case.graph = replace(case.graph, flow=replace(case.graph.flow, steps=tuple(steps)))
-    finding = case.advice(linear(case))[Kind.WEIGHTS_WITHOUT_SME2]
+    finding = case.advice(linear(case))[FindingKind.WEIGHTS_WITHOUT_SME2]
     assert (
         "int4 in groups of 32 cannot use SME2" in finding.title and "known, not seen in this run" in finding.evidence[0]
     )

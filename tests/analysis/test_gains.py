@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.roofs.roofs import Measurement, Probed, nearest
+from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, nearest
 from model_profiling.analysis.sme2.gains import Switch, predicted_ms
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Part, Where
@@ -26,11 +26,13 @@ def work_of(product: Product, element: str = "fp32") -> Work:
 
 def measured(element: str, gains: list[float], active: list[str]) -> Measurement:
     probes = [
-        Probed(f"Fully Connected ({element})", "GEMM", "fully connected", work_of(shape, element), 1 / gain, 1.0, 0.0)
+        ProbeResult(
+            f"Fully Connected ({element})", "GEMM", "fully connected", work_of(shape, element), 1 / gain, 1.0, 0.0
+        )
         for shape, gain in zip(SHAPES, gains, strict=True)
     ]
     moved = [
-        Probed(f"Transpose ({element})", "Data Movement", "transpose", moves(2**size, element), 1.0, 1.0, 0.0)
+        ProbeResult(f"Transpose ({element})", "Data Movement", "transpose", moves(2**size, element), 1.0, 1.0, 0.0)
         for size in range(10, 20, 2)
     ]
     return Measurement("fp16", 1, active, [], 10, 0.0, [*probes, *moved])

@@ -17,7 +17,7 @@ pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.kernels import KernelEvidence, assign_kernels
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.base.files import read_json
 from model_profiling.formats import etdump
 from model_profiling.mcp_server import results as mcp_results

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.graph.graph import ModelGraph
-from model_profiling.analysis.run.operator_graph import Known, OperatorGraph, graph_of
+from model_profiling.analysis.run.operator_graph import OperatorFacts, OperatorGraph, graph_of
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine, Spread
 from model_profiling.base import files
-from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import kit
@@ -116,13 +116,13 @@ def test_a_bare_etdump_needs_a_place_to_write_to(measured_run: Path) -> None:
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[InstanceTime], ModelGraph]:
     count = draw(st.integers(1, 12))
-    steps: list[Step] = []
+    steps: list[FlowStep] = []
     rows: list[InstanceTime] = []
     placed: dict[int, int] = {}
     for position in range(count):
         sources = draw(st.lists(st.integers(-1, position - 1), max_size=3))
-        inputs = tuple(Tensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)
-        steps.append(Step(position, None, f"aten::op{position}.out", inputs, (Tensor(position, "fp32", (1,)),)))
+        inputs = tuple(FlowTensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)
+        steps.append(FlowStep(position, None, f"aten::op{position}.out", inputs, (FlowTensor(position, "fp32", (1,)),)))
         kind = draw(st.sampled_from(("ran", "fused", "lost")))
         if kind != "fused":
             module = draw(st.sampled_from((None, "", "a", "a.b", "a.c", "d")))
@@ -131,7 +131,7 @@ def programs(draw: st.DrawFn) -> tuple[list[InstanceTime], ModelGraph]:
                 placed[len(rows)] = position
             rows.append(_row(f"op{position}.out", position, source))
     sources = draw(st.lists(st.integers(-1, count - 1), max_size=2))
-    results = tuple(Tensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)
+    results = tuple(FlowTensor(source, "fp32", (1,), 0 if source < 0 else None) for source in sources)
     flow = DataFlow(tuple(steps), results, True)
     return rows, ModelGraph(flow, placed, {step: row for row, step in placed.items()})
 
@@ -144,10 +144,10 @@ def _row(name: str, instruction: int, source: SourceLine | None) -> InstanceTime
 @given(programs())
 def test_an_edge_is_a_way_through_what_did_not_run_on_its_own(made: tuple[list[InstanceTime], ModelGraph]) -> None:
     rows, model = made
-    nodes, edges = graph_of(rows, Known(graph=model), timed=True)
+    nodes, edges = graph_of(rows, OperatorFacts(graph=model), timed=True)
     steps = model.flow.steps
 
-    def origins(tensors: Iterable[Tensor | None]) -> set[int]:
+    def origins(tensors: Iterable[FlowTensor | None]) -> set[int]:
         """The rows, or the input, that tensors come from, by definition."""
         found: set[int] = set()
         for tensor in tensors:
@@ -177,7 +177,7 @@ def test_an_operator_without_a_line_is_drawn_where_a_module_holds_what_it_reads_
     made: tuple[list[InstanceTime], ModelGraph],
 ) -> None:
     rows, model = made
-    nodes, _ = graph_of(rows, Known(graph=model), timed=False)
+    nodes, _ = graph_of(rows, OperatorFacts(graph=model), timed=False)
     modules = {row.source.module for row in rows if row.source is not None}
     for node, row in zip(nodes, rows, strict=False):
         assert node.ms is None

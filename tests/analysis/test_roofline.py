@@ -8,19 +8,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.finding import Finding, FindingKind
 from model_profiling.analysis.advice.rules import Evidence, advise
 from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison, Shift
 from model_profiling.analysis.graph.alignment import aligned
 from model_profiling.analysis.movement.movement import data_movement
 from model_profiling.analysis.roofs.group_work import GroupWork, compute_of_roof, group_work, of_roof
+from model_profiling.analysis.roofs.roof_rates import SHORTEST_MS, Measurement, ProbeResult, Rates, Roofs
 from model_profiling.analysis.roofs.roof_table import roof_rows
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
-from model_profiling.analysis.roofs.roofs import SHORTEST_MS, Measurement, Probed, Rates, Roofs
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Where
 from model_profiling.analysis.timing.work import Work
-from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, Node, Value
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, probed, product_work
 
 SIZES = st.integers(1, 4000)
@@ -102,7 +102,7 @@ def at(part: float, gops: float = 100.0, m: int = 1024, n: int = 64, k: int = 64
 
 def test_operators_below_their_roof_are_a_finding_without_a_gain() -> None:
     breakdown = forged_breakdown([at(0.4), at(0.4, n=8), at(0.97, m=40000)])  # type: ignore[list-item]
-    (finding,) = [f for f in advise(evidence(breakdown, forged_roofs(gbps=1e4))) if f.rule is Kind.BELOW_ROOF]
+    (finding,) = [f for f in advise(evidence(breakdown, forged_roofs(gbps=1e4))) if f.rule is FindingKind.BELOW_ROOF]
     assert finding.instances == [0, 1] and finding.gain is None and f"{finding.share:.0%} of the time" in finding.title
     assert "2 CONV operators run at 40% of what this CPU reaches" in finding.title
     assert any("1 of 2: few output channels" in line for line in finding.evidence)
@@ -141,7 +141,7 @@ def test_what_was_not_accelerated_has_no_gain_that_nobody_measured() -> None:
     breakdown = forged_breakdown([at(0.7)])  # type: ignore[list-item]
     for roofs in (forged_roofs(gbps=1e4), None):
         (finding,) = advise(evidence(breakdown, roofs, untouched(breakdown)))
-        assert finding.rule is Kind.NOT_ACCELERATED and finding.gain is None and finding.label == "suggestion"
+        assert finding.rule is FindingKind.NOT_ACCELERATED and finding.gain is None and finding.label == "suggestion"
 
 
 @given(OPERATORS, ROOFS)
@@ -161,7 +161,7 @@ def test_findings_are_ranked_by_their_time_and_claim_each_operator_once(
 def test_nothing_is_below_its_roof_where_none_is_known() -> None:
     breakdown = forged_breakdown([at(0.1), at(0.2)])  # type: ignore[list-item]
     found: list[Finding] = advise(evidence(breakdown, None))
-    assert not any(finding.rule is Kind.BELOW_ROOF for finding in found)
+    assert not any(finding.rule is FindingKind.BELOW_ROOF for finding in found)
 
 
 def test_compute_is_at_the_roof_only_if_nearly_all_of_it_is_known() -> None:
@@ -188,7 +188,7 @@ def only(operator: str, work: Work, gbps: float, where: Where = "delegated") -> 
     """Rates that know one kind of operator, and how fast memory is."""
     copied = moving_work(1 << 22)
     probes = [probed("copy", copied, copied.bytes / 40 / 1e6, "Copy (NC, X16)")]
-    entry = Probed(operator, "Elementwise", "unary", work, work.bytes / gbps / 1e6, 1.0, 0.0, where)
+    entry = ProbeResult(operator, "Elementwise", "unary", work, work.bytes / gbps / 1e6, 1.0, 0.0, where)
     return Rates(Measurement("fp16", 1, [], [], 30, 0.0, [*probes, entry]))
 
 
@@ -268,22 +268,22 @@ class Ran:
 @settings(max_examples=150, deadline=None)
 def test_a_transpose_that_became_a_flag_hides_no_other(cases: list[str]) -> None:
     """XNNPACK runs one transpose less for each that a batch matrix multiplication takes as its second input."""
-    nodes: list[Node] = []
+    nodes: list[XnnpackNode] = []
     expected = []
     for number, case in enumerate(cases):
-        source, out, product = (Value("fp32", (2, 4, 4), False, 10 * number + place) for place in (1, 2, 3))
+        source, out, product = (XnnpackValue("fp32", (2, 4, 4), False, 10 * number + place) for place in (1, 2, 3))
         if case == "output":
-            out = Value("fp32", (2, 4, 4), False, 10 * number + 2, external=number)
+            out = XnnpackValue("fp32", (2, 4, 4), False, 10 * number + 2, external=number)
         permutation = (1, 0, 2) if case == "other axes" else (0, 2, 1)
-        node = Node(len(nodes), TRANSPOSE, 0, (source,), (out,), permutation=permutation)
+        node = XnnpackNode(len(nodes), TRANSPOSE, 0, (source,), (out,), permutation=permutation)
         nodes.append(node)
         if case != "fused":
             expected.append(node)
         inputs = (out, source) if case == "first input" else (source, out)
         if case != "kept":
-            nodes.append(Node(len(nodes), "BatchMatrixMultiply", 0, inputs, (product,)))
+            nodes.append(XnnpackNode(len(nodes), "BatchMatrixMultiply", 0, inputs, (product,)))
         if case == "read twice":
-            nodes.append(Node(len(nodes), "Abs", 0, (out,), (product,)))
+            nodes.append(XnnpackNode(len(nodes), "Abs", 0, (out,), (product,)))
     found = aligned([Ran() for _ in expected], {0: nodes})
     assert [found.get(place) for place in range(len(expected))] == expected
     if expected:

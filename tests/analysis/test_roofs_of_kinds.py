@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import sme2_kit
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Evidence, advise
 from model_profiling.analysis.movement.movement import data_movement
+from model_profiling.analysis.roofs.roof_rates import Rates
 from model_profiling.analysis.roofs.roofline import roofline
-from model_profiling.analysis.roofs.roofs import Rates
 from model_profiling.analysis.timing.breakdown import Breakdown
 from sme2_kit import Run
 
@@ -68,5 +68,5 @@ def test_operators_of_every_kind_are_near_their_own_roof_and_told_to_save_little
     reached = np.median([entry.of_roof for entry in found.operators])
     assert 1 / 1.5 < reached < 1.5
     evidence = Evidence(breakdown, data_movement(breakdown, None), None, None, roofline=found)
-    saved = sum(finding.saved_ms for finding in advise(evidence) if finding.rule is Kind.BELOW_ROOF)
+    saved = sum(finding.saved_ms for finding in advise(evidence) if finding.rule is FindingKind.BELOW_ROOF)
     assert saved < 0.05 * breakdown.execute_ms

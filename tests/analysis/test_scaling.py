@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.finding import Finding, FindingKind
 from model_profiling.analysis.process.scaling import FEWEST, Scaling, ThreadCurve, scaling
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, Turn
 from sme2_kit import Run
@@ -43,7 +43,7 @@ def curve(run: Run, name: str = ON) -> ThreadCurve:
     return mine
 
 
-def findings(run: Run, experiment: str, rule: Kind) -> list[Finding]:
+def findings(run: Run, experiment: str, rule: FindingKind) -> list[Finding]:
     return [finding for finding in run.summary.experiments[experiment].advice if finding.rule == rule]
 
 
@@ -103,7 +103,7 @@ def test_threads_that_change_nothing_are_not_worth_having(tmp_path: Path) -> Non
     assert (found.best, found.equal) == (1, [2, 4])
     assert found.points[2].efficiency == pytest.approx(0.25, rel=0.05)
     for experiment in run.summary.experiments.values():
-        assert not {f.rule for f in experiment.advice} & {Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER}
+        assert not {f.rule for f in experiment.advice} & {FindingKind.THREAD_COUNT, FindingKind.MORE_THREADS_SLOWER}
     unscaled = run.summary.operator_scaling[0].unscaled
     assert {o.scales for o in unscaled} == {"no faster"}
     assert unscaled[0].lost_ms == max(o.lost_ms for o in unscaled)
@@ -114,16 +114,16 @@ def test_more_threads_that_are_slower_are_advised_against(tmp_path: Path) -> Non
     found = curve(run)
     assert (found.best, found.equal) == (1, [])
     assert [point.verdict for point in found.points[1:]] == ["slower", "slower"]
-    (finding,) = findings(run, f"{ON}_threads4", Kind.MORE_THREADS_SLOWER)
+    (finding,) = findings(run, f"{ON}_threads4", FindingKind.MORE_THREADS_SLOWER)
     assert finding.gain == pytest.approx(1.5, rel=0.05) and "1 thread" in finding.title
-    assert not findings(run, f"{ON}_threads1", Kind.MORE_THREADS_SLOWER)
+    assert not findings(run, f"{ON}_threads1", FindingKind.MORE_THREADS_SLOWER)
 
 
 def test_the_number_that_was_used_is_not_the_best(perfect: Run) -> None:
-    (finding,) = findings(perfect, f"{ON}_threads2", Kind.THREAD_COUNT)
+    (finding,) = findings(perfect, f"{ON}_threads2", FindingKind.THREAD_COUNT)
     assert finding.gain == pytest.approx(2, rel=0.05) and "4 threads" in finding.title
     assert finding.next_step and finding.instances == [] and len(finding.evidence) >= 3
-    assert not findings(perfect, f"{ON}_threads4", Kind.THREAD_COUNT)
+    assert not findings(perfect, f"{ON}_threads4", FindingKind.THREAD_COUNT)
 
 
 def test_fewest_of_several_that_are_equal_is_best(tmp_path: Path) -> None:
@@ -132,12 +132,12 @@ def test_fewest_of_several_that_are_equal_is_best(tmp_path: Path) -> None:
 
 
 def test_on_that_is_faster_alone_and_slower_with_many_threads_is_found(shared: Run) -> None:
-    (finding,) = findings(shared, f"{ON}_threads4", Kind.SLOWER_WITH_THREADS)
+    (finding,) = findings(shared, f"{ON}_threads4", FindingKind.SLOWER_WITH_THREADS)
     assert finding.gain is not None and finding.gain > 1.5
     assert "this machine has 2 SME units, shared by 4 and 2 CPUs" in finding.evidence
     assert "SME2" in finding.title.upper()
-    assert not findings(shared, f"{ON}_threads1", Kind.SLOWER_WITH_THREADS)
-    assert not findings(shared, f"{OFF}_threads4", Kind.SLOWER_WITH_THREADS)
+    assert not findings(shared, f"{ON}_threads1", FindingKind.SLOWER_WITH_THREADS)
+    assert not findings(shared, f"{OFF}_threads4", FindingKind.SLOWER_WITH_THREADS)
 
 
 def test_operators_that_do_not_scale_are_told_from_those_that_do(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.roofs.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Roofs
 from model_profiling.analysis.sme2.gains import Gain
 from model_profiling.analysis.sme2.target import Figure, MeasuredTarget, Target, read_target, targets
 from model_profiling.analysis.timing.breakdown import InstanceTime, Spread
@@ -124,7 +124,7 @@ def measured_roofs(gain: float) -> Roofs:
 
     def measurement(active: list[str], faster: float) -> Measurement:
         probes = [
-            Probed("FC (NC, F32)", "GEMM", "fully connected", work_of(shape), shape.m / 100 / faster, 1.0, 0.0)
+            ProbeResult("FC (NC, F32)", "GEMM", "fully connected", work_of(shape), shape.m / 100 / faster, 1.0, 0.0)
             for shape in shapes
         ]
         return Measurement("fp32", 1, active, [] if "sme2" in active else ["sme2"], 10, 0.0, probes)

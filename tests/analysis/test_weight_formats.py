@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.sme2.coverage import Coverage, coverage
-from model_profiling.analysis.sme2.kernels import KernelEvidence
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 from model_profiling.analysis.sme2.weight_formats import CHECKED, has_kernel, no_kernel
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline

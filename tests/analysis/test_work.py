@@ -10,8 +10,8 @@ from model_profiling.analysis.graph.graph import ModelGraph
 from model_profiling.analysis.graph.operator_work import works
 from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.formats.graph_terms import CONSTANT
-from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
-from model_profiling.formats.pte.xnnpack_graph import Node, Value
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
+from model_profiling.formats.pte.xnnpack_graph import XnnpackNode, XnnpackValue
 
 SIZES = st.integers(1, 40)
 BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
@@ -24,16 +24,22 @@ class Row:
     operator = "Convolution (NHWC, F32) IGEMM"
 
 
-def worked(node: Node, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
-    inputs = tuple(Tensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
-    outputs = tuple(Tensor(0, v.dtype, v.shape) for v in node.outputs)
-    flow = DataFlow((Step(0, node, node.op, inputs, outputs, node.permutation),), (), fixed)
+def worked(node: XnnpackNode, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
+    inputs = tuple(FlowTensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
+    outputs = tuple(FlowTensor(0, v.dtype, v.shape) for v in node.outputs)
+    flow = DataFlow((FlowStep(0, node, node.op, inputs, outputs, node.permutation),), (), fixed)
     return works([Row()], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
 
 
-def convolution(op: str, image: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...], groups: int) -> Node:
-    values = (Value("fp32", image, False), Value("fp32", weight, True), Value("fp32", (out[-1],), True))
-    return Node(0, op, 1, values, (Value("fp32", out, False),), weight[1:3], groups)
+def convolution(
+    op: str, image: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...], groups: int
+) -> XnnpackNode:
+    values = (
+        XnnpackValue("fp32", image, False),
+        XnnpackValue("fp32", weight, True),
+        XnnpackValue("fp32", (out[-1],), True),
+    )
+    return XnnpackNode(0, op, 1, values, (XnnpackValue("fp32", out, False),), weight[1:3], groups)
 
 
 @given(side=SIZES, window=st.integers(1, 5), cin=SIZES, cout=SIZES, groups=st.integers(1, 4))
@@ -73,10 +79,16 @@ def test_many_filters_over_one_channel_are_one_product(side: int, window: int, f
 
 @given(batch=SIZES, m=SIZES, n=SIZES, k=SIZES)
 def test_batches_and_layers_are_products(batch: int, m: int, n: int, k: int) -> None:
-    one, other, out = Value("fp16", (batch, m, k), False), Value("fp16", (batch, k, n), False), (batch, m, n)
-    multiply = Node(0, "BatchMatrixMultiply", 1, (one, other), (Value("fp16", out, False),))
+    one, other, out = (
+        XnnpackValue("fp16", (batch, m, k), False),
+        XnnpackValue("fp16", (batch, k, n), False),
+        (batch, m, n),
+    )
+    multiply = XnnpackNode(0, "BatchMatrixMultiply", 1, (one, other), (XnnpackValue("fp16", out, False),))
     assert worked(multiply)[0].product == Product(m, n, k, batch)
-    layer = Node(0, "FullyConnected", 1, (one, Value("fp32", (n, k), True)), (Value("fp16", out, False),))
+    layer = XnnpackNode(
+        0, "FullyConnected", 1, (one, XnnpackValue("fp32", (n, k), True)), (XnnpackValue("fp16", out, False),)
+    )
     work = worked(layer)[0]
     assert work.product == Product(batch * m, n, k)
     # XNNPACK packs weights into the type it computes in.
@@ -85,8 +97,8 @@ def test_batches_and_layers_are_products(batch: int, m: int, n: int, k: int) -> 
 
 @given(shape=st.lists(SIZES, min_size=1, max_size=4), dtype=st.sampled_from(sorted(BYTES)))
 def test_what_multiplies_nothing_has_bytes_and_no_intensity(shape: list[int], dtype: str) -> None:
-    value = Value(dtype, tuple(shape), False)
-    work = worked(Node(0, "Add", 1, (value, value), (value,)))[0]
+    value = XnnpackValue(dtype, tuple(shape), False)
+    work = worked(XnnpackNode(0, "Add", 1, (value, value), (value,)))[0]
     assert (work.read_bytes, work.written_bytes) == (2 * prod(shape) * BYTES[dtype], prod(shape) * BYTES[dtype])
     assert work.product is None and work.intensity is None and work.elements == 3 * prod(shape)
 
@@ -109,8 +121,8 @@ def test_what_multiplies_nothing_has_bytes_and_no_intensity(shape: list[int], dt
 def test_inner_loops_are_those_that_a_rate_depends_on(
     op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], inner: tuple[int, ...]
 ) -> None:
-    values = tuple(Value("fp32", shape, False) for shape in shapes)
-    work = worked(Node(0, op, 1, values, (Value("fp32", out, False),)))[0]
+    values = tuple(XnnpackValue("fp32", shape, False) for shape in shapes)
+    work = worked(XnnpackNode(0, op, 1, values, (XnnpackValue("fp32", out, False),)))[0]
     assert work.inner == inner
     if op == "StaticSlice":
         assert work.read_bytes == work.written_bytes, "what is not cut out is not read"
@@ -129,33 +141,35 @@ def test_inner_loops_are_those_that_a_rate_depends_on(
 def test_a_transpose_has_the_rows_it_keeps_or_the_sizes_it_reads_and_writes_along(
     shape: tuple[int, ...], permutation: tuple[int, ...], inner: tuple[int, ...]
 ) -> None:
-    out = Value("fp32", tuple(shape[axis] for axis in permutation), False)
-    node = Node(0, "StaticTranspose", 1, (Value("fp32", shape, False),), (out,), permutation=permutation)
+    out = XnnpackValue("fp32", tuple(shape[axis] for axis in permutation), False)
+    node = XnnpackNode(0, "StaticTranspose", 1, (XnnpackValue("fp32", shape, False),), (out,), permutation=permutation)
     assert worked(node)[0].inner == inner
 
 
 def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
-    value = Value("fp16", (1, 8), False)
-    layer = Node(0, "FullyConnected", 1, (value, Value("fp16", (8, 8), True)), (value,))
+    value = XnnpackValue("fp16", (1, 8), False)
+    layer = XnnpackNode(0, "FullyConnected", 1, (value, XnnpackValue("fp16", (8, 8), True)), (value,))
     assert worked(layer, ("F16",))[0].element == "fp16"
     wide = worked(layer, ("F32",))[0]
     assert (wide.element, wide.read_bytes, wide.weight_bytes) == ("fp32", 32, 256)
     # What the program has in fp32 is told from what it has in fp16.
-    own = Value("fp32", (1, 8), False)
-    kept = Node(0, "FullyConnected", 1, (own, Value("fp32", (8, 8), True)), (own,))
+    own = XnnpackValue("fp32", (1, 8), False)
+    kept = XnnpackNode(0, "FullyConnected", 1, (own, XnnpackValue("fp32", (8, 8), True)), (own,))
     assert wide.program_element == "fp16" and worked(kept, ("F32",))[0].program_element == ""
 
 
 def test_a_conversion_reads_one_type_and_writes_the_other() -> None:
     for one, other in (("fp32", "fp16"), ("fp16", "fp32"), ("fp32", "qint8")):
-        work = worked(Node(0, "Convert", 1, (Value(one, (6,), False),), (Value(other, (6,), False),)))[0]
+        work = worked(
+            XnnpackNode(0, "Convert", 1, (XnnpackValue(one, (6,), False),), (XnnpackValue(other, (6,), False),))
+        )[0]
         assert (work.read_bytes, work.written_bytes) == (6 * BYTES[one], 6 * BYTES[other])
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
-    value = Value("datatype 99", (4,), False)
-    assert worked(Node(0, "Add", 1, (value, value), (value,))) == {}
-    known = Value("fp32", (4,), False)
+    value = XnnpackValue("datatype 99", (4,), False)
+    assert worked(XnnpackNode(0, "Add", 1, (value, value), (value,))) == {}
+    known = XnnpackValue("fp32", (4,), False)
     # Sizes that are only known when it runs are upper bounds here.
-    assert worked(Node(0, "Add", 1, (known, known), (known,)), fixed=False) == {}
+    assert worked(XnnpackNode(0, "Add", 1, (known, known), (known,)), fixed=False) == {}
     assert works([Row()], [""], None) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.cli.tools import main
-from model_profiling.report.words import busy_sentence, comparison_sentence, in_common
+from model_profiling.report.words import busy_sentence, comparison_sentence, merge_sentences
 from sme2_kit import Run
 from tests.conftest import ROOT
 
@@ -88,7 +88,7 @@ def test_kernels_of_a_log_go_to_a_csv_and_from_it_into_the_view(
 
 def test_a_busy_machine_is_said_once_for_all_experiments() -> None:
     said = [(f"run_{n}", f"executions vary by {n + 6} % (MAD): the machine is busy") for n in range(3)]
-    assert in_common([*said, ("run_0", "latency drifted by +3.5 %")]) == [
+    assert merge_sentences([*said, ("run_0", "latency drifted by +3.5 %")]) == [
         ("run_0, run_1, run_2", "executions vary by 6 to 8 % (MAD): the machine is busy"),
         ("run_0", "latency drifted by +3.5 %"),
     ]

@@ -14,7 +14,7 @@ from model_profiling.analysis.sme2.whatif import predict
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.cli.main import main
 from model_profiling.export.publish import refuse_unwritable
-from model_profiling.models.options import InputSpec, input_spec, name_suffix, setting, settings_of, spelled
+from model_profiling.models.options import InputSpec, input_spec, literal_text, name_suffix, setting, settings_of
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.defaults import default_output_root
 from model_profiling.store.artifacts import ExportPaths
@@ -131,9 +131,9 @@ def test_the_same_command_again_measures_nothing_and_gives_json(profiled: tuple[
 @pytest.mark.parametrize(("number", "said"), [(0, "0 delegate calls"), (1, "1 delegate call"), (2, "2 delegate calls")])
 def test_one_of_a_thing_is_one(number: int, said: str) -> None:
     from model_profiling.cli.export import delegation_lines
-    from model_profiling.store.artifacts import Delegation, LeftOut
+    from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 
-    left = LeftOut("aten.x", number, "no", [f"net.py:{place}" for place in range(number + 2)])
+    left = UndelegatedOperator("aten.x", number, "no", [f"net.py:{place}" for place in range(number + 2)])
     delegated, portable, *_, out = delegation_lines(Delegation(number, number, number, [left]))
     noun = "operator" if number == 1 else "operators"
     assert delegated == f"  delegated: {number} {noun} in {said}" and portable == f"  portable:  {number} {noun}"
@@ -207,7 +207,7 @@ def test_settings_are_python_literals_or_text() -> None:
     values = [512, 0.5, True, False, None, [1, 2], "relu", "512", (1, 2), "a/b c"]
     assert list(settings_of(texts).values()) == values
     for value in values:
-        assert setting(spelled(value) or "") == value
+        assert setting(literal_text(value) or "") == value
     assert name_suffix([("resolution", 512)]) == "_resolution512"
     long = name_suffix([("widths", list(range(200)))])
     assert len(long) < 120 and "/" not in name_suffix([("path", "a/b")])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.roofs.roofs import slug
+from model_profiling.analysis.roofs.roof_rates import slug
 from model_profiling.base import files
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run

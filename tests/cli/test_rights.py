@@ -12,7 +12,7 @@ import pytest
 
 from model_profiling.base import files
 from model_profiling.platforms import locks
-from model_profiling.store import changes
+from model_profiling.store import transaction
 from tests.conftest import QUICK, ROOT, TORCH, needs
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -64,7 +64,7 @@ def test_every_way_to_write_a_file_asks_the_umask(umask: int, tmp_path: Path) ->
             path.chmod(mode)
             for link in (False, True):
                 files.copy_file(path, home / f"{path.name}_{link}", link=link)
-        change = changes.begin(home)
+        change = transaction.begin(home)
         assert change is not None
         change.write("changed/a.txt", b"a")
         with change.committing():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.roofs.roofs import read_roofs, roofs_path, write_roofs
+from model_profiling.analysis.roofs.roof_rates import read_roofs, roofs_path, write_roofs
 from model_profiling.api import roof_measuring
 from model_profiling.base import files
 from model_profiling.base.errors import InputError

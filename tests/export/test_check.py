@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.movement.layout_reasons import LayoutReasons, Moves
+from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
 from model_profiling.cli.check import layout_lines
 from model_profiling.export.delegation_preview import DelegationPreview, preview
 from model_profiling.export.exporter import ExportRequest
@@ -39,7 +39,7 @@ def line_of(text: str) -> str:
     return f"tests/helpers/layout_nets.py:{number}"
 
 
-def about(found: LayoutReasons, word: str) -> list[Moves]:
+def about(found: LayoutReasons, word: str) -> list[MoveGroup]:
     return [group for group in found.transposes if word in group.reason]
 
 

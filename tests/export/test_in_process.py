@@ -283,7 +283,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
 
 
 DRAWS = """
-from model_profiling.report.artist import Artist
+from model_profiling.report.drawing_pool import Artist
 spec = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 with Artist() as artist:
     print(len(artist.draw(spec).result().png) > 100, artist.svg(spec).result()[:4])
@@ -309,7 +309,7 @@ def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.Monk
 
     # A process of its own, also where tests share one.
     monkeypatch.setattr(drawing_process, "_started", inspect.unwrap(drawing_process._started))
-    hand = drawing_process.Hand()
+    hand = drawing_process.DrawingProcess()
     try:
         hand._process.kill()
         with pytest.raises(RunError, match="could not be drawn"):

@@ -21,7 +21,7 @@ from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportResult
 from model_profiling.export.verify import verify
 from model_profiling.formats import pte
-from model_profiling.formats.pte.borders import changed_inputs, changes_layout, turned_outputs
+from model_profiling.formats.pte.borders import changed_inputs, changes_layout, outputs_to_nchw
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.report.blocks import Table
@@ -146,7 +146,7 @@ def test_a_tensor_is_channels_last_where_that_saves_a_transpose_and_only_there(o
         assert changes(offered) == 0 and all(turned([*record.inputs, *record.outputs]))
     assert record.io_layout == "channels_last" and not any("--io-layout" in text for text in record.warnings)
     border = flow_of(offered)
-    assert not changed_inputs(border) and not turned_outputs(border)
+    assert not changed_inputs(border) and not outputs_to_nchw(border)
 
 
 def test_the_record_says_what_the_program_says_and_the_program_answers_as_eager_does(offered: ExportResult) -> None:

@@ -21,10 +21,10 @@ from model_profiling.export.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.sequences import find_sequence
 from model_profiling.export.verify import run_program, verify
-from model_profiling.formats.pte.sequence import Reader, SequenceProgram
+from model_profiling.formats.pte.sequence import SequenceProgram, TokenMethod
 from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
-from model_profiling.models.state import changed_by, kept_state
-from model_profiling.pipeline.phases import Lengths, chosen_phases
+from model_profiling.models.state import changed_buffers, restored_state
+from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from tests.conftest import kept
 from tests.helpers import tiny_llm
 from tests.helpers.tiny_llm import TinyLlm, called_with, eager_logits, exported_llm
@@ -108,7 +108,7 @@ def test_references_are_those_of_one_prefill_whatever_the_signature(chosen: dict
 def test_what_is_run_by_default_has_a_reference(context: int) -> None:
     found = find_sequence(loaded(context=context), seed=0)
     assert found is not None
-    reader = Reader("forward", context - 1, True)
+    reader = TokenMethod("forward", context - 1, True)
     phases = chosen_phases(SequenceProgram(reader, reader, None, context, 1), Lengths())
     assert {phase.kind for phase in phases} == {"prefill", "decode"}
     assert {phase.last for phase in phases} <= set(found.logits)
@@ -219,8 +219,8 @@ def test_state_that_is_not_zero_at_first_is_in_the_program(tmp_path: Path) -> No
 @pytest.mark.parametrize("replaced", [False, True])
 def test_state_is_put_back_however_a_model_keeps_it(replaced: bool) -> None:
     module = Counter(replaced)
-    assert set(changed_by(module, (torch.ones(1),), {})) == {"count"}
-    with kept_state(module):
+    assert set(changed_buffers(module, (torch.ones(1),), {})) == {"count"}
+    with restored_state(module):
         module(torch.ones(1))
     assert float(module.count) == 5
     assert "count" in module.state_dict()

@@ -19,10 +19,10 @@ import sme2_kit
 from model_profiling.base.cache import read_sealed, write_sealed
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.fleet.history.finding import real_roots
-from model_profiling.fleet.history.history import History, since
 from model_profiling.fleet.history.index import place_of
-from model_profiling.fleet.history.kept import KeptPrograms
+from model_profiling.fleet.history.program_archive import KeptPrograms
+from model_profiling.fleet.history.run_history import RunHistory, parse_since
+from model_profiling.fleet.history.run_search import real_roots
 from model_profiling.fleet.history.steps import with_steps
 from tests.conftest import ROOT, needs
 from tests.helpers.contract_check import check_printed
@@ -127,7 +127,7 @@ def test_the_index_follows_what_happens_to_runs(here: Path, forge: Forge, capsys
 
 def answers(root: Path) -> bytes:
     """All that history says of a folder."""
-    history = History([root])
+    history = RunHistory([root])
     return msgspec.json.encode([history.runs(), history.rows(), history.series(), history.top(), history.coverage()])
 
 
@@ -244,11 +244,11 @@ def test_ten_thousand_runs_are_no_trouble(tmp_path: Path, forge: Forge) -> None:
         for model in range(20):
             forge.series(home / f"out_{model}", [1.0] * (count // 20), model=f"model{model}")
         began = time.process_time()
-        history = History([home])
+        history = RunHistory([home])
         spent = time.process_time() - began
         assert len(history.runs()) == count
         began = time.process_time()
-        again = History([home])
+        again = RunHistory([home])
         assert len(again.top()) > 5 and len(again.coverage()) == 20 and len(again.series()) == 40
         assert time.process_time() - began < spent, "what is indexed is not read again"
         return spent
@@ -304,7 +304,7 @@ def test_filters_choose_by_model_platform_dtype_label_commit_and_time(
         (["--since", "yesterday"], "is not a time"),
     ):
         assert main(["history", "list", *words]) == 2 and error in capsys.readouterr().err
-    assert since("90d") == pytest.approx(time.time() - 90 * 86400, abs=5)
+    assert parse_since("90d") == pytest.approx(time.time() - 90 * 86400, abs=5)
 
 
 def test_what_may_not_be_compared_is_another_series(here: Path, forge: Forge) -> None:
@@ -319,7 +319,7 @@ def test_what_may_not_be_compared_is_another_series(here: Path, forge: Forge) ->
     manifest = json.loads((rewritten / "manifest.json").read_text())
     manifest["model"]["export"] = export
     (rewritten / "manifest.json").write_text(json.dumps(manifest))
-    series = [each for each in History([here]).series() if not each.off]
+    series = [each for each in RunHistory([here]).series() if not each.off]
     assert sorted(len(each.points) for each in series) == [1, 1, 1, 2]
     assert {each.platform for each in series} == {"linux"}
     assert {each.variant for each in series} == {"", "rewrite layout, size=64"}
@@ -336,7 +336,7 @@ def test_a_measurement_that_a_later_run_took_over_counts_once(here: Path, forge:
     metrics = json.loads((latest / "metrics.json").read_text())
     metrics["experiments"][name] = json.loads((first / "metrics.json").read_text())["experiments"][name]
     (latest / "metrics.json").write_text(json.dumps(metrics))
-    points = {series.experiment: len(series.points) for series in History([here]).series()}
+    points = {series.experiment: len(series.points) for series in RunHistory([here]).series()}
     assert points.pop(name) == 1 and set(points.values()) == {2}
 
 
@@ -408,7 +408,7 @@ def test_fifty_repeats_of_one_program_are_never_a_confirmed_regression(here: Pat
         factors[int(rng.integers(5, 45)) :] *= float(rng.choice([1.0, 1.1, 1.5]))
         root = forge.series(here / f"case{case}", factors.tolist(), model=f"m{case}")
         (root / "programs" / forge.sha256[:16]).mkdir(parents=True)
-    history = History([here])
+    history = RunHistory([here])
     kept = KeptPrograms(history.search.keeping)
     states = {step.state for series in history.series() for step in with_steps(series, kept).steps}
     assert states == {"same program"}
@@ -445,7 +445,7 @@ def test_what_was_compared_is_confirmed_or_refuted(
 def _compared(
     here: Path, ratio: float, low: float, high: float, verdict: str, created: str = "2026-11-30T00:00:00+00:00"
 ) -> dict[str, Any]:
-    series = History([here]).series()[0]
+    series = RunHistory([here]).series()[0]
     latency = {
         **{"before": "a", "after": "b", "ratio": ratio, "low": low, "high": high, "confidence": 0.95},
         **{"verdict": verdict, "resolution_percent": 0.5, "paired": True, "turns": 20},

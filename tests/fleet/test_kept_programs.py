@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from model_profiling.base.directories import cache_directory
 from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json, sha256
-from model_profiling.base.places import cache_directory
 from model_profiling.cli.main import main
-from model_profiling.fleet.history import confirming
-from model_profiling.fleet.history.confirming import Measurer
-from model_profiling.fleet.history.history import History
-from model_profiling.fleet.history.kept import KeptPrograms
+from model_profiling.fleet.history import bisection
+from model_profiling.fleet.history.bisection import Measurer
+from model_profiling.fleet.history.program_archive import KeptPrograms
+from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.pipeline.config import parse_config
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.store.artifacts import ExportMeta, ExportPaths
-from model_profiling.store.kept_programs import home_of, keep, kept
+from model_profiling.store.kept_programs import find_program, home_of, keep_program
 from model_profiling.store.labels import checked_labels, device_name, revision, split_labels
 from model_profiling.store.runs import resolve
 from tests.conftest import QUICK, ROOT, kit, needs
@@ -169,7 +169,7 @@ def test_changed_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_every_program_that_was_measured_is_kept_once(measured: Path, toy: Callable[[str], Path]) -> None:
     root = measured / "run"
     for run in (root, root / "earlier" / "fast"):
-        program = kept(root, manifest(run)["model"]["sha256"])
+        program = find_program(root, manifest(run)["model"]["sha256"])
         assert program is not None and program.name == "net.pte"
     assert len(list((root / "programs").iterdir())) == 2
     assert not (root / "earlier" / "fast" / "programs").exists()
@@ -178,10 +178,10 @@ def test_every_program_that_was_measured_is_kept_once(measured: Path, toy: Calla
 def test_a_program_that_was_changed_in_place_is_not_taken_for_what_it_was(measured: Path, tmp_path: Path) -> None:
     shutil.copytree(measured / "run", tmp_path / "run")
     sha256 = manifest(tmp_path / "run")["model"]["sha256"]
-    program = kept(tmp_path / "run", sha256)
+    program = find_program(tmp_path / "run", sha256)
     assert program is not None
     program.write_bytes(b"another program")
-    assert kept(tmp_path / "run", sha256) is None
+    assert find_program(tmp_path / "run", sha256) is None
 
 
 def test_an_export_of_the_kit_is_kept_with_its_inputs_and_takes_no_space(
@@ -231,15 +231,15 @@ def test_bisecting_takes_few_comparisons_and_names_the_program(slow_from: int, t
     names = [f"{number:064x}" for number in range(16)]
     forge = Forge(Path(__file__).parents[1] / "data" / "known_good_run")
     forge.series(tmp_path / "out", [1.0] * 16, names)
-    series = History([tmp_path]).series()[0]
+    series = RunHistory([tmp_path]).series()[0]
     times = {name: 1.05 if number >= slow_from else 1.0 for number, name in enumerate(names)}
-    found = confirming.bisect(series, range(16), compared(times))
+    found = bisection.bisect(series, range(16), compared(times))
     assert (found.before_sha256, found.after_sha256) == (names[slow_from - 1], names[slow_from])
     assert len(found.comparisons) <= 6 and "+5.0 %" in found.sentence
-    even = confirming.bisect(series, range(16), compared(dict.fromkeys(names, 1.0)))
+    even = bisection.bisect(series, range(16), compared(dict.fromkeys(names, 1.0)))
     assert even.after_sha256 == "" and "not slower" in even.sentence and len(even.comparisons) == 1
     with pytest.raises(InputError, match="nothing to compare"):
-        confirming.bisect(series, [3], compared(times))
+        bisection.bisect(series, [3], compared(times))
 
 
 @pytest.mark.measures
@@ -280,7 +280,7 @@ def test_a_slower_program_is_confirmed_by_measuring_the_kept_ones(
 def test_programs_are_compared_only_on_the_device_of_their_series(tmp_path: Path) -> None:
     forge = Forge(Path(__file__).parents[1] / "data" / "known_good_run")
     forge.series(tmp_path / "out", [1.0] * 2, ["a" * 64, "b" * 64], device="Another CPU, 8 CPUs")
-    history = History([tmp_path])
+    history = RunHistory([tmp_path])
     measurer = Measurer(KeptPrograms(history.search.keeping), LocalPlatform(), lambda *_: None)
     with pytest.raises(InputError, match="is of Another CPU"):
         measurer.compare(history.series()[0], "a" * 64, "b" * 64)
@@ -314,7 +314,7 @@ def test_a_kept_program_that_is_damaged_is_replaced_when_it_is_measured_again(fa
         for path, content in sources.items():
             path.unlink()
             path.write_bytes(content)
-        keep(root, ExportPaths(pte), sha256(pte), record)
+        keep_program(root, ExportPaths(pte), sha256(pte), record)
         home = home_of(root, sha256(pte))
         return {str(path.relative_to(home)): path.read_bytes() for path in home.rglob("*") if path.is_file()}
 
@@ -325,5 +325,5 @@ def test_a_kept_program_that_is_damaged_is_replaced_when_it_is_measured_again(fa
         now = put()
         # A record is judged by what it says.
         assert now.keys() == expected.keys() and (now == expected or fault in ("longer", "a flipped bit")), name
-        assert kept(root, sha256(pte)) is not None
+        assert find_program(root, sha256(pte)) is not None
         assert now[pte.name] == expected[pte.name]

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.fleet.sweep import ray_connection, ray_objects
-from model_profiling.fleet.sweep.adopting import adopt_export, adopt_run
-from model_profiling.fleet.sweep.jobs import Folder, Jobs
-from model_profiling.fleet.sweep.parcels import packed, unpacked
-from model_profiling.fleet.sweep.ray_stranger import REFUSED
+from model_profiling.fleet.sweep.fetched_results import adopt_export, adopt_run
+from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
+from model_profiling.fleet.sweep.parcels import pack, unpack
+from model_profiling.fleet.sweep.ray_auth_check import REFUSED
 from model_profiling.fleet.sweep.sweep_file import cells, parse
-from model_profiling.fleet.sweep.task import Result, Task, perform, read_result
+from model_profiling.fleet.sweep.task import Task, TaskResult, perform, read_result
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT
 
@@ -62,7 +62,7 @@ def place() -> Iterator[Path]:
 def unpacks_or_refuses(data: bytes) -> None:
     with place() as home:
         try:
-            unpacked(data, home / "in" / "it")
+            unpack(data, home / "in" / "it")
         except RunError as error:
             assert error.message and error.hint and len(error.message) < 500
             assert not (home / "in" / "it").exists()
@@ -82,7 +82,7 @@ def test_what_is_packed_is_unpacked(contents: dict[str, bytes], deep: bool) -> N
         (source / "of" / "it").mkdir(parents=True)
         for name, content in contents.items():
             (source / ("of/it" if deep else ".") / name).write_bytes(content)
-        unpacked(packed(source), home / "there")
+        unpack(pack(source), home / "there")
         assert written(source) == written(home / "there")
         assert all((home / "there" / name).read_bytes() == (source / name).read_bytes() for name in written(source))
 
@@ -119,7 +119,7 @@ def test_files_of_any_name_size_and_content_are_unpacked_where_they_belong_or_re
 
 @pytest.fixture(scope="module")
 def real() -> bytes:
-    return packed(KNOWN_GOOD)
+    return pack(KNOWN_GOOD)
 
 
 @given(data=st.data())
@@ -172,7 +172,7 @@ def test_what_reaches_outside_is_too_large_or_is_no_plain_file_is_refused_before
     wrong |= {"an archive": buffer.getvalue(), "nothing": b"", "a pickle": pickle.dumps(Bomb(tmp_path / "victim"))}
     for name, data in wrong.items():
         with pytest.raises(RunError) as caught:
-            unpacked(data, tmp_path / "home")
+            unpack(data, tmp_path / "home")
         assert caught.value.message.startswith("files on their way through the cluster are refused"), name
         assert not list(tmp_path.iterdir()), name
 
@@ -182,14 +182,14 @@ def test_what_cannot_be_sent_is_said_where_it_is_packed(tmp_path: Path, monkeypa
     for name in ("a", ".stamp", ".hidden/b"):
         (tmp_path / "home" / name).write_bytes(bytes(range(256)) * 10)
     (tmp_path / "home" / "link").symlink_to("/etc/passwd")
-    unpacked(packed(tmp_path / "home"), tmp_path / "there")
+    unpack(pack(tmp_path / "home"), tmp_path / "there")
     assert written(tmp_path / "there") == {"a", ".stamp"}
     monkeypatch.setattr("model_profiling.fleet.sweep.parcels.LARGEST", 200)
     with pytest.raises(RunError, match="which a cluster does not carry"):
-        packed(tmp_path / "home")
+        pack(tmp_path / "home")
     (tmp_path / "home" / "a\nb").touch()
     with pytest.raises(RunError, match="refused"):
-        packed(tmp_path / "home")
+        pack(tmp_path / "home")
 
 
 # What a node answers
@@ -215,7 +215,7 @@ def test_random_bytes_are_no_result(data: bytes) -> None:
     ANYTHING
     | st.fixed_dictionaries(
         {"node": ANYTHING | st.text()},
-        optional={name: ANYTHING | st.text() | st.floats() for name in (*Result.__struct_fields__[1:], "more")},
+        optional={name: ANYTHING | st.text() | st.floats() for name in (*TaskResult.__struct_fields__[1:], "more")},
     )
 )
 def test_an_answer_of_any_shape_is_a_result_or_refused(answer: Any) -> None:
@@ -224,7 +224,7 @@ def test_an_answer_of_any_shape_is_a_result_or_refused(answer: Any) -> None:
 
 @given(data=st.data())
 def test_a_damaged_answer_is_a_result_or_refused(data: st.DataObject) -> None:
-    real = msgspec.msgpack.encode(Result("node", 1.5, "no", "do", memoryview(b"parcel"), "a log\n" * 9, 1.0, 2.0))
+    real = msgspec.msgpack.encode(TaskResult("node", 1.5, "no", "do", memoryview(b"parcel"), "a log\n" * 9, 1.0, 2.0))
     damaged = bytearray(real)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged)))
@@ -257,7 +257,7 @@ def test_whatever_goes_wrong_in_a_task_is_an_answer(error: Exception, monkeypatc
 
 def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
     evil = "\x1b]0;title\x07\x1b[2J\r\u202e\u2028bad\n" * 100_000
-    result = read_result(msgspec.msgpack.encode(Result(evil, 1.0, evil, evil, log=evil)))
+    result = read_result(msgspec.msgpack.encode(TaskResult(evil, 1.0, evil, evil, log=evil)))
     assert len(result.node) == 100 and len(result.failure) == len(result.hint) == 2000 and len(result.log) == 100_000
     for text in (result.node, result.failure, result.hint, result.log.replace("\n", "")):
         assert text.isprintable()
@@ -297,7 +297,7 @@ ON = "linux_fp16arith_on"
 @pytest.fixture
 def jobs(tmp_path: Path) -> Jobs:
     asked = parse({"models": [str(PROGRAM)], "reports": False}, "here")
-    return Jobs(asked, cells(asked, "here"), Folder(tmp_path / "out"))
+    return Jobs(asked, cells(asked, "here"), SweepFolder(tmp_path / "out"))
 
 
 def sent(incoming: Path) -> Path:
@@ -379,7 +379,7 @@ def test_an_export_that_was_sent_replaces_the_one_that_is_there_only_if_it_is_wh
     tmp_path: Path,
 ) -> None:
     asked = parse({"models": ["toy_cnn"], "reports": False}, "here")
-    jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path / "out"))
+    jobs = Jobs(asked, cells(asked, "here"), SweepFolder(tmp_path / "out"))
     request = jobs.request(jobs.all[0].variant)
     request.outdir.mkdir(parents=True)
     (request.outdir / "mine").touch()

@@ -23,19 +23,19 @@ import sme2_kit
 from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.cli.export import requested
+from model_profiling.cli.export import export_request
 from model_profiling.cli.main import main, make_parser
 from model_profiling.export.cache import describe
 from model_profiling.fleet.sweep import journal
-from model_profiling.fleet.sweep.adopting import adopt_export
-from model_profiling.fleet.sweep.children import Children
-from model_profiling.fleet.sweep.executor import OWN, Ended, Outcome, failure_of
-from model_profiling.fleet.sweep.jobs import Folder, Jobs
+from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of
+from model_profiling.fleet.sweep.fetched_results import adopt_export
+from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
 from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
-from model_profiling.fleet.sweep.parcels import packed, unpacked
+from model_profiling.fleet.sweep.local_executor import LocalExecutor
+from model_profiling.fleet.sweep.parcels import pack, unpack
 from model_profiling.fleet.sweep.portfolio import report
 from model_profiling.fleet.sweep.result import SweepResult, read_results
-from model_profiling.fleet.sweep.sweep_file import Target, cells, parse
+from model_profiling.fleet.sweep.sweep_file import SweepTarget, cells, parse
 from model_profiling.platforms import locks
 from model_profiling.platforms.locks import Busy, Claim, Claims
 from model_profiling.store.run_directory import RunDirectory
@@ -46,7 +46,7 @@ from tests.helpers.ssh_lab import SshLab, caching_in
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-LOCAL, PHONE = Target("local"), Target("android", device="one")
+LOCAL, PHONE = SweepTarget("local"), SweepTarget("android", device="one")
 
 
 def write(home: Path, name: str = "few", **keys: Any) -> Path:
@@ -226,7 +226,7 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
     # Of each program four measured cells and, without rewrites, one emulated: threads mean nothing there.
     assert len(found) == len(set(found)) == 3 * (2 * 4 + 1)
     assert {"toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555", "ds_cnn-fp32-t1-emulator"} <= set(found)
-    jobs = Jobs(parse(keys, "here"), cells(parse(keys, "here"), "here"), Folder(Path("out")))
+    jobs = Jobs(parse(keys, "here"), cells(parse(keys, "here"), "here"), SweepFolder(Path("out")))
     words = jobs.by_name["run toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555"].words
     assert {"--platform=android", "--device=10.0.0.1:5555", "--power-mode=boost", "--threads=4"} <= set(words)
     assert "--rewrite=norm" in jobs.by_name["export toy_cnn-int8-layout+norm"].words
@@ -237,9 +237,9 @@ def test_an_export_of_a_sweep_asks_for_what_its_command_does() -> None:
     model = {"model": f"{ROOT}/tests/helpers/advice_nets.py:Net", "name": "x", "input": ["1,3,8,8"], "set": ["a=1"]}
     keys = {"models": ["toy_cnn", model], "dtypes": ["fp32", "int8"], "rewrites": ["none", ["norm", "layout"]]}
     parsed = parse(keys, "here")
-    for job in (jobs := Jobs(parsed, cells(parsed, "here"), Folder(Path("out")))).all:
+    for job in (jobs := Jobs(parsed, cells(parsed, "here"), SweepFolder(Path("out")))).all:
         if job.kind == "export":
-            asked = requested(make_parser(["export"]).parse_args(job.words))
+            asked = export_request(make_parser(["export"]).parse_args(job.words))
             assert describe(asked) == describe(jobs.request(job.variant)) and asked.paths.pte == jobs.program(
                 job.variant
             )
@@ -262,13 +262,13 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "locks"))
 
 
-def claimed(claims: Claims, target: Target | None) -> Claim:
+def claimed(claims: Claims, target: SweepTarget | None) -> Claim:
     found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Claim), found
     return found
 
 
-def refused(claims: Claims, target: Target | None) -> str:
+def refused(claims: Claims, target: SweepTarget | None) -> str:
     found = claims.try_claim(target.lock if target is not None else None)
     assert isinstance(found, Busy)
     return found.reason
@@ -305,15 +305,15 @@ def test_a_sweep_leaves_a_cpu_for_what_talks_to_a_phone_and_all_for_a_measuremen
     alone: None, tmp_path: Path
 ) -> None:
     keys = {"models": ["toy_cnn", "ds_cnn"], "targets": ["local", "android:one"], "reports": False}
-    folder = Folder(tmp_path)
+    folder = SweepFolder(tmp_path)
     jobs = Jobs(parse(keys, "here"), cells(parse(keys, "here"), "here"), folder)
     one, other = (job for job in jobs.all if job.kind == "export")
     here, phone = jobs.by_name["run toy_cnn-fp16-t1-local"], jobs.by_name["run toy_cnn-fp16-t1-android-one"]
-    executor = Children(folder, jobs.all, cpus=2)
+    executor = LocalExecutor(folder, jobs.all, cpus=2)
     words = ("models",)  # a short command in place of each
     assert executor.start(one, words) == "" and executor.start(other, words) == OWN
     assert executor.start(phone, words) == "" and executor.start(here, words) == OWN
-    ended: list[Ended] = []
+    ended: list[FinishedJob] = []
     while len(ended) < 2:
         ended += executor.ended(10)
     assert {each.job.name for each in ended if not each.outcome.failure} == {one.name, phone.name}
@@ -512,12 +512,12 @@ def test_time_left_is_that_of_the_longest_lane() -> None:
     asked = parse(
         {"models": ["toy_cnn"], "threads": [1, 2, 3], "targets": ["local", "ssh:b"], "reports": False}, "here"
     )
-    jobs = Jobs(asked, cells(asked, "here"), Folder(Path("out"))).all
+    jobs = Jobs(asked, cells(asked, "here"), SweepFolder(Path("out"))).all
     ledger = Ledger(jobs, {"run toy_cnn-fp16-t1-local": 10.0}, 2)
     for job in jobs:
         ledger.set(job, "finished" if "t1-local" in job.name else "waiting")
     assert ledger.left() == 0  # nobody knows how long an export takes
-    ledger.set(jobs[0], "finished", Outcome(4.0))
+    ledger.set(jobs[0], "finished", JobOutcome(4.0))
     assert ledger.left() == 30  # three on the board, two on this machine
     queue = Queue(jobs[1:], lane_of)
     assert {lane: len(ready) for lane, ready in queue.ready.items()} == {"local": 3, "ssh-b": 3}
@@ -533,12 +533,12 @@ def test_an_export_that_was_sent_is_a_finished_export(tmp_path: Path) -> None:
     from model_profiling.export.exporter import export as export_program
 
     asked = parse({"models": ["toy_cnn"]}, "here")
-    jobs = Jobs(asked, cells(asked, "here"), Folder(tmp_path))
+    jobs = Jobs(asked, cells(asked, "here"), SweepFolder(tmp_path))
     (export,) = [job for job in jobs.all if job.kind == "export"]
     assert not jobs.is_finished(export, 1, {})
     request = jobs.request(export.variant)
     made = export_program(dataclasses.replace(request, outdir=tmp_path / "there"))
-    unpacked(packed(made.paths.directory), jobs.folder.incoming)
+    unpack(pack(made.paths.directory), jobs.folder.incoming)
     adopt_export(request, jobs.folder.incoming)
     assert jobs.is_finished(export, 1, {})
 

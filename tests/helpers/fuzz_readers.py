@@ -22,20 +22,20 @@ from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
 from model_profiling.analysis.compare.metrics import compute_metrics
 from model_profiling.analysis.graph.operator_work import _work
 from model_profiling.analysis.movement.candidates import step_counts
-from model_profiling.analysis.movement.inverse_transposes import undone_transposes
-from model_profiling.analysis.movement.layout_reasons import explained
+from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
+from model_profiling.analysis.movement.layout_reasons import explain_layout
 from model_profiling.analysis.process.program_memory import program_memory
+from model_profiling.analysis.roofs.roof_rates import Rates, read_roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofs.roofline import roofline
-from model_profiling.analysis.roofs.roofs import Rates, read_roofs
 from model_profiling.analysis.roofs.run_roofs import run_roofs
 from model_profiling.analysis.run.dumps import describe
 from model_profiling.analysis.run.selection import choose
-from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.summary import analyse_run
 from model_profiling.analysis.run.timeline import read_timeline
 from model_profiling.analysis.run.validation import problems
-from model_profiling.analysis.sme2.kernels import assign_kernels
+from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
 from model_profiling.analysis.sme2.xnntrace import read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -45,18 +45,18 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.npy import read_npy
 from model_profiling.cli.numerics import as_text as numerics_text
-from model_profiling.fleet.history.confirming import told
-from model_profiling.fleet.history.exporting import as_csv
-from model_profiling.fleet.history.history import History
-from model_profiling.fleet.history.kept import KeptPrograms, read_comparison
+from model_profiling.fleet.history.bisection import format_change
+from model_profiling.fleet.history.program_archive import KeptPrograms, read_comparison
+from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.steps import with_steps
+from model_profiling.fleet.history.table_export import as_csv
 from model_profiling.fleet.history.trend_page import page_report, picture
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
 from model_profiling.fleet.sweep import journal as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
-from model_profiling.fleet.sweep.jobs import Folder, Jobs, Note
-from model_profiling.fleet.sweep.parcels import packed, unpacked
-from model_profiling.fleet.sweep.task import Result, read_result
+from model_profiling.fleet.sweep.jobs import Jobs, RunNote, SweepFolder
+from model_profiling.fleet.sweep.parcels import pack, unpack
+from model_profiling.fleet.sweep.task import TaskResult, read_result
 from model_profiling.formats import etdump, etrecord, pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.formats.pte.dtypes import program_dtype
@@ -66,13 +66,13 @@ from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.defaults import checked_program
-from model_profiling.pipeline.phases import Lengths, checked_tokens, chosen_phases, made_tokens
+from model_profiling.pipeline.phase_experiments import Lengths, checked_tokens, chosen_phases, random_tokens
 from model_profiling.pipeline.pipeline import export_record
-from model_profiling.pipeline.progress import Progress
-from model_profiling.platforms.cpus import Facts, affinity_mask
+from model_profiling.pipeline.progress_log import ProgressLog
+from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.remote import android_probe, ssh_probe
 from model_profiling.platforms.remote.adb import AdbDevice
-from model_profiling.platforms.remote.device import Output
+from model_profiling.platforms.remote.device import CommandOutput
 from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
@@ -80,7 +80,7 @@ from model_profiling.report.theme import LIGHT
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
-from model_profiling.store import changes
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
 from model_profiling.store.derived import fingerprint, read_index
 from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
@@ -152,10 +152,10 @@ def _read_pte(data: bytes, folder: Path) -> None:
                 assert all(node.multiply_accumulates >= 0 for node in graph.nodes)
         flow = data_flow(program, method)
         if flow is not None:
-            undone_transposes(flow)
+            cancelling_transposes(flow)
             step_counts(flow)
             [_work(step, wide) for step in flow.steps for wide in (False, True)]
-            explained(flow, {})
+            explain_layout(flow, {})
 
 
 def _read_llm(data: bytes, folder: Path) -> None:
@@ -174,7 +174,7 @@ def _token_seeds() -> list[bytes]:
 
 
 def _read_tokens(data: bytes, folder: Path) -> None:
-    made_tokens(checked_tokens(_at(folder, "tokens.npy", data), 8, 64), 50, 64, 0)
+    random_tokens(checked_tokens(_at(folder, "tokens.npy", data), 8, 64), 50, 64, 0)
 
 
 @functools.cache
@@ -223,7 +223,7 @@ def _ask_history(folder: Path) -> None:
     """All that history answers, of a folder with one run in it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SME2_KIT_CACHE", str(folder / "cache"))
-        history = History([folder / "run"])
+        history = RunHistory([folder / "run"])
     kept = KeptPrograms([str(folder / "run")])
     found = [with_steps(series, kept) for series in history.series()]
     msgspec.json.encode([history.runs(), history.top(), history.coverage(), history.rows(), found])
@@ -249,7 +249,7 @@ def _compared_seeds() -> list[bytes]:
 
 def _read_compared(data: bytes, folder: Path) -> None:
     record = read_comparison(_at(folder, "compared_x.json", data))
-    told(record)
+    format_change(record)
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
@@ -290,7 +290,7 @@ def _read_derived(data: bytes, folder: Path) -> None:
     _at(directory.path, "derived.json", data)
     with contextlib.suppress(KitError):
         read_index(directory)
-    ages(directory)
+    check_staleness(directory)
 
 
 def _derived_seeds() -> list[bytes]:
@@ -305,7 +305,7 @@ def _read_change(data: bytes, folder: Path) -> None:
     home.mkdir(exist_ok=True)
     (home / "0").write_bytes(b"new")
     _at(home, "change.json", data)
-    changes.recover(folder / "run")
+    transaction.recover(folder / "run")
     if home.exists():
         raise InputError("the note is left alone", "")
 
@@ -410,7 +410,7 @@ def _read_config(data: bytes, folder: Path) -> None:
 def _read_sweep_file(data: bytes, folder: Path) -> None:
     path = _at(folder, "sweep.json", data)
     asked = sweep_file.load(path)
-    jobs = Jobs(asked, sweep_file.cells(asked, str(path)), Folder(folder / "out"))
+    jobs = Jobs(asked, sweep_file.cells(asked, str(path)), SweepFolder(folder / "out"))
     assert all(Path(job.subject).name == job.subject for job in jobs.all)
     list(jobs.finished({}))
 
@@ -427,7 +427,7 @@ def _read_sweep_state(data: bytes, folder: Path) -> None:
     """What a sweep finds of itself: a damaged journal or note means that a job is not finished."""
     sweep_journal.Journal(_at(folder, "journal.jsonl", data))
     asked = sweep_file.parse({"models": [str(SEEDS / f"{_STEM}.pte")]}, "here")
-    jobs = Jobs(asked, sweep_file.cells(asked, "here"), Folder(folder / "out"))
+    jobs = Jobs(asked, sweep_file.cells(asked, "here"), SweepFolder(folder / "out"))
     note = jobs.folder.note(jobs.cells[0])
     note.parent.mkdir(parents=True, exist_ok=True)
     put(note, data)
@@ -435,18 +435,20 @@ def _read_sweep_state(data: bytes, folder: Path) -> None:
 
 
 def _parcels() -> list[bytes]:
-    return [packed(SEEDS, ["export_meta.json", "output.npy"])]
+    return [pack(SEEDS, ["export_meta.json", "output.npy"])]
 
 
 def _unpack(data: bytes, folder: Path) -> None:
     home = folder / "unpacked"
     shutil.rmtree(home, ignore_errors=True)
-    unpacked(data, home)
+    unpack(data, home)
 
 
 def _node_results() -> list[bytes]:
-    parcel = memoryview(packed(SEEDS, ["export_meta.json"]))
-    return [msgspec.msgpack.encode(Result("node", 1.5, "no device", "plug it in", parcel, "run: 1 of 2\n", 1.0, 2.5))]
+    parcel = memoryview(pack(SEEDS, ["export_meta.json"]))
+    return [
+        msgspec.msgpack.encode(TaskResult("node", 1.5, "no device", "plug it in", parcel, "run: 1 of 2\n", 1.0, 2.5))
+    ]
 
 
 def _read_node_result(data: bytes, folder: Path) -> None:
@@ -455,8 +457,8 @@ def _read_node_result(data: bytes, folder: Path) -> None:
 
 
 def _sweep_states() -> list[bytes]:
-    entry = sweep_journal.Entry("2026-11-16T16:40:48+00:00", "finished", "run a", 1, 1.5)
-    return [msgspec.json.encode(state) for state in (Note("key", 1, {"linux_on": "print session"}), entry)]
+    entry = sweep_journal.JournalEntry("2026-11-16T16:40:48+00:00", "finished", "run a", 1, 1.5)
+    return [msgspec.json.encode(state) for state in (RunNote("key", 1, {"linux_on": "print session"}), entry)]
 
 
 def _config_seeds() -> list[bytes]:
@@ -503,19 +505,19 @@ class _Answers(AdbDevice):
         super().__init__("", "fuzzed")
         self._said = said
 
-    def shell(self, *words: str, timeout_s: float = 0.0) -> Output:
-        return Output(0, self._said, "")
+    def shell(self, *words: str, timeout_s: float = 0.0) -> CommandOutput:
+        return CommandOutput(0, self._said, "")
 
 
 def _read_adb(data: bytes, folder: Path) -> None:
-    _check(android_probe.examine(_Answers(data.decode(errors="replace"))))
+    _check(android_probe.probe_device(_Answers(data.decode(errors="replace"))))
 
 
 def _read_board(data: bytes, folder: Path) -> None:
-    _check(ssh_probe.examine(_Answers(data.decode(errors="replace"))))
+    _check(ssh_probe.probe_board(_Answers(data.decode(errors="replace"))))
 
 
-def _check(facts: Facts) -> None:
+def _check(facts: DeviceFacts) -> None:
     msgspec.json.encode(facts.environment)
     for affinity in ("big", "mid", "little"):
         affinity_mask(affinity, facts.clusters)
@@ -644,7 +646,7 @@ FILE_USES = [
         "end of a log": files.tail,
         "model to run": checked_program,
         "shared library": read_library,
-        "progress": Progress,
+        "progress": ProgressLog,
         "ETDump": etdump.read,
         "ETDumps of launches": lambda path: etdump.merged([path, path]),
         "array": lambda path: read_npy(path, "array", ""),

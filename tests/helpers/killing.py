@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling.analysis.run.staleness import Ages, ages
+from model_profiling.analysis.run.staleness import Staleness, check_staleness
 from model_profiling.analysis.run.validation import problems
 from model_profiling.report import report_files
 from model_profiling.store.derived import write_listed, write_manifest
@@ -81,7 +81,7 @@ def kill_everywhere(command: str, source: Path, home: Path) -> int:
         assert code == -signal.SIGKILL, code
         directory = RunDirectory(resolve(root))
         assert problems(directory) == [], kills
-        assert ages(directory) in (Ages(), Ages(awaited=True)), kills
+        assert check_staleness(directory) in (Staleness(), Staleness(awaited=True)), kills
         after = _state(root)
         assert after in (old, wanted), (kills, sorted(set(after.items()) ^ set(wanted.items()))[:3])
         if kills % 10 == 0:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from model_profiling.pipeline.config_types import Experiment
-from model_profiling.pipeline.phases import reading_of, sequence_of
-from model_profiling.platforms.base import Platform, Request
+from model_profiling.pipeline.phase_experiments import sequence_of, token_plan
+from model_profiling.platforms.base import LaunchRequest, Platform
 from model_profiling.store.run_directory import Phase
 
 HOME = Path(__file__).parents[1] / "data" / "llm"
@@ -43,16 +43,16 @@ def eager(index: int) -> Array:
     return np.asarray(np.load(ANSWERS)["logits"][index])
 
 
-def request_of(platform: Platform, pte: Path, phase: Phase, read: Path, home: Path) -> Request:
+def request_of(platform: Platform, pte: Path, phase: Phase, read: Path, home: Path) -> LaunchRequest:
     """A process for one phase of a program, without a tracer."""
     sequence = sequence_of(pte)
     assert sequence is not None
-    method, reading = reading_of(sequence, Experiment("x", phase=phase), read)
+    method, reading = token_plan(sequence, Experiment("x", phase=phase), read)
     places = {"log": home / "log", "output_base": home / f"{pte.stem}_{phase.in_names}"}
-    return Request(platform.runner(None), pte, (), 1, 1, (), method=method, reading=reading, **places)  # type: ignore[arg-type]
+    return LaunchRequest(platform.runner(None), pte, (), 1, 1, (), method=method, reading=reading, **places)  # type: ignore[arg-type]
 
 
-def answer(platform: Platform, request: Request, runs: int = 3) -> Array:
+def answer(platform: Platform, request: LaunchRequest, runs: int = 3) -> Array:
     """The logits of a phase's last token, from the kit's runner."""
     session = platform.open(request)
     session.run(runs)
@@ -63,7 +63,7 @@ def answer(platform: Platform, request: Request, runs: int = 3) -> Array:
     return np.asarray(values.reshape(-1, done.outputs[0].shape[-1])[-1])
 
 
-def without_filling(request: Request) -> Request:
+def without_filling(request: LaunchRequest) -> LaunchRequest:
     """The same, with nothing in the cache: what a decode answers whose cache is another one."""
     assert request.reading is not None
     return replace(request, reading=replace(request.reading, fill=()))

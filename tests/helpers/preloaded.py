@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from model_profiling.runner.kernel_trace import preloading
+from model_profiling.runner.kernel_trace import preload_environment
 
 # Every inference goes through this function of libexecutorch, whatever calls it; it returns a number.
 _LEAK = """
@@ -68,7 +68,7 @@ def slow_account(home: Path) -> Path:
 
 def before(library: Path) -> list[str]:
     """The words before a command that load a library into it."""
-    return ["env", *(f"{name}={value}" for name, value in preloading(library).items())]
+    return ["env", *(f"{name}={value}" for name, value in preload_environment(library).items())]
 
 
 def peak_of(home: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from model_profiling.analysis.roofs.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Roofs
 from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime, InstanceTime, OperatorTime, Spread
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.analysis.timing.work import Product, Work
@@ -28,8 +28,8 @@ def moving_work(size: int, element: str = "fp16") -> Work:
     return Work(element, 0, size // 2, size - size // 2)
 
 
-def probed(kind: str, work: Work, ms: float, operator: str = "") -> Probed:
-    return Probed(operator or kind, _CATEGORIES[kind], kind, work, ms, ms * 1.01, ms * 0.001)
+def probed(kind: str, work: Work, ms: float, operator: str = "") -> ProbeResult:
+    return ProbeResult(operator or kind, _CATEGORIES[kind], kind, work, ms, ms * 1.01, ms * 0.001)
 
 
 def forged_roofs(

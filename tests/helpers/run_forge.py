@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from model_profiling.analysis.sme2.kernels import _delegates
+from model_profiling.analysis.sme2.kernel_assignment import _delegates
 from model_profiling.analysis.timing.categories import strip_instance
 from model_profiling.base import files
 from model_profiling.formats import etdump

@@ -11,8 +11,8 @@ from typing import Any, cast
 from model_profiling.base.errors import KitError
 from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
-from model_profiling.report.artist import Artist
 from model_profiling.report.drawing import Drawing
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.report_files import write_report
 from sme2_kit import Run
 
@@ -54,7 +54,7 @@ def command(*words: object) -> str:
 def report(home: Path) -> str:
     """Markdown, page and all tables beside them; the page's text."""
     run = Run.open(home)
-    written, _ = write_report(run, cast(Artist, TextArtist()), home / "report.md", page=True)
+    written, _ = write_report(run, cast(DrawingPool, TextArtist()), home / "report.md", page=True)
     return "".join(path.read_text() for path in written)
 
 

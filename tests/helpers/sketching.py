@@ -4,14 +4,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from model_profiling.base.png import png_chunk
-from model_profiling.report.artist import Artist
 from model_profiling.report.drawing import Drawing
+from model_profiling.report.drawing_pool import DrawingPool
 
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" viewBox="0 0 9 9"></svg>'
 _PNG = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IEND", b"")
 
 
-class Sketcher(Artist):
+class Sketcher(DrawingPool):
     def draw(self, spec: dict[str, Any], scale: float = 1.0) -> "Future[Drawing]":
         return _done(Drawing(_SVG, _PNG))
 

@@ -66,7 +66,7 @@ class _Changing(importlib.abc.MetaPathFinder):
 
 
 class Connection:
-    """What a `Hand` takes for its process."""
+    """What a `DrawingProcess` takes for its process."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -103,7 +103,7 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _remembering(draw: Any) -> Any:
-    """The same specification gives the same picture: every `Artist` begins with the same sketch."""
+    """The same specification gives the same picture: every `DrawingPool` begins with the same sketch."""
 
     @functools.lru_cache(maxsize=64)
     def drawn(question: bytes) -> Any:

@@ -12,9 +12,9 @@ import pytest
 
 from model_profiling.base.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.mcp_server.child import Steps
+from model_profiling.mcp_server.child import ProgressCounter
 from model_profiling.mcp_server.commands import Commands, settings_words
-from model_profiling.mcp_server.making import Making
+from model_profiling.mcp_server.run_tools import RunTools
 from model_profiling.pipeline.config import json_schema as config_schema
 from tests.conftest import ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
@@ -118,7 +118,7 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
 
 def test_a_model_has_the_directory_that_the_command_line_gives_it(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
-    making = Making(Commands(Workspace(tmp_path)))
+    making = RunTools(Commands(Workspace(tmp_path)))
     assert making._home("net.py:Net", None) == "out_net"
     assert making._home("net.py:Net", {"width": 8, "depth": 2}) == "out_net_depth2_width8"
     assert making._home("toy_cnn", {}) == "out_toy_cnn"
@@ -208,7 +208,7 @@ def test_progress_rises_over_all_commands_of_a_call() -> None:
         told.append((done, total))
 
     async def talk() -> None:
-        steps = Steps(tell)
+        steps = ProgressCounter(tell)
         lines = ["export: load", "run: a (10/60)", "", "run: a (40/60)", "run: a (60/60)", "note", "run: b (5/8 runs)"]
         for line in [*lines, "run: b (2/8)", "run: b (8/8)", "report"]:
             await steps.say(line)

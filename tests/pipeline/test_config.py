@@ -15,7 +15,7 @@ from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.schedule import (
     BUDGET_S,
     Cost,
-    Kind,
+    LaneKind,
     Round,
     first_round,
     groups,
@@ -23,7 +23,7 @@ from model_profiling.pipeline.schedule import (
     later_rounds,
     plan,
 )
-from model_profiling.platforms.base import Probe
+from model_profiling.platforms.base import Capabilities
 from model_profiling.platforms.local import LocalPlatform
 
 pytestmark = pytest.mark.fast
@@ -155,9 +155,9 @@ def test_launches_and_runs_fit_the_budget(write: Any, launch_s: float, run_s: fl
     )
     cost = Cost(launch_s, run_s, launch_s, run_s, launch_s)
     lanes, reason = plan(lanes_of(config.experiments, set()), cost, budget_s)
-    timed = [lane for lane in lanes if lane.kind is Kind.TIMED]
-    traced = [lane for lane in lanes if lane.kind is Kind.TRACED]
-    starts = [lane for lane in lanes if lane.kind is Kind.STARTUP]
+    timed = [lane for lane in lanes if lane.kind is LaneKind.TIMED]
+    traced = [lane for lane in lanes if lane.kind is LaneKind.TRACED]
+    starts = [lane for lane in lanes if lane.kind is LaneKind.STARTUP]
     assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in (*timed, *traced))
     assert all(lane.runs == lane.launches and 1 <= (lane.launches or 0) <= 10 for lane in starts) and len(starts) == 2
     spent = sum(
@@ -220,7 +220,7 @@ def test_a_budget_is_for_the_tracer_too(write: Any) -> None:
 def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:
     config = load_config(write(experiments=[{"name": "own", "num_runs": 30}]))
     lanes, _ = plan(lanes_of(config.experiments, {"own"}), Cost(0.1, 0.001), None)
-    assert [(lane.kind, lane.runs, lane.launches) for lane in lanes] == [(Kind.LAUNCHED, 30, 10)]
+    assert [(lane.kind, lane.runs, lane.launches) for lane in lanes] == [(LaneKind.LAUNCHED, 30, 10)]
 
 
 def test_evidence_takes_one_launch_without_times(write: Any) -> None:
@@ -272,9 +272,9 @@ class Cpu(LocalPlatform):
 
     def __init__(self, arch: str, present: tuple[str, ...]) -> None:
         super().__init__()
-        self._probe_of = Probe(arch, present, "stated")
+        self._probe_of = Capabilities(arch, present, "stated")
 
-    def probe(self) -> Probe:
+    def probe(self) -> Capabilities:
         return self._probe_of
 
 

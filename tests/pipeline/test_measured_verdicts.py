@@ -117,11 +117,11 @@ def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Pa
 
 @pytest.mark.measures
 def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    from benchmarks.slowdown import compared
+    from benchmarks.slowdown import compare_in_turns
 
     slower = program(pytestconfig, tmp_path, "slower")
     for runs in (120, 240, 480):
-        result = compared(toy("fp16"), slower, tmp_path / "compared", runs)
+        result = compare_in_turns(toy("fp16"), slower, tmp_path / "compared", runs)
         assert result.verdict != "faster"
         if result.verdict == "slower":
             break

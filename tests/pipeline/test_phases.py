@@ -15,10 +15,10 @@ from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump, pte
-from model_profiling.formats.pte.sequence import Reader, SequenceProgram
+from model_profiling.formats.pte.sequence import SequenceProgram, TokenMethod
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Experiment
-from model_profiling.pipeline.phases import Lengths, chosen_phases, reading_of, sequence_of
+from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases, sequence_of, token_plan
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.store.run_directory import Phase
 from tests.conftest import kit
@@ -76,8 +76,10 @@ def test_a_wrong_cache_is_found(form: str, read: Path, tmp_path: Path) -> None:
 def test_the_forms_of_a_language_model_are_recognised() -> None:
     one, two = sequence_of(stored("custom")), sequence_of(stored("two_methods"))
     assert one is not None and two is not None
-    assert (one.prefill, one.decode) == (Reader("forward", 95, True),) * 2
-    assert two.prefill == Reader("prefill_forward", 95, True) and two.decode == Reader("decode_forward", 1, False)
+    assert (one.prefill, one.decode) == (TokenMethod("forward", 95, True),) * 2
+    assert two.prefill == TokenMethod("prefill_forward", 95, True) and two.decode == TokenMethod(
+        "decode_forward", 1, False
+    )
     # Keys and values of two layers, 96 positions, 2 heads of 8.
     assert one.cache_bytes == two.cache_bytes == 2 * 2 * 96 * 2 * 8 * 4
     for form in FORMS:
@@ -101,8 +103,8 @@ def test_what_keeps_nothing_is_no_language_model() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 400), st.booleans(), st.booleans())
 def test_a_cache_is_filled_to_the_last_token(count: int, most: int, dynamic: bool, two: bool) -> None:
-    many = Reader("many", most, dynamic) if most > 1 else None
-    one = Reader("one", 1, False) if two or many is None else many if dynamic else None
+    many = TokenMethod("many", most, dynamic) if most > 1 else None
+    one = TokenMethod("one", 1, False) if two or many is None else many if dynamic else None
     sequence = SequenceProgram(many, one, 100, None, 1)
     fill = sequence.fill(count)
     read = sum(size * times for _, size, times in fill)
@@ -114,22 +116,22 @@ def test_a_cache_is_filled_to_the_last_token(count: int, most: int, dynamic: boo
 
 
 def test_what_a_program_cannot_read_is_said() -> None:
-    static = SequenceProgram(Reader("p", 64, False), Reader("d", 1, False), 100, 96, 1)
+    static = SequenceProgram(TokenMethod("p", 64, False), TokenMethod("d", 1, False), 100, 96, 1)
     assert [phase.label for phase in chosen_phases(static, Lengths())] == ["pp64", "tg32@d64"]
     with pytest.raises(InputError, match="exactly 64 tokens at once, not 128"):
         chosen_phases(static, Lengths(prefill=128))
     with pytest.raises(InputError, match="needs 132 positions, and this program has 96"):
         chosen_phases(static, Lengths(depths=(100,)))
-    single = SequenceProgram(None, Reader("d", 1, False), 100, None, 1)
+    single = SequenceProgram(None, TokenMethod("d", 1, False), 100, None, 1)
     assert [phase.label for phase in chosen_phases(single, Lengths())] == ["tg32@d128"]
     with pytest.raises(InputError, match="it has no prefill"):
         chosen_phases(single, Lengths(prefill=8))
 
 
 def test_a_cache_that_cannot_be_filled_is_not_taken_for_full() -> None:
-    static = SequenceProgram(Reader("p", 64, False), None, 100, 96, 1)
+    static = SequenceProgram(TokenMethod("p", 64, False), None, 100, 96, 1)
     with pytest.raises(InputError, match="needs 70 tokens in the cache"):
-        reading_of(static, Experiment("x", phase=Phase("prefill", 64, 70)), Path("tokens.npy"))
+        token_plan(static, Experiment("x", phase=Phase("prefill", 64, 70)), Path("tokens.npy"))
 
 
 def test_one_command_runs_and_reports_every_phase(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.base.files import read_json
 from model_profiling.platforms.platform_table import local_name
-from model_profiling.platforms.process import list_features
+from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
 from model_profiling.store.run_directory import RunDirectory, without_threads
 from tests.conftest import QUICK, ROOT, kit, needs_hardware, processes_naming

@@ -19,18 +19,34 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Experiment
-from model_profiling.pipeline.progress import ALONE, Ended, Entry, Planned, Progress, Sitting, Taken
-from model_profiling.pipeline.resuming import Rest, what_is_left
-from model_profiling.pipeline.schedule import TRACED_RUNS, Kind, Lane, Round, first_round, later_rounds
+from model_profiling.pipeline.progress_log import (
+    ALONE,
+    Entry,
+    PlanRecord,
+    ProcessEnd,
+    ProgressLog,
+    SessionStart,
+    TurnRecord,
+)
+from model_profiling.pipeline.resume import RemainingRounds, remaining_rounds
+from model_profiling.pipeline.schedule import TRACED_RUNS, Lane, LaneKind, Round, first_round, later_rounds
 from model_profiling.store.run_directory import RunDirectory, Turn
-from model_profiling.store.runs import Unfinished, checked_label, earlier_labels, listed, remove, resolve, unique_label
+from model_profiling.store.runs import (
+    InterruptedRun,
+    checked_label,
+    earlier_labels,
+    list_runs,
+    remove,
+    resolve,
+    unique_label,
+)
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
 
@@ -103,7 +119,7 @@ def test_labels_differ_in_more_than_case(tmp_path: Path) -> None:
 def test_a_run_is_found_by_its_label_and_what_exists_is_taken_as_it_is(tmp_path: Path) -> None:
     root = two_runs(tmp_path)
     before = root / "earlier" / "before"
-    latest = listed(root)[0].label
+    latest = list_runs(root)[0].label
     assert resolve(f"{root}@before") == resolve(before) == before
     assert resolve(f"{root}@{latest}") == resolve(f"{root}@latest") == resolve(root) == root
     assert str(resolve(f"{root}@before:x_on")) == f"{before}:x_on"
@@ -128,23 +144,23 @@ def test_a_run_that_was_killed_when_it_was_in_place_leaves_nothing_behind(tiny: 
     prints = {name: record.fingerprint for name, record in manifest.experiments.items()}
     runners = {name: record.runner for name, record in manifest.experiments.items()}
     place = root / ".partial" / "0123456789ab"
-    files.write_json(place / "run.json", Unfinished(manifest, prints, runners, [1]))
-    assert [entry.status for entry in listed(root)] == ["complete", "interrupted"]
+    files.write_json(place / "run.json", InterruptedRun(manifest, prints, runners, [1]))
+    assert [entry.status for entry in list_runs(root)] == ["complete", "interrupted"]
     assert kit(*words).returncode == 0
-    assert [entry.status for entry in listed(root)] == ["complete"] and not place.parent.exists()
+    assert [entry.status for entry in list_runs(root)] == ["complete"] and not place.parent.exists()
     # One that is to measure something else, or is another run, stays.
-    files.write_json(place / "run.json", Unfinished(manifest, prints | {"more": "x"}, runners, [1]))
+    files.write_json(place / "run.json", InterruptedRun(manifest, prints | {"more": "x"}, runners, [1]))
     assert kit(*words).returncode == 0 and place.is_dir()
 
 
 def test_earlier_runs_go_when_asked_and_the_latest_does_not(tmp_path: Path) -> None:
     root = two_runs(tmp_path)
-    latest = listed(root)[0].label
+    latest = list_runs(root)[0].label
     for label, words in ((latest, "is the latest run"), ("nobody", "has no run labelled")):
         with pytest.raises(InputError, match=words):
             remove(root, label)
     remove(root, "before")
-    assert [entry.label for entry in listed(root)] == [latest]
+    assert [entry.label for entry in list_runs(root)] == [latest]
     assert not (root / "earlier").exists() and hashes(root) == hashes(KNOWN_GOOD)
 
 
@@ -268,39 +284,42 @@ def _lanes(draw: st.DrawFn) -> list[Lane]:
         experiment = Experiment(f"e{number}", num_runs=runs, launches=launches)
         kind = draw(st.sampled_from(("timed", "traced", "launched")))
         if kind == "launched":
-            lanes.append(Lane(experiment, Kind.LAUNCHED, runs, launches))
+            lanes.append(Lane(experiment, LaneKind.LAUNCHED, runs, launches))
         elif kind == "traced":
-            lanes.append(Lane(experiment, Kind.TRACED, 1, 1))
+            lanes.append(Lane(experiment, LaneKind.TRACED, 1, 1))
         else:
-            lanes += [Lane(experiment, Kind.TIMED, runs, launches), Lane(experiment, Kind.TRACED, runs, launches)]
-            lanes += [Lane(experiment, Kind.STARTUP, n, n) for n in [draw(st.integers(0, 5))] if n]
+            lanes += [
+                Lane(experiment, LaneKind.TIMED, runs, launches),
+                Lane(experiment, LaneKind.TRACED, runs, launches),
+            ]
+            lanes += [Lane(experiment, LaneKind.STARTUP, n, n) for n in [draw(st.integers(0, 5))] if n]
     return lanes
 
 
-def steps(lanes: list[Lane], rest: Rest, kept: list[Entry]) -> list[Entry]:
+def steps(lanes: list[Lane], rest: RemainingRounds, kept: list[Entry]) -> list[Entry]:
     """What taking the rest of the rounds notes, in order; the plan is that each lane is as it was asked for."""
     found: list[Entry] = []
-    turns = len({e.turn.turn for e in kept if isinstance(e, Taken)})
+    turns = len({e.turn.turn for e in kept if isinstance(e, TurnRecord)})
 
     def take(each: Round) -> None:
         nonlocal turns
         launch = each.launch + rest.shift
         for step, shares in enumerate(each.turns, each.taken):
             found.extend(
-                Taken(each.launch, step, lanes[i].label, Turn(turns, 0.0, [1] * n, 0, launch)) for i, n in shares
+                TurnRecord(each.launch, step, lanes[i].label, Turn(turns, 0.0, [1] * n, 0, launch)) for i, n in shares
             )
             turns += 1
-        found.extend(Ended(each.launch, lanes[i].label, launch, None) for i in each.together)
+        found.extend(ProcessEnd(each.launch, lanes[i].label, launch, None) for i in each.together)
         for i, n in each.alone:
-            found.append(Taken(each.launch, ALONE, lanes[i].label, Turn(turns, 0.0, [1] * n, 0, launch)))
-            found.append(Ended(each.launch, lanes[i].label, launch, None))
+            found.append(TurnRecord(each.launch, ALONE, lanes[i].label, Turn(turns, 0.0, [1] * n, 0, launch)))
+            found.append(ProcessEnd(each.launch, lanes[i].label, launch, None))
         turns += bool(each.alone)
 
     if rest.first is not None:
         take(rest.first)
     later = rest.later
-    if not any(isinstance(entry, Planned) for entry in kept):
-        found.append(Planned([(lane.runs, lane.launches) for lane in lanes], "asked"))
+    if not any(isinstance(entry, PlanRecord) for entry in kept):
+        found.append(PlanRecord([(lane.runs, lane.launches) for lane in lanes], "asked"))
         later = later_rounds(lanes, first_round(lanes, 0), 0)
     for each in later:
         take(each)
@@ -314,15 +333,15 @@ def test_interrupted_anywhere_and_as_often_as_you_like_everything_is_measured_on
 ) -> None:
     kept: list[Entry] = []
     for sitting in range(5):
-        kept, rest = what_is_left(kept, lanes, 0, lambda lane, launch, runs: True)
+        kept, rest = remaining_rounds(kept, lanes, 0, lambda lane, launch, runs: True)
         done = steps(lanes, rest, kept)
         # What is kept is of complete turns, and what comes has numbers of its own.
         cut = len(done) if sitting == 4 else chance.randint(0, len(done))
         kept = [*kept, *done[:cut]]
-    wanted = steps(lanes, Rest(first_round(lanes, 0), [], 0), [])
-    taken = [entry for entry in kept if isinstance(entry, Taken)]
+    wanted = steps(lanes, RemainingRounds(first_round(lanes, 0), [], 0), [])
+    taken = [entry for entry in kept if isinstance(entry, TurnRecord)]
     assert sorted((e.round, e.step, e.lane, len(e.turn.ns)) for e in taken) == sorted(
-        (e.round, e.step, e.lane, len(e.turn.ns)) for e in wanted if isinstance(e, Taken)
+        (e.round, e.step, e.lane, len(e.turn.ns)) for e in wanted if isinstance(e, TurnRecord)
     )
     for lane in lanes:
         mine = [entry for entry in taken if entry.lane == lane.label]
@@ -337,26 +356,26 @@ def test_interrupted_anywhere_and_as_often_as_you_like_everything_is_measured_on
 
 def test_a_launch_whose_dump_is_gone_is_measured_again() -> None:
     experiment = Experiment("e", num_runs=6, launches=2)
-    lanes = [Lane(experiment, Kind.TIMED, 6, 2), Lane(experiment, Kind.TRACED, 6, 2)]
-    whole = steps(lanes, Rest(first_round(lanes, 0), [], 0), [])
-    _, rest = what_is_left(whole, lanes, 0, lambda lane, launch, runs: launch != 1)
+    lanes = [Lane(experiment, LaneKind.TIMED, 6, 2), Lane(experiment, LaneKind.TRACED, 6, 2)]
+    whole = steps(lanes, RemainingRounds(first_round(lanes, 0), [], 0), [])
+    _, rest = remaining_rounds(whole, lanes, 0, lambda lane, launch, runs: launch != 1)
     assert [(each.launch, each.turns, len(each.alone)) for each in rest.later] == [(1, (), 1)]
 
 
 def test_progress_survives_a_torn_line_and_whatever_is_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.progress"
-    progress = Progress(path)
-    sitting = Sitting("s", ["e"], "2026-01-01", 0.0, 0.0, "boot", {})
-    taken = Taken(0, 0, "e:timed", Turn(0, 0.0, [1]))
+    progress = ProgressLog(path)
+    sitting = SessionStart("s", ["e"], "2026-01-01", 0.0, 0.0, "boot", {})
+    taken = TurnRecord(0, 0, "e:timed", Turn(0, 0.0, [1]))
     progress.add(sitting)
     progress.add(taken)
     whole = path.read_bytes()
     deep = b'{"type": "taken", "more": ' + b"[" * 100_000
     for torn in (b'{"type":"tak', b"\0" * 40, b"\xff\xfe", b"[]", deep, whole[:-1]):
         path.write_bytes(whole + torn)
-        assert Progress(path).entries[:2] == [sitting, taken]
+        assert ProgressLog(path).entries[:2] == [sitting, taken]
     path.write_bytes(b"\0" * 100)
-    assert Progress(path).entries == []
+    assert ProgressLog(path).entries == []
 
 
 # The real thing
@@ -460,7 +479,7 @@ def complete(root: Path, runs: int) -> RunDirectory:
     (schedule,) = manifest.schedules.values()
     assert {turn.launch for turn in sides[0].timed} == set(range(schedule.launches))
     assert len(schedule.order) == schedule.turns
-    assert not problems(run) and not ages(run).stale
+    assert not problems(run) and not check_staleness(run).stale
     return run
 
 
@@ -505,10 +524,10 @@ def test_a_part_can_be_analysed_and_is_called_one_everywhere(
     # Other settings get a place of their own; what was interrupted is kept, and said to be.
     code, _, said = here(capsys, "run", "--config", config(tmp_path, tiny, 6, 2), "--quiet")
     assert code == 0 and "interrupted run with other settings is kept" in said, said
-    assert {entry.kind for entry in listed(root)} == {"latest", "earlier", "interrupted"}
+    assert {entry.kind for entry in list_runs(root)} == {"latest", "earlier", "interrupted"}
     assert kit("run", "--config", path, "--quiet").returncode == 0
     complete(root, 60)
-    assert {entry.kind for entry in listed(root)} == {"latest", "earlier"}
+    assert {entry.kind for entry in list_runs(root)} == {"latest", "earlier"}
 
 
 def test_listing_runs_needs_nothing_heavy(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 pytest.importorskip("executorch.exir")
 
 import sme2_kit
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.process.program_memory import program_memory
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.errors import InputError
@@ -188,7 +188,9 @@ def test_a_first_inference_that_allocates_much_is_found(wide_run: RunView) -> No
         assert memory is not None and memory.first_inference_bytes is not None and not memory.leak
         assert memory.first_inference_bytes > 195 * MIB
         assert wide_run.metrics.program is not None and wide_run.metrics.program.planned_bytes < 10 * MIB
-        (finding,) = [f for f in wide_run.summary.experiments[name].advice if f.rule is Kind.FIRST_INFERENCE_MEMORY]
+        (finding,) = [
+            f for f in wide_run.summary.experiments[name].advice if f.rule is FindingKind.FIRST_INFERENCE_MEMORY
+        ]
         assert finding.gain == 1 and finding.label == "measurement" and "MiB" in finding.measured
 
 
@@ -201,7 +203,7 @@ def test_a_leak_is_found_and_nothing_else_is_called_one(tiny_run: RunView) -> No
     }
     leaky = found["leaky"]
     assert leaky is not None and leaky.growth_per_execution_bytes == pytest.approx(MIB, rel=0.05)
-    assert tiny_run.summary.experiments["leaky"].advice[0].rule is Kind.MEMORY_GROWTH
+    assert tiny_run.summary.experiments["leaky"].advice[0].rule is FindingKind.MEMORY_GROWTH
     shown = terminal.render_run(tiny_run, Style(colour=False, blocks=False))
     report = markdown.render(content.report(tiny_run), {})
     for text in (shown, report):

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 from model_profiling.base.errors import InputError
-from model_profiling.cli.counts import thread_counts
+from model_profiling.cli.count_flags import thread_counts
 from model_profiling.pipeline.config import compare_pairs, json_schema, parse_config
 from model_profiling.pipeline.config_types import MOST_COUNTS, Config
 from model_profiling.pipeline.counts import checked_counts
-from model_profiling.pipeline.schedule import Cost, Kind, first_round, groups, lanes_of, later_rounds, plan
+from model_profiling.pipeline.schedule import Cost, LaneKind, first_round, groups, lanes_of, later_rounds, plan
 from model_profiling.store.run_directory import threads_name, without_threads
 
 COUNTS = st.lists(st.integers(1, 1024), min_size=2, max_size=5, unique=True)
@@ -147,11 +147,11 @@ def test_all_numbers_take_turns_in_one_group_equally_often(
     (group,) = groups(found)
     assert group == found.experiments
     lanes = lanes_of(group, set())
-    assert sum(lane.kind is Kind.STARTUP for lane in lanes) == (2 if off else 1)
+    assert sum(lane.kind is LaneKind.STARTUP for lane in lanes) == (2 if off else 1)
     first = first_round(lanes, seed)
     settled, _ = plan(lanes, Cost(0.1, 0.01, 0.1, 0.01, 0.1), None)
     rounds = [first, *later_rounds(settled, first, seed)]
-    timed = [place for place, lane in enumerate(lanes) if lane.kind is Kind.TIMED]
+    timed = [place for place, lane in enumerate(lanes) if lane.kind is LaneKind.TIMED]
     assert len(timed) == len(counts) * (2 if off else 1)
     for each in rounds:
         # Every launch has all of them, and every turn all of them equally often, each time in an order of its own.

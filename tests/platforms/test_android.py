@@ -17,7 +17,7 @@ from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.files import read_json
 from model_profiling.platforms.bundle import LICENCES
-from model_profiling.platforms.cpus import Cluster, affinity_mask
+from model_profiling.platforms.cpus import CpuCluster, affinity_mask
 from model_profiling.platforms.emulator import NEEDED, find_qemu
 from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
 from model_profiling.store.run_directory import Conditions, RunDirectory
@@ -413,7 +413,11 @@ exec {runner} "$@" > /dev/null
 
 
 def test_affinity_by_cluster_or_mask() -> None:
-    little, mid, big = Cluster((0, 1, 2, 3), 2_000_000), Cluster((4, 5, 6), 3_000_000), Cluster((7,), 4_000_000)
+    little, mid, big = (
+        CpuCluster((0, 1, 2, 3), 2_000_000),
+        CpuCluster((4, 5, 6), 3_000_000),
+        CpuCluster((7,), 4_000_000),
+    )
     three = (little, mid, big)
     assert [affinity_mask(name, three) for name in ("little", "mid", "big")] == ["f", "70", "80"]
     assert affinity_mask("0xF0", three) == "f0"

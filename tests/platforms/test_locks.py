@@ -18,18 +18,27 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from model_profiling.api.measuring import opened_platform
+from model_profiling.api.measuring import open_platform
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import listen_to_notes, no_notes
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import platform_flags
 from model_profiling.cli.main import make_parser
-from model_profiling.fleet.sweep.children import start_tied
-from model_profiling.fleet.sweep.sweep_file import Target, parse
+from model_profiling.fleet.sweep.local_executor import start_tied
+from model_profiling.fleet.sweep.sweep_file import SweepTarget, parse
 from model_profiling.fleet.sweep.task import Task, _claimed
 from model_profiling.platforms import locks
 from model_profiling.platforms.choosing import checked, named
-from model_profiling.platforms.locks import HOST, Busy, Claim, Claims, TakenError, in_turn, is_given, this_machine
+from model_profiling.platforms.locks import (
+    HOST,
+    Busy,
+    Claim,
+    Claims,
+    TakenError,
+    is_inherited,
+    this_machine,
+    wait_and_take,
+)
 from model_profiling.platforms.machine_names import checked_machine
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote import ssh_lock
@@ -393,7 +402,7 @@ def test_a_lock_that_a_sweep_is_said_to_have_given_is_verified(
             (f"{other.fileno()},{claim.handles[0]}", True),
         ):
             monkeypatch.setenv(locks.GIVEN, said)
-            assert is_given(HOST) == given, said
+            assert is_inherited(HOST) == given, said
     claim.close()
 
 
@@ -424,7 +433,7 @@ def test_waiting_is_said_once_with_who_and_for_how_long(caplog: pytest.LogCaptur
             raise TakenError("the device x", "process 1 (sme2-kit run)")
         return "mine"
 
-    assert in_turn(take, 0.01) == "mine"
+    assert wait_and_take(take, 0.01) == "mine"
     assert caplog.messages == [
         "waiting for 0 s: the device x is being measured by process 1 (sme2-kit run)",
         "waited 0 s for the device x",
@@ -433,7 +442,7 @@ def test_waiting_is_said_once_with_who_and_for_how_long(caplog: pytest.LogCaptur
 
 def test_on_a_node_of_a_cluster_exports_and_measurements_exclude_each_other(alone: Path) -> None:
     """Wherever they were started: by the sweep itself on this machine, or by Ray."""
-    export, measurement = (Task("x", [], "", target) for target in (None, Target("local")))
+    export, measurement = (Task("x", [], "", target) for target in (None, SweepTarget("local")))
     for first, second in ((None, measurement), (HOST, export), (HOST, measurement)):
         near, claims = claimed(first), list[Claim]()
         waiting = threading.Thread(target=lambda task=second, got=claims: got.append(_claimed(task)))
@@ -461,7 +470,7 @@ def machine_doors() -> list[Callable[[str], object]]:
         )
 
     def in_python(name: str) -> None:
-        with opened_platform(f"ssh:{name}", no_notes):
+        with open_platform(f"ssh:{name}", no_notes):
             pass
 
     def swept(target: object) -> None:

@@ -11,7 +11,7 @@ import pytest
 from model_profiling.base.files import sha256
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.platforms.bundle import Bundle
-from model_profiling.platforms.remote.device import ANSWER_S, Device, Output
+from model_profiling.platforms.remote.device import ANSWER_S, CommandOutput, Device
 from model_profiling.platforms.remote.remote_store import Store
 from tests.helpers.file_faults import CHANGED, FAULTS
 
@@ -27,9 +27,9 @@ class Here(Device):
     def command(self, *words: str) -> list[str]:
         return list(words)
 
-    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=False)
-        return Output(done.returncode, done.stdout, done.stderr)
+        return CommandOutput(done.returncode, done.stdout, done.stderr)
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
         for name, source in sources.items():

@@ -10,17 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.finding import Finding, FindingKind
 from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.cli import run as run_command
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.platforms.base import Files, Request, launch_flags, paced_flags
+from model_profiling.platforms.base import LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.report import markdown, terminal
-from model_profiling.report.blocks import Advice, Block, Bullets, Paragraph, Report, Section
+from model_profiling.report.blocks import AdviceBlock, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
-from model_profiling.store.artifacts import Delegation, LeftOut
+from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 from model_profiling.store.run_directory import RunDirectory, RunnerRecord
-from model_profiling.tune.variants import Variant, first_round
+from model_profiling.tune.variants import TuneVariant, first_round
 from sme2_kit import Run
 from tests.conftest import ROOT
 from tests.tune.test_tune import breakdown
@@ -41,7 +41,7 @@ def literals(path: Path) -> list[str]:
     ("word", "home"),
     [(r"^--(model_path|num_executions|cpu_threads|paced|etdump_path)", "platforms/base.py")]
     + [(rf"^{name}$", "analysis/timing/category_table.py") for name in PACKED_TYPES]
-    + [(rf"^{kind.value}$", "analysis/advice/finding.py") for kind in Kind],
+    + [(rf"^{kind.value}$", "analysis/advice/finding.py") for kind in FindingKind],
 )
 def test_a_name_that_programs_go_by_is_spelled_in_one_module(word: str, home: str) -> None:
     found = [path for path in PACKAGE.rglob("*.py") if any(re.search(word, text) for text in literals(path))]
@@ -70,12 +70,12 @@ def test_every_text_that_is_read_or_written_says_that_it_is_utf8() -> None:
 
 def test_flags_name_the_paths_of_the_machine_that_runs_them() -> None:
     here = Path("here.pte")
-    request = Request(RunnerRecord("kit", "r", ""), here, (Path("x.npy"),), 2, 3, ("sme2", "sme"), Path("log"))
-    assert paced_flags(request, Files("/there/m.pte", ["/there/a", "/there/b"])) == [
+    request = LaunchRequest(RunnerRecord("kit", "r", ""), here, (Path("x.npy"),), 2, 3, ("sme2", "sme"), Path("log"))
+    assert paced_flags(request, LaunchFiles("/there/m.pte", ["/there/a", "/there/b"])) == [
         *("--model_path=/there/m.pte", "--cpu_threads=2", "--warmup=3", "--paced"),
         *("--inputs=/there/a", "--inputs=/there/b", "--disable_features=sme2,sme"),
     ]
-    flags = paced_flags(request, Files(here, (), "/there/dump", "/there/out"))
+    flags = paced_flags(request, LaunchFiles(here, (), "/there/dump", "/there/out"))
     assert flags[-2:] == ["--etdump_path=/there/dump", "--output_file=/there/out"]
     foreign = launch_flags(request, here, 7, "/there/dump")
     # What any executor_runner takes, and nothing else.
@@ -96,34 +96,37 @@ def test_flags_name_the_paths_of_the_machine_that_runs_them() -> None:
 )
 def test_an_operator_is_the_same_in_graph_and_program(graph: str, program: str) -> None:
     assert base_name(graph) == base_name(program)
-    others = [LeftOut("aten.sum.dim", 1, "another's"), LeftOut("aten.view_copy.default", 1, "another's, too")]
-    found = Delegation(0, 3, 0, [*others, LeftOut(graph, 1, "its own")])
+    others = [
+        UndelegatedOperator("aten.sum.dim", 1, "another's"),
+        UndelegatedOperator("aten.view_copy.default", 1, "another's, too"),
+    ]
+    found = Delegation(0, 3, 0, [*others, UndelegatedOperator(graph, 1, "its own")])
     assert found.why_not(program) == "its own"
     assert Delegation(0, 2, 0, others).why_not(program) == ""
 
 
 def test_an_operator_left_out_for_two_reasons_has_both() -> None:
     left = [
-        LeftOut("aten.mean.dim", 2, "keepdim"),
-        LeftOut("aten.mean.dim", 1, "int64"),
-        LeftOut("aten.mean", 1, "int64"),
+        UndelegatedOperator("aten.mean.dim", 2, "keepdim"),
+        UndelegatedOperator("aten.mean.dim", 1, "int64"),
+        UndelegatedOperator("aten.mean", 1, "int64"),
     ]
     assert Delegation(0, 4, 0, left).why_not("mean.out") == "keepdim; or int64"
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_tune_goes_by_the_kind_of_a_finding_and_not_by_its_words(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FindingKind)
+def test_tune_goes_by_the_kind_of_a_finding_and_not_by_its_words(kind: FindingKind) -> None:
     def tried(title: str) -> list[str]:
         finding = Finding(kind, title, [title], 1.0, 0.5, 2.0, title)
         again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
         assert again == finding
-        return [variant.name for variant in first_round(Variant("fp32"), [again], breakdown(), set())]
+        return [variant.name for variant in first_round(TuneVariant("fp32"), [again], breakdown(), set())]
 
     assert tried("layout changes") == tried("runtime overhead") == tried("") == tried("input layout")
 
 
 def test_numbered_lists_count() -> None:
-    found = [Advice(f"finding {n}", "1.10x", ["seen", "twice"], "do it") for n in range(1, 13)]
+    found = [AdviceBlock(f"finding {n}", "1.10x", ["seen", "twice"], "do it") for n in range(1, 13)]
     blocks: list[Block] = [Paragraph("For a:"), *found, Paragraph("For b:"), *found[:2], Bullets(["one", "two"])]
     text = markdown.render(Report("t", "s", [], [Section("advice", "Advice", blocks)]), {})
     numbers = [int(n) for n in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]

@@ -118,7 +118,7 @@ def test_what_decides_enters_the_cache_key_the_record_and_the_printed_commands(r
     words = typed(again)[2:]
     if row.decides:
         assert dataclasses.replace(again, candidates=True) == asked and row.flag in words
-        parsed = export_command.requested(parser_of("export").parse_args([*words, "--outdir", str(tmp_path)]))
+        parsed = export_command.export_request(parser_of("export").parse_args([*words, "--outdir", str(tmp_path)]))
         assert parsed == asked
         call = eval(f"dict({arguments(asked)})")
         assert request(tmp_path, **call) == asked
@@ -130,11 +130,11 @@ def test_what_decides_enters_the_cache_key_the_record_and_the_printed_commands(r
 def test_history_keeps_apart_what_was_exported_in_another_way(row: Option, tmp_path: Path) -> None:
     import msgspec
 
-    from model_profiling.fleet.history import reading
+    from model_profiling.fleet.history import run_rows
 
     def variant(**given: Any) -> str:
         written = msgspec.json.encode(on_record(request(tmp_path, **given)))
-        return reading._variant(msgspec.json.decode(written, type=reading._Export))
+        return run_rows._variant(msgspec.json.decode(written, type=run_rows._Export))
 
     kept_apart = row in DECIDING and row.tells_apart
     assert variant() == "" and (row.title in variant(**{row.name: other(row, tmp_path)})) == kept_apart

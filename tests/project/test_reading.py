@@ -19,7 +19,7 @@ _WRITES = "opens a file of its own to write to"
 # Calls outside base/files.py and base/file_locks.py, each with its reason.
 _ALLOWED = {
     "analysis/run/run_data.py: cls.open": _NO_FILE,
-    "store/changes.py: os.open": _NO_FILE,
+    "store/transaction.py: os.open": _NO_FILE,
     "cli/graph.py: webbrowser.open": _NO_FILE,
     "cli/process.py: os.fdopen": _NO_FILE,
     "cli/process.py: os.open": _WRITES,
@@ -39,7 +39,7 @@ _ALLOWED = {
     "base/npy.py: np.fromfile": _OPENED,
     "platforms/environment.py: path.read_text": _KERNEL,
     "platforms/locks.py: os.open": "who holds a lock: never followed, and read for a few bytes",
-    "platforms/process.py: Path(f'/proc/{process.pid}/status').read_text": _KERNEL,
+    "platforms/process_platform.py: Path(f'/proc/{process.pid}/status').read_text": _KERNEL,
     "platforms/sme_units.py: path.read_text": _KERNEL,
     "platforms/remote/transfer.py: local.open": _WRITES,
     "platforms/remote/transfer.py: tarfile.open": _NO_FILE,

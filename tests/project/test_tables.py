@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from model_profiling.base import dtypes
-from model_profiling.cli import check, export, quicktest, roofs, tune
-from model_profiling.cli import platform as platform_flags
+from model_profiling.cli import check, export, platform_flags, quicktest, roofs, tune
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.pipeline.defaults import output_root_of
@@ -140,7 +139,7 @@ def test_a_dtype_says_all_that_is_asked_of_it(row: dtypes.Dtype) -> None:
 
 def test_a_dtype_that_the_table_does_not_have_is_treated_with_care() -> None:
     row = dtypes.dtype_of("a dtype from the future")
-    assert not row.exportable and row.converts and row.numerics == dtypes.Numerics()
+    assert not row.exportable and row.converts and row.numerics == dtypes.DtypeNumerics()
 
 
 @pytest.mark.parametrize("row", PLATFORMS, ids=lambda row: row.name)
@@ -158,8 +157,8 @@ def test_every_surface_offers_the_platforms_and_all_that_they_take() -> None:
     assert tuple(flags["platform"].choices or ()) == platform_table.NAMES
     settings = {name for name, owners in platform_table.OWNERS.items() if owners}
     # A sweep keeps what was pushed: its next run needs it.
-    assert {*sweep_file.Target.__struct_fields__} - {"platform", "name"} == settings - {"remove_pushed"}
-    schema = msgspec.json.schema(sweep_file.Target)["$defs"]["Target"]["properties"]["platform"]
+    assert {*sweep_file.SweepTarget.__struct_fields__} - {"platform", "name"} == settings - {"remove_pushed"}
+    schema = msgspec.json.schema(sweep_file.SweepTarget)["$defs"]["Target"]["properties"]["platform"]
     assert {*schema["enum"]} == {*platform_table.SWEPT}
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from model_profiling.base import code_path
 from model_profiling.base.code_path import leave_working_directory_out, python_command, safe_path
 from model_profiling.report import drawing_process
-from model_profiling.report.artist import Artist
+from model_profiling.report.drawing_pool import DrawingPool
 from tests.conftest import QUICK, ROOT, needs
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -137,13 +137,13 @@ def test_a_module_is_run_as_by_python_m_but_not_from_here(trapped: Path, sprung:
 
 def test_what_a_server_for_assistants_starts_runs_nothing_of_the_workspace(trapped: Path, sprung: Path) -> None:
     needs(importlib.util.find_spec("mcp") is not None, "mcp")
-    from model_profiling.mcp_server.child import Steps, run_kit
+    from model_profiling.mcp_server.child import ProgressCounter, run_kit
 
     async def tell(value: float, total: float | None, line: str) -> None:
         pass
 
     async def talk() -> None:
-        ended = await run_kit(["runs", "run", "--json"], trapped, Steps(tell))
+        ended = await run_kit(["runs", "run", "--json"], trapped, ProgressCounter(tell))
         assert ended.code == 0
 
     anyio.run(talk)
@@ -158,12 +158,12 @@ def test_pictures_are_drawn_without_modules_of_the_folder(
     # As in a notebook.
     monkeypatch.setattr(sys, "path", [*sys.path, "", str(trapped)])
     spec = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
-    with Artist() as artist:
+    with DrawingPool() as artist:
         assert artist.svg(spec).result().startswith("<svg")
 
 
 def test_jobs_of_a_sweep_run_nothing_of_the_folder(trapped: Path, sprung: Path, tmp_path: Path) -> None:
-    from model_profiling.fleet.sweep.children import start_tied
+    from model_profiling.fleet.sweep.local_executor import start_tied
 
     log = tmp_path / "log"
     assert start_tied(("runs", "run"), log, [], trapped).wait(timeout=60) == 0, log.read_text()

@@ -17,7 +17,7 @@ import pytest
 from model_profiling.formats import etdump, etrecord, pte
 from model_profiling.formats.etrecord import EtrecordError, InstructionSource, SourceNode
 from model_profiling.formats.etrecord.match import _instructions
-from model_profiling.formats.etrecord.reader import Graph
+from model_profiling.formats.etrecord.reader import EtrecordGraph
 from model_profiling.formats.etrecord.source import frame, module, operator
 from model_profiling.formats.pte import Instruction, Method, PteError, xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL
@@ -427,7 +427,7 @@ def test_an_operator_that_writes_to_its_arguments_needs_no_place_in_the_record()
 
     def said(name: str, kind: str = KERNEL) -> str | None:
         method = Method("forward", (Instruction(0, 0, kind, name),), (), (), ())
-        return _instructions(method, {}, Graph({}, frozenset(), ()))
+        return _instructions(method, {}, EtrecordGraph({}, frozenset(), ()))
 
     assert said("llama::update_cache.out") is None and said("mine::scatter_rows.out") is None
     assert "unknown to the ETRecord" in (said("aten::mul.out") or "")

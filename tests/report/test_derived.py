@@ -12,13 +12,21 @@ from typing import Any
 import pytest
 
 from model_profiling.analysis.run.selection import choose
-from model_profiling.analysis.run.staleness import Ages, ages, copy_problem
+from model_profiling.analysis.run.staleness import Staleness, check_staleness, copy_problem
 from model_profiling.cli.tools import main as tool
 from model_profiling.report import combined, report_files
-from model_profiling.report.artist import Artist
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.store import derived
 from model_profiling.store.artifacts import CATEGORIES, DERIVED
-from model_profiling.store.derived import DerivedIndex, DerivedWriter, Outdated, fingerprint, notes, read_index, stamps
+from model_profiling.store.derived import (
+    DerivedIndex,
+    DerivedWriter,
+    OutdatedFile,
+    fingerprint,
+    notes,
+    read_index,
+    stamps,
+)
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
@@ -28,13 +36,13 @@ REPORTS = {"report.md", "report.html", "trace.json", "shift.png", "report_charts
 
 
 @pytest.fixture(scope="module")
-def artist() -> Iterator[Artist]:
-    with Artist() as started:
+def artist() -> Iterator[DrawingPool]:
+    with DrawingPool() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def reported(artist: Artist, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reported(artist: DrawingPool, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with every derived file the kit writes into one."""
     run = tmp_path_factory.mktemp("derived") / "run"
     shutil.copytree(KNOWN_GOOD, run)
@@ -64,7 +72,7 @@ def change_run(directory: RunDirectory, change: Callable[[dict[str, Any]], objec
 
 
 def test_a_fresh_directory_is_listed_whole_and_has_nothing_stale(directory: RunDirectory) -> None:
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     listed = set(index_of(directory).files)
     made = {path.relative_to(directory.path).as_posix() for path in directory.path.rglob("*") if path.is_file()}
     sources = {f"{name}/{file}" for name, r in directory.manifest().experiments.items() for file in r.files}
@@ -85,19 +93,19 @@ def test_every_derived_file_that_is_older_than_its_run_is_noticed(directory: Run
     change_run(directory)
     Run.open(directory.path).save()
     renewed = {name: (directory.path / name).read_bytes() for name in index_of(directory).files}
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     for name, data in earlier.items():
         path = directory.path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         if renewed.get(name) != data:  # a table may be the same again
-            (problem,) = ages(directory).stale if name != "shift.png" else [copy_problem(directory, path)]
+            (problem,) = check_staleness(directory).stale if name != "shift.png" else [copy_problem(directory, path)]
             assert name in problem
         if name in renewed:
             path.write_bytes(renewed[name])
         else:
             path.unlink()
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
 
 
 def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) -> None:
@@ -105,7 +113,7 @@ def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) 
         path = directory.path / name
         whole = path.read_bytes()
         path.write_bytes(whole + b" ")
-        (problem,) = ages(directory).stale
+        (problem,) = check_staleness(directory).stale
         command = entry.renew.replace("{dir}", shlex.quote(str(directory.path)))
         assert problem == f"{name} was changed after it was written; `{command}` writes it again"
         path.write_bytes(whole)
@@ -126,7 +134,7 @@ def test_a_run_that_was_killed_before_it_wrote_results_leaves_all_of_them_stale(
     change: Callable[[dict[str, Any]], object], directory: RunDirectory
 ) -> None:
     change_run(directory, change)
-    found = ages(directory).stale
+    found = check_staleness(directory).stale
     assert len(found) == len(index_of(directory).files)
     assert all("made from an earlier state of this run" in problem for problem in found)
 
@@ -144,16 +152,16 @@ def test_a_run_that_measured_nothing_outdates_nothing(
     change: Callable[[dict[str, Any]], object], directory: RunDirectory
 ) -> None:
     change_run(directory, change)
-    told: list[Outdated] = []
+    told: list[OutdatedFile] = []
     told += Run.open(directory.path).save()
     assert told == []
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     assert set(index_of(directory).files) >= REPORTS
 
 
 def test_analysing_a_changed_run_removes_its_reports_and_names_the_commands(directory: RunDirectory) -> None:
     change_run(directory)
-    told: list[Outdated] = []
+    told: list[OutdatedFile] = []
     told += Run.open(directory.path).save()
     gone = {entry.path.relative_to(directory.path).as_posix() for entry in told if entry.removed}
     assert gone >= REPORTS
@@ -168,29 +176,29 @@ def test_an_edited_report_is_never_removed(directory: RunDirectory) -> None:
     page = directory.path / "report.html"
     page.write_text(page.read_text() + "<p>my remark</p>")
     change_run(directory)
-    told: list[Outdated] = []
+    told: list[OutdatedFile] = []
     told += Run.open(directory.path).save()
     assert page.read_text().endswith("<p>my remark</p>")
     assert any("report.html was edited and is kept" in note for note in notes(told))
-    (problem,) = ages(directory).stale
+    (problem,) = check_staleness(directory).stale
     assert "report.html is stale" in problem
 
 
 def test_other_categories_outdate_a_report_and_agree_with_themselves(directory: RunDirectory, tmp_path: Path) -> None:
     table = tmp_path / "categories.json"
     table.write_text('{"operators": {"mean.out": "CONV"}}')
-    told: list[Outdated] = []
+    told: list[OutdatedFile] = []
     told += Run.open(directory.path, table).save()
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     # The table is kept with the run: what comes after says the same, until it is asked to forget.
     table.unlink()
-    assert Run.open(directory.path).save() == [] and ages(directory) == Ages()
+    assert Run.open(directory.path).save() == [] and check_staleness(directory) == Staleness()
     compared = next(iter(choose(str(directory.path)).values())).profile()
     assert {x.category for x in compared.instances if x.operator == "mean.out"} == {"CONV"}
     conv = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
     Run.open(directory.path, "builtin").save()
-    assert not (directory.path / CATEGORIES).exists() and ages(directory) == Ages()
+    assert not (directory.path / CATEGORIES).exists() and check_staleness(directory) == Staleness()
     built_in = [c.ms for e in Run.open(directory.path).summary.experiments.values() for c in e.breakdown.categories[:1]]
     assert all(ours > theirs for ours, theirs in zip(conv, built_in, strict=True))
 
@@ -200,11 +208,11 @@ def test_a_newer_kit_outdates_nothing_until_it_analyses(
 ) -> None:
     """Its numbers may differ: then a report by the older one must not stand beside them."""
     monkeypatch.setattr(derived, "analysis_version", lambda: "99.0+newer")
-    assert ages(directory) == Ages()
-    told: list[Outdated] = []
+    assert check_staleness(directory) == Staleness()
+    told: list[OutdatedFile] = []
     told += Run.open(directory.path).save()
     assert {entry.path.relative_to(directory.path).as_posix() for entry in told} >= REPORTS
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
 
 
 def test_every_file_that_computes_numbers_makes_another_version(tmp_path: Path) -> None:
@@ -228,7 +236,7 @@ def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory:
     change_run(directory, lambda manifest: (manifest["experiments"].pop(gone), manifest.update(compare_pairs=[])))
     Run.open(directory.path).save()
     assert not any((directory.path / name).exists() for name in tables)
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
 
 
 def test_the_record_cannot_make_the_kit_remove_a_file_elsewhere(directory: RunDirectory, tmp_path: Path) -> None:
@@ -245,10 +253,10 @@ def test_the_record_cannot_make_the_kit_remove_a_file_elsewhere(directory: RunDi
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"kit": 1}', '{"kit": "", "categories": "", "files": []}'])
 def test_a_broken_record_is_a_problem_and_is_written_anew(content: str, directory: RunDirectory) -> None:
     (directory.path / DERIVED).write_text(content)
-    (problem,) = ages(directory).stale
+    (problem,) = check_staleness(directory).stale
     assert DERIVED in problem and "sme2-kit analyze" in problem
     Run.open(directory.path).save()
-    assert ages(directory) == Ages()  # reports carry their fingerprint, too
+    assert check_staleness(directory) == Staleness()  # reports carry their fingerprint, too
 
 
 def test_without_a_record_files_are_of_unknown_age_and_the_run_is_valid() -> None:
@@ -262,19 +270,19 @@ def test_a_report_of_unknown_age_beside_results_of_known_age_is_a_problem(direct
     change_run(directory)
     Run.open(directory.path).save()
     (directory.path / "report.html").write_text("<html>from a kit that stamped nothing</html>")
-    (problem,) = ages(directory).stale
+    (problem,) = check_staleness(directory).stale
     command = f"sme2-kit report {shlex.quote(str(directory.path))} --html"
     assert "report.html has no known origin" in problem and command in problem
 
 
-def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: Artist, tmp_path: Path) -> None:
+def test_a_copy_elsewhere_can_be_checked(directory: RunDirectory, artist: DrawingPool, tmp_path: Path) -> None:
     report = tmp_path / "mail" / "mine.md"
     written, _ = report_files.write_report(Run.open(directory.path), artist, report, page=True)
     pictures = [report.with_name("mine_charts") / f"shift.{suffix}" for suffix in ("png", "svg")]
     (together,) = combined.write([Run.open(directory.path), Run.open(KNOWN_GOOD)], artist, tmp_path / "both.md")
     copies = [*written, *pictures, together]
     assert [copy_problem(directory, path) for path in copies] == [""] * len(copies)
-    assert "mine.md" not in index_of(directory).files and ages(directory) == Ages()
+    assert "mine.md" not in index_of(directory).files and check_staleness(directory) == Staleness()
     change_run(directory)
     assert all("an earlier state of this one" in copy_problem(directory, path) for path in copies)
     assert all(path.is_file() for path in copies)
@@ -289,11 +297,13 @@ def test_what_a_tool_writes_into_a_run_directory_is_watched_too(directory: RunDi
     assert tool("analyze_etdump_csv", ["--timeline-csv", str(timeline), "--output-dir", str(directory.path)]) == 0
     # In place of one of the kit's own.
     assert tool("etdump_to_csv", [str(dump), "--output", str(timeline)]) == 0
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     change_run(directory)
-    assert len([problem for path in written for problem in ages(directory).stale if path.name in problem]) == 2
+    assert (
+        len([problem for path in written for problem in check_staleness(directory).stale if path.name in problem]) == 2
+    )
     Run.open(directory.path).save()
-    assert not any(path.exists() for path in written) and ages(directory) == Ages()
+    assert not any(path.exists() for path in written) and check_staleness(directory) == Staleness()
 
 
 def test_a_stamped_picture_is_still_a_picture(directory: RunDirectory) -> None:
@@ -312,9 +322,9 @@ def test_a_forecast_is_stale_once_the_emulated_run_changed(directory: RunDirecto
     emulated = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "emulated"))
     writer = DerivedWriter(Run.open(directory.path, emulated=emulated))
     writer.write_text(directory.path / "report.md", "# Forecast\n", f"report {{dir}} --forecast {emulated}")
-    assert writer.finish() == [] and ages(directory) == Ages()
+    assert writer.finish() == [] and check_staleness(directory) == Staleness()
     change_run(RunDirectory(emulated))
-    (problem,) = ages(directory).stale
+    (problem,) = check_staleness(directory).stale
     assert "report.md is stale" in problem and str(emulated) in problem
 
 
@@ -371,5 +381,5 @@ def test_a_second_run_that_fails_partway_outdates_nothing(toy: Callable[[str], P
     assert (run / "report.html").is_file() and "Earlier results were not replaced" in done.stderr
     directory = RunDirectory(run)
     assert set(directory.manifest().experiments) == {"good"} and directory.manifest().status == "complete"
-    assert ages(directory) == Ages()
+    assert check_staleness(directory) == Staleness()
     assert stamps(run / "metrics.json") == {fingerprint(directory)}

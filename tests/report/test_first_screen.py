@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 from model_profiling.analysis.compare.grouping import operator_groups
-from model_profiling.analysis.run.experiment_labels import experiment_labels, labelled
+from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names
 from model_profiling.base.units import shown_ms
 from model_profiling.report import content, markdown
-from model_profiling.report.blocks import Advice, Branch, Name, Number, Report, Row, Section, Table, Tree
+from model_profiling.report.blocks import AdviceBlock, Branch, Name, Number, Report, Row, Section, Table, Tree
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.markdown import code, text
 from model_profiling.report.terminal import render_run
@@ -293,7 +293,7 @@ def test_a_label_says_only_what_the_record_shows(good: Run, experiments: dict[st
     found = experiment_labels(named(good.manifest, experiments))
     assert list(found.values()) == labels
     first = next(iter(experiments))
-    assert labelled(f"{first}: see {first}/x.etdump, not my_{first}", found) == (
+    assert replace_names(f"{first}: see {first}/x.etdump, not my_{first}", found) == (
         f"{labels[0]}: see {first}/x.etdump, not my_{first}"
     )
 
@@ -326,7 +326,9 @@ def test_a_picture_in_a_report_has_no_title_of_its_own(good: Run) -> None:
 def test_a_hostile_action_or_branch_stays_text() -> None:
     hostile = "<img src=x>|`a` *b*"
     branch = Branch(Name(hostile), hostile, (Number("1", 1.0),), 1.0, "CONV")
-    report = Report(hostile, hostile, [hostile], [], [hostile], [], hostile, [Advice(hostile, "1x", [], "", hostile)])
+    report = Report(
+        hostile, hostile, [hostile], [], [hostile], [], hostile, [AdviceBlock(hostile, "1x", [], "", hostile)]
+    )
     rendered = markdown.render(report, {})
     rendered += markdown.render(Report("", "", [], [Section("", "", [Tree("", ("n",), branch)])]), {})
     assert "<img" not in rendered.replace("\\<img", "")

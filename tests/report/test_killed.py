@@ -14,9 +14,9 @@ import pytest
 
 from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
-from model_profiling.store import changes
+from model_profiling.store import transaction
 from model_profiling.store.run_directory import RunDirectory
-from model_profiling.store.runs import Unfinished, resolve
+from model_profiling.store.runs import InterruptedRun, resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.killing import COMMANDS
@@ -86,7 +86,7 @@ def test_a_run_that_nobody_has_analysed_yet_is_valid_and_a_damaged_measurement_i
 
 def test_a_first_run_that_was_interrupted_is_not_called_damaged(run: Path) -> None:
     manifest = RunDirectory(run).manifest()
-    files.write_json(run / ".partial" / "0123456789ab" / "run.json", Unfinished(manifest, {}, {}, [1]))
+    files.write_json(run / ".partial" / "0123456789ab" / "run.json", InterruptedRun(manifest, {}, {}, [1]))
     (run / "manifest.json").unlink()
     (problem,) = problems(RunDirectory(run))
     assert "the same command resumes it" in problem
@@ -99,7 +99,7 @@ def test_results_that_were_there_and_are_gone_are_a_problem(run: Path) -> None:
 
 
 def test_what_a_living_writer_has_begun_stays_and_what_a_dead_one_left_goes(run: Path) -> None:
-    ours, dead = changes.begin(run), run / ".change-0123456789abcdef"
+    ours, dead = transaction.begin(run), run / ".change-0123456789abcdef"
     assert ours is not None
     ours.write("a.txt", b"a")
     dead.mkdir()
@@ -112,7 +112,7 @@ def test_what_a_living_writer_has_begun_stays_and_what_a_dead_one_left_goes(run:
 
 
 def test_a_change_that_is_given_up_leaves_nothing(run: Path) -> None:
-    change = changes.begin(run)
+    change = transaction.begin(run)
     assert change is not None
     change.write("a.txt", b"a")
     del change

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.analysis.run.run_view import MOST_DETAILED
-from model_profiling.analysis.run.staleness import Ages, ages
+from model_profiling.analysis.run.staleness import Staleness, check_staleness
 from model_profiling.base.errors import InputError
 from model_profiling.report import charts, combined, content
 from model_profiling.report.report_files import write_picture, write_report
@@ -70,7 +70,7 @@ def test_a_large_report_lists_every_experiment_and_says_how_to_get_more_of_one(r
     assert f"sme2-kit report {root} --experiment NAME" in text and "This run has 120 experiments" in text
     page = re.search(r'id="data">(.*?)</script>', (root / "report.html").read_text(), re.S)
     assert page and len(json.loads(page[1])["timelines"]) <= MOST_DETAILED
-    assert ages(RunDirectory(root)) == Ages()
+    assert check_staleness(RunDirectory(root)) == Staleness()
 
 
 def test_the_numbers_of_what_is_shown_in_full_are_those_of_the_whole(runs: tuple[Path, Path]) -> None:
@@ -89,7 +89,7 @@ def test_any_experiment_has_a_report_and_pictures_of_its_own(runs: tuple[Path, P
     write_report(run, Sketcher(), root / "one.md", page=True)
     write_picture(run, Sketcher(), "latency", root / "one.svg", "light", 400)
     assert f"report {root} --html --output {root}/one.md --experiment {last}" in _renewing(root, "one.md")
-    assert (root / "metrics.json").read_bytes() == before and ages(RunDirectory(root)) == Ages()
+    assert (root / "metrics.json").read_bytes() == before and check_staleness(RunDirectory(root)) == Staleness()
     # What is known of the whole is not lost by a look at a part.
     assert {"report.md", "report.html", "trace.json"} <= {path.name for path in root.iterdir()}
     with pytest.raises(InputError, match="no experiment 'nobody'"):

@@ -19,8 +19,8 @@ from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.base.files import read_json
 from model_profiling.report import charts, numbers
-from model_profiling.report.artist import Artist
 from model_profiling.report.drawing import svg
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.kernel_view import coverage_lines
 from model_profiling.report.report_files import write_picture, write_report
 from model_profiling.report.theme import CATEGORY_COLOURS
@@ -30,13 +30,13 @@ from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run
 
-_artists: list[Artist] = []
+_artists: list[DrawingPool] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_artist() -> Iterator[None]:
     """Every command starts one, which takes a second: these tests have one together."""
-    with Artist() as artist:
+    with DrawingPool() as artist:
         _artists.append(artist)
         yield
         _artists.clear()

@@ -101,7 +101,7 @@ def test_the_printed_export_gives_the_same_program(
 def parsed(words: list[str]) -> ExportRequest:
     parser = argparse.ArgumentParser()
     export_command.prepare_parser(parser)
-    return export_command.requested(parser.parse_args(words))
+    return export_command.export_request(parser.parse_args(words))
 
 
 def recorded(request: ExportRequest, origin: str) -> ExportRecord:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from model_profiling.analysis.roofs.roofs import Roofs, read_roofs, roofs_path
+from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs, roofs_path
 from model_profiling.analysis.run.probe_run import roofs_of
-from model_profiling.analysis.run.staleness import ages
+from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.base import files
 from model_profiling.report import charts, content, markdown
 from model_profiling.report.blocks import Paragraph, Table
@@ -151,7 +151,7 @@ def test_other_roofs_make_another_state_of_the_run(bare: Path, own_roofs: Roofs)
     assert with_them.sources != without.sources
     outdated = with_them.save()
     assert not outdated, "all files of an analysis are written again"
-    assert not ages(RunDirectory(bare)).stale
+    assert not check_staleness(RunDirectory(bare)).stale
     faster = msgspec.structs.replace(own_roofs.measurements[0], executions=99)
     changed = msgspec.structs.replace(own_roofs, measurements=[faster, *own_roofs.measurements[1:]])
     files.write_json(bare / ROOFS, changed)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report import charts, combined, content, markdown
-from model_profiling.report.artist import Artist
-from model_profiling.report.blocks import Advice, Bullets, Number, Picture, Table
+from model_profiling.report.blocks import AdviceBlock, Bullets, Number, Picture, Table
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.html import page
 from model_profiling.report.pipeline_summary import pipeline_summary
 from model_profiling.report.report_files import write_picture
@@ -62,7 +62,7 @@ def test_the_section_has_every_number_the_best_and_what_is_wrong(run: Run) -> No
     assert any(item.startswith("fp16 arithmetic off: 4 threads are best") for item in said)
     assert any("no difference seen between 1 and 2 threads; 1 is enough" in item for item in said)
     assert any(isinstance(block, Picture) and block.chart == "threads" for block in section.blocks)
-    wrong = [block.title for block in section.blocks if isinstance(block, Advice)]
+    wrong = [block.title for block in section.blocks if isinstance(block, AdviceBlock)]
     assert any("slower with 4 threads" in title for title in wrong)
     operators = [block for block in section.blocks if isinstance(block, Table) and block.key == "thread_operators"]
     assert len(operators) == 2 and {row[-1] for row in operators[1].rows} >= {"no faster"}
@@ -92,7 +92,7 @@ def test_every_format_shows_it(run: Run) -> None:
 def test_the_picture_has_a_line_for_each_side_and_the_cpus(run: Run, tmp_path: Path) -> None:
     specs = [charts.of_run(run, width, LIGHT)["threads"] for width in (charts.WIDE, charts.NARROW)]
     assert "hconcat" in specs[0] and "vconcat" in specs[1]
-    with Artist() as artist:
+    with DrawingPool() as artist:
         (drawn,), _ = write_picture(run, artist, "threads", tmp_path / "threads.svg", "light", 760)
     svg = drawn.read_text()
     for words in ("latency (ms)", "times faster", "fp16 arithmetic off", "fp16 arithmetic on", "2 CPUs"):
@@ -129,16 +129,16 @@ def test_python_programs_get_rows(run: Run, plain: Run) -> None:
     assert {row.threads for row in run.operator_scaling} == {1, 2, 4}
     assert run.scaling.to_dicts()[0]["threads"] == 1
     rules = {row.rule for row in run.advice if row.experiment == f"{ON}_threads4"}
-    assert Kind.SLOWER_WITH_THREADS.value in rules
+    assert FindingKind.SLOWER_WITH_THREADS.value in rules
     assert len(plain.scaling) == 0
 
 
 def test_assistants_get_curves(run: Run, plain: Run, tmp_path: Path) -> None:
-    answer = results.measured("run", run.summary)
+    answer = results.run_answer("run", run.summary)
     assert answer.scaling is not None and len(answer.scaling.curves) == 2
-    analysed = results.analysed(Workspace(tmp_path), run.summary, 3)
+    analysed = results.analysis_answer(Workspace(tmp_path), run.summary, 3)
     assert [len(curve.operators) for curve in analysed.operator_scaling] == [3, 3]
-    assert results.measured("run", plain.summary).scaling is None
+    assert results.run_answer("run", plain.summary).scaling is None
 
 
 def test_one_number_of_threads_is_not_spoken_of(plain: Run) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from model_profiling.base import files, printing
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import SPACES, visible
-from model_profiling.fleet.history.exporting import as_csv
-from model_profiling.fleet.history.history import History
+from model_profiling.fleet.history.run_history import RunHistory
+from model_profiling.fleet.history.table_export import as_csv
 from model_profiling.fleet.history.trend_page import page_report
 from model_profiling.fleet.history.trends import Trend
 from model_profiling.fleet.sweep import portfolio
@@ -131,7 +131,7 @@ def test_history_of_a_hostile_run_is_shown_and_not_obeyed(
     hostile_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
-    history = History([hostile_run])
+    history = RunHistory([hostile_run])
     report = page_report(Trend(history.series()), tmp_path)
     files.write_text(tmp_path / "trend.md", markdown.render(report, {}))
     files.write_text(tmp_path / "trend.html", html.overview(report, {}, ""))

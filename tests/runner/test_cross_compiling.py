@@ -14,7 +14,7 @@ import pytest
 from model_profiling.base.errors import SetupError
 from model_profiling.runner.build import TARGETS, ZIG, build_runner, host_target
 from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
-from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preloading
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import PYTHON_TAG
 from tests.conftest import needs, needs_hardware
@@ -116,7 +116,7 @@ def test_kernels_are_traced_by_a_library_in_a_folder_with_spaces(
     build, trace = build_runner(), tmp_path / "trace.txt"
     monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "my cache"))
     monkeypatch.setenv(TRACE_VARIABLE, str(trace))
-    for name, value in preloading(build_shim(build)).items():
+    for name, value in preload_environment(build_shim(build)).items():
         monkeypatch.setenv(name, value)
     done = call(build.path, "--model_path", toy("int8"))
     assert (done.returncode, "cannot be preloaded" in done.stderr) == (0, False)

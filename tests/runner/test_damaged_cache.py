@@ -18,13 +18,13 @@ from model_profiling.base.errors import SetupError
 from model_profiling.base.files import sha256
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.cli.main import main
-from model_profiling.pipeline.phases import made_tokens
+from model_profiling.pipeline.phase_experiments import random_tokens
 from model_profiling.platforms.bundle import small_bundle
 from model_profiling.runner import build as building
 from model_profiling.runner import sdk as sdks
 from model_profiling.runner.build import build_runner, host_compiler, host_target
 from model_profiling.runner.custom_operators import operator_libraries
-from model_profiling.runner.kernel_trace import build_shim, preloading
+from model_profiling.runner.kernel_trace import build_shim, preload_environment
 from model_profiling.runner.sdk import fetched_sdk
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers.file_faults import FAULTS
@@ -84,14 +84,14 @@ USES: dict[str, Callable[[], str]] = {
     "runner": lambda: said_by_runner("--list_features"),
     "sdk": sdk_files,
     "pushed": lambda: str(small_bundle(build_runner()).hashes),
-    "tokens": lambda: made_tokens(None, 64, 1000, 0).read_bytes().hex(),
+    "tokens": lambda: random_tokens(None, 64, 1000, 0).read_bytes().hex(),
 }
 if host_target().library_suffix == ".so":
     USES["operators"] = lambda: said_by_runner(
         "--list_operators", *(f"--operator_library={library}" for library in operator_libraries(build_runner()))
     )
 if host_target().name == "linux-aarch64":
-    USES["shim"] = lambda: said_by_runner("--list_features", **preloading(build_shim(build_runner())))
+    USES["shim"] = lambda: said_by_runner("--list_features", **preload_environment(build_shim(build_runner())))
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -204,7 +204,7 @@ def test_what_a_killed_process_left_goes_in_time(use: Path) -> None:
     for left in (fresh, old):
         (left / "new").mkdir(parents=True)
     os.utime(old, (time.time() - 90_000,) * 2)
-    made_tokens(None, 8, 10, 0)
+    random_tokens(None, 8, 10, 0)
     assert fresh.is_dir() and not old.exists()
 
 

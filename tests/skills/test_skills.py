@@ -11,7 +11,7 @@ import yaml
 
 from model_profiling.base.errors import InputError
 from model_profiling.skills.catalogue import Skill, find_skill, parse_skill, skills
-from model_profiling.skills.checks import Place, check_skill
+from model_profiling.skills.checks import SkillWorkspace, check_skill
 from tests.conftest import ROOT, TORCH, kit, needs
 
 NAMES = [
@@ -93,33 +93,33 @@ def test_the_gate_of_setting_up_has_two_doors() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> SkillWorkspace:
     shutil.copytree(KNOWN_GOOD, tmp_path / "out" / "runs" / "linux")
-    return Place("toy_cnn", "fp16", tmp_path / "out", tmp_path / "out" / "runs" / "linux")
+    return SkillWorkspace("toy_cnn", "fp16", tmp_path / "out", tmp_path / "out" / "runs" / "linux")
 
 
-def _ok(name: str, place: Place) -> bool:
+def _ok(name: str, place: SkillWorkspace) -> bool:
     return all(finding.ok for finding in check_skill(name, place))
 
 
 def test_the_gate_of_exporting(exported: dict[str, object], toy: object, tmp_path: Path) -> None:
     pte = Path(toy("fp16"))  # type: ignore[operator]
     out = tmp_path / "out"
-    assert not _ok("03_export_model", Place("toy_cnn", "fp16", out, out))
+    assert not _ok("03_export_model", SkillWorkspace("toy_cnn", "fp16", out, out))
     shutil.copytree(pte.parent, out / "artifacts")
-    here = Place("toy_cnn", "fp16", out, out)
+    here = SkillWorkspace("toy_cnn", "fp16", out, out)
     assert _ok("03_export_model", here)
     here.pte.with_name(f"{pte.name}.etrecord").write_bytes(b"cut off")
     assert not _ok("03_export_model", here)
 
 
-def test_the_gate_of_running(place: Place) -> None:
+def test_the_gate_of_running(place: SkillWorkspace) -> None:
     assert _ok("04_run_profiling", place)
     next(place.run.glob("*/*.etdump")).unlink()
     assert not _ok("04_run_profiling", place)
 
 
-def test_the_gate_of_analysing(place: Place) -> None:
+def test_the_gate_of_analysing(place: SkillWorkspace) -> None:
     assert _ok("05_analyze_results", place)
     text = json.loads((place.run / "analysis_summary.json").read_text())
     next(iter(text["experiments"].values()))["breakdown"]["categories"].pop(0)
@@ -129,7 +129,7 @@ def test_the_gate_of_analysing(place: Place) -> None:
     assert not _ok("05_analyze_results", place)
 
 
-def test_the_gate_of_reporting(place: Place) -> None:
+def test_the_gate_of_reporting(place: SkillWorkspace) -> None:
     assert not _ok("07_report_generation", place)
     done = kit("report", place.run)
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ def test_the_gate_of_reporting(place: Place) -> None:
     assert not _ok("07_report_generation", place)
 
 
-def test_the_gate_of_the_workflow_needs_all_of_it(place: Place) -> None:
+def test_the_gate_of_the_workflow_needs_all_of_it(place: SkillWorkspace) -> None:
     findings = check_skill("06_validate_workflow", place)
     assert not all(finding.ok for finding in findings), "there is no export"
     done = kit("validate-skill", "06", "--out", place.out, "--json")

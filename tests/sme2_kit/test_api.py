@@ -24,7 +24,7 @@ from model_profiling.analysis.run import run_view, summary
 from model_profiling.api.display import comparisons_html
 from model_profiling.api.records import Records
 from model_profiling.base import file_memo, files
-from model_profiling.base.file_memo import Remembered
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.cli.main import main
 from model_profiling.formats.pte import program
 from model_profiling.store.run_directory import Manifest
@@ -360,7 +360,7 @@ def test_what_is_remembered_of_a_file_is_what_the_file_holds(
     path, other = home / "a", home / "b"
     path.write_bytes(b"0")
     other.write_bytes(b"other")
-    content = Remembered(lambda path: path.read_bytes())
+    content = FileMemo(lambda path: path.read_bytes())
     for number, step in enumerate(steps):
         if step == "write":  # in place, of the same size, at once
             path.write_bytes(str(number % 10).encode())
@@ -380,7 +380,7 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
         # A process of its own, and functions that only the command line calls.
         "model_profiling/report/drawing_process.py",
         "model_profiling/fleet/sweep/child_lifetime.py",
-        "model_profiling/fleet/sweep/ray_stranger.py",
+        "model_profiling/fleet/sweep/ray_auth_check.py",
         # Puts back at once what it changes.
         "model_profiling/base/programs.py",
         "model_profiling/base/printing.py",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_profiling.analysis.accuracy.divergence import kl_divergence
-from model_profiling.analysis.llm.phases import PhaseMetrics
+from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.base.files import sha256
 from model_profiling.base.files import write_json as write
 from model_profiling.cli.tune import as_text
@@ -25,7 +25,7 @@ from model_profiling.store.artifacts import (
     SequenceRecord,
 )
 from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
-from model_profiling.tune.tuning import Tried, TuneResult
+from model_profiling.tune.tuning import TriedVariant, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
 
 
@@ -105,13 +105,13 @@ def test_divergence_is_zero_of_itself_and_unknown_of_no_numbers() -> None:
 
 
 def test_the_table_names_every_format_with_what_it_is_good_at() -> None:
-    def tried(name: str, rate: float, divergence: float, share: float, pareto: bool) -> Tried:
+    def tried(name: str, rate: float, divergence: float, share: float, pareto: bool) -> TriedVariant:
         phase = PhaseMetrics("tg32@d128", "decode", 32, 128, tpot_ms=1000 / rate, decode_token_per_sec=rate)
         found = FormatResult([TriedPhase(phase, kl_divergence=divergence)], 1 << 20, 2 << 20, share, 17.25, pareto)
-        return Tried(name, "", f"sme2-kit export m --dtype {name}", 1000 / rate, dtype=name, format=found)
+        return TriedVariant(name, "", f"sme2-kit export m --dtype {name}", 1000 / rate, dtype=name, format=found)
 
     formats = [tried("int4", 90.0, 0.5, 0.0, True), tried("fp32", 30.0, 0.0, 1.0, True)]
-    failed = Tried("fp16", "", "", failure="no such thing")
+    failed = TriedVariant("fp16", "", "", failure="no such thing")
     text = as_text(TuneResult("m", "fp32", "linux", [*formats, failed], "int4"))
     assert "90.0" in text and "17.25" in text and "100%" in text and "0%" in text
     assert "fp16: could not be made: no such thing" in text

@@ -8,18 +8,18 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.advice.finding import Kind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Finding
 from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.profile import RUNTIME
-from model_profiling.tune.tuning import Tried, won
-from model_profiling.tune.variants import Variant, first_round, second_round
+from model_profiling.tune.tuning import TriedVariant, won
+from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from tests.conftest import kit, tune_home
 from tests.helpers.contract_check import check_printed
 
-BASE = Variant("fp32")
+BASE = TuneVariant("fp32")
 FP16 = {"fp16arith"}
 
 
@@ -28,12 +28,12 @@ def breakdown(**shares: float) -> Breakdown:
     return Breakdown(10, 1.0, rows, {}, [], [])
 
 
-def names(variants: list[Variant]) -> list[str]:
+def names(variants: list[TuneVariant]) -> list[str]:
     return [variant.name for variant in variants]
 
 
 def found(rule: str, rewrite: str = "") -> Finding:
-    return Finding(Kind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+    return Finding(FindingKind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
 
 
 def test_the_profile_decides_what_is_tried() -> None:
@@ -50,33 +50,37 @@ def test_the_profile_decides_what_is_tried() -> None:
     assert names(first_round(BASE, outside, breakdown(), FP16)) == ["fp32+keepdim", "fp32+silu"]
     needless = [found("needless layout changes", "layout"), found("output layout")]
     assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+layout", "fp32+io-layout"]
-    assert names(first_round(Variant("int8"), [], breakdown(CONV=0.9), FP16)) == []
+    assert names(first_round(TuneVariant("int8"), [], breakdown(CONV=0.9), FP16)) == []
 
 
 def test_what_won_alone_is_tried_together() -> None:
-    fp16, layout, mean = Variant("fp16"), Variant("fp32", "channels_last"), Variant("fp32", rewrites=("keepdim",))
+    fp16, layout, mean = (
+        TuneVariant("fp16"),
+        TuneVariant("fp32", "channels_last"),
+        TuneVariant("fp32", rewrites=("keepdim",)),
+    )
     both = {"fp32": {"keepdim"}, "fp16": {"keepdim"}}
     assert names(second_round(BASE, [fp16, layout, mean], both)) == ["fp16+channels_last+keepdim"]
     assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
-    border = Variant("fp32", io_layout="channels_last")
+    border = TuneVariant("fp32", io_layout="channels_last")
     assert names(second_round(BASE, [fp16, border, mean], both)) == ["fp16+io-layout+keepdim"]
-    kept = Variant("fp32", rewrites=("layout",))
+    kept = TuneVariant("fp32", rewrites=("layout",))
     matched = {"fp32": {"layout", "keepdim"}, "fp16": {"layout", "keepdim"}}
     assert names(second_round(BASE, [kept, border, mean], matched)) == ["fp32+io-layout+keepdim+layout"]
     assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
 
 
 def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
-    half, gate = Variant("fp16"), Variant("fp16", rewrites=("silu",))
-    assert names(second_round(half, [Variant("int8"), gate], {"fp16": {"silu"}, "int8": set()})) == []
-    layout = Variant("fp16", "channels_last")
-    assert names(second_round(half, [Variant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
+    half, gate = TuneVariant("fp16"), TuneVariant("fp16", rewrites=("silu",))
+    assert names(second_round(half, [TuneVariant("int8"), gate], {"fp16": {"silu"}, "int8": set()})) == []
+    layout = TuneVariant("fp16", "channels_last")
+    assert names(second_round(half, [TuneVariant("int8"), gate, layout], {"int8": set()})) == ["int8+channels_last"]
 
 
 def test_what_a_busy_machine_measured_does_not_win() -> None:
     faster = Comparison("fp32", "int8", 2.0, 1.9, 2.1, 0.95, "faster", 1.0, True, 20)
-    assert won(Tried("int8", "", "", 1.0, faster)) and not won(None)
-    assert not won(Tried("int8", "", "", 1.0, msgspec.structs.replace(faster, contended=True)))
+    assert won(TriedVariant("int8", "", "", 1.0, faster)) and not won(None)
+    assert not won(TriedVariant("int8", "", "", 1.0, msgspec.structs.replace(faster, contended=True)))
 
 
 @pytest.mark.wide

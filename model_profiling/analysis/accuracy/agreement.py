@@ -12,7 +12,7 @@ from model_profiling.analysis.accuracy.correctness import judge, suspicious
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy, read_values
-from model_profiling.runner.protocol import Tensor
+from model_profiling.runner.protocol import TensorInfo
 from model_profiling.store.artifacts import Decibel, DtypeCost, ExportRecord, TensorFile
 from model_profiling.store.run_directory import Manifest, Phase, RunDirectory, experiment_file
 
@@ -76,7 +76,7 @@ def outputs_of(directory: RunDirectory, manifest: Manifest, name: str) -> list[A
     return read_outputs(base, record.outputs)
 
 
-def read_outputs(base: Path, tensors: Sequence[Tensor | TensorFile]) -> list[Array]:
+def read_outputs(base: Path, tensors: Sequence[TensorInfo | TensorFile]) -> list[Array]:
     """`<base>-<index>.bin` of each tensor; empty unless all are there and of the size they should be."""
     arrays: list[Array] = []
     for index, tensor in enumerate(tensors):

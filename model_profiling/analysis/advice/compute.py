@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.dtypes import PRODUCT_DTYPES, dtype_of
@@ -27,7 +27,7 @@ def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     rows = [*compute, *converts]
     title = f"the fp16 model is computed in fp32: its CONV and GEMM and the conversions take {e.share(rows):.0%}"
     yield e.finding(
-        Kind.FP16_IN_FP32,
+        FindingKind.FP16_IN_FP32,
         title,
         rows,
         "Run on a CPU with fp16 arithmetic and leave it on.",
@@ -48,7 +48,7 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
     ]
     title = f"{len(rows)} CONV or GEMM operators did not become faster and take {e.share(rows):.0%} of the time"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
-    yield e.finding(Kind.NOT_ACCELERATED, title, rows, step, shown)
+    yield e.finding(FindingKind.NOT_ACCELERATED, title, rows, step, shown)
 
 
 def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
     step = f"Try {' and '.join(PRODUCT_DTYPES)}: `sme2-kit tune` measures them and holds their outputs against fp32."
     reached = of_roof(e.breakdown, rows, e.roofs)
     remarks = [] if reached is None else [f"in fp32 they run at {reached:.0%} of the best that this CPU reaches"]
-    yield e.finding(Kind.COMPUTE_IN_FP32, title, rows, step, remarks)
+    yield e.finding(FindingKind.COMPUTE_IN_FP32, title, rows, step, remarks)
 
 
 def runtime_overhead(e: Evidence) -> Iterator[Finding]:
@@ -72,4 +72,4 @@ def runtime_overhead(e: Evidence) -> Iterator[Finding]:
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
     title = f"ExecuTorch runtime overhead is {e.share(rows):.0%}"
-    yield e.finding(Kind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])
+    yield e.finding(FindingKind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])

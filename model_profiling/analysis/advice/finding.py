@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.compare.metrics import ExperimentMetrics
     from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phases import DepthCost
+    from model_profiling.analysis.llm.phase_metrics import DepthCost
     from model_profiling.analysis.process.memory import Memory
     from model_profiling.analysis.process.program_memory import ProgramMemory
     from model_profiling.analysis.process.startup import Startup
@@ -31,7 +31,7 @@ _MOST_ERROR = 0.05
 LEAST_GAIN = 1.05
 
 
-class Kind(str, enum.Enum):
+class FindingKind(str, enum.Enum):
     """What a finding is about: what programs go by. Titles are for people and may change, these do not."""
 
     NO_DELEGATE = "no delegate"
@@ -65,9 +65,15 @@ class Kind(str, enum.Enum):
 
 # The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
 NUMBERED = frozenset(
-    {Kind.NEEDLESS_LAYOUT, Kind.CONVERSIONS, Kind.PORTABLE_OPERATOR, Kind.INPUT_LAYOUT, Kind.OUTPUT_LAYOUT}
+    {
+        FindingKind.NEEDLESS_LAYOUT,
+        FindingKind.CONVERSIONS,
+        FindingKind.PORTABLE_OPERATOR,
+        FindingKind.INPUT_LAYOUT,
+        FindingKind.OUTPUT_LAYOUT,
+    }
 )
-THREADS = frozenset({Kind.THREAD_COUNT, Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS})
+THREADS = frozenset({FindingKind.THREAD_COUNT, FindingKind.MORE_THREADS_SLOWER, FindingKind.SLOWER_WITH_THREADS})
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -79,7 +85,7 @@ class Advice(msgspec.Struct, frozen=True):
     on start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
     """
 
-    rule: Kind
+    rule: FindingKind
     title: str
     evidence: list[str]
     ms: float
@@ -160,7 +166,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def finding(
         self,
-        rule: Kind,
+        rule: FindingKind,
         title: str,
         rows: Iterable[int],
         next_step: str,
@@ -186,7 +192,7 @@ class Evidence(msgspec.Struct, frozen=True):
             rewrite=rewrite,
         )
 
-    def measurement(self, rule: Kind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
+    def measurement(self, rule: FindingKind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
         """A finding about start-up or memory: no inference becomes faster."""
         evidence = [remark for remark in remarks if remark]
         return Finding(rule, title, evidence, 0.0, 0.0, 1.0, next_step, "measurement", measured=cost)
@@ -208,11 +214,11 @@ def by_flag(finding: Finding) -> bool:
 
 
 _IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}
-_OPTIONS: dict[Kind, dict[str, dict[str, object]]] = {
-    Kind.INPUT_LAYOUT: _IO_LAYOUT,
-    Kind.OUTPUT_LAYOUT: _IO_LAYOUT,
-    Kind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
-    Kind.COMPUTE_IN_FP32: {f"--dtype {name}": {"dtype": name} for name in PRODUCT_DTYPES},
+_OPTIONS: dict[FindingKind, dict[str, dict[str, object]]] = {
+    FindingKind.INPUT_LAYOUT: _IO_LAYOUT,
+    FindingKind.OUTPUT_LAYOUT: _IO_LAYOUT,
+    FindingKind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
+    FindingKind.COMPUTE_IN_FP32: {f"--dtype {name}": {"dtype": name} for name in PRODUCT_DTYPES},
 }
 
 

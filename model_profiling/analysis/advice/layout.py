@@ -5,9 +5,9 @@ What reads the graph is imported when there is one: a dump alone has none.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, InversePair
-from model_profiling.analysis.movement.rewrite_matches import done
+from model_profiling.analysis.movement.rewrite_matches import was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import LAYOUT
@@ -35,7 +35,7 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
         title = f"{pair.second} undoes {pair.first}, and {_both(pair)} {e.share(pair.instances):.0%} of the time"
         where = f" at {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
         step = f"Keep one layout across them: look at the permutes and views of the model{where}."
-        yield e.finding(Kind.UNDONE_TRANSPOSES, title, pair.instances, step, [between])
+        yield e.finding(FindingKind.UNDONE_TRANSPOSES, title, pair.instances, step, [between])
 
 
 def _both(pair: InversePair) -> str:
@@ -50,10 +50,10 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
     """XNNPACK turns an NCHW input to NHWC and its NHWC result to NCHW; a caller who uses NHWC needs neither."""
     if e.graph is None or not _io_layout_helps(e):
         return
-    from model_profiling.formats.pte.borders import turned_inputs, turned_outputs
+    from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
 
-    inputs = _rows(e, [position for readers in turned_inputs(e.graph.flow).values() for position in readers])
-    outputs = _rows(e, turned_outputs(e.graph.flow).values())
+    inputs = _rows(e, [position for readers in inputs_to_nhwc(e.graph.flow).values() for position in readers])
+    outputs = _rows(e, outputs_to_nchw(e.graph.flow).values())
     if not inputs and not outputs:
         return
     rows = [*inputs, *outputs]
@@ -67,7 +67,7 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
         )
     title = f"{' and '.join(said)}, which takes {e.share(rows):.0%} of the time"
     step = "Export with --io-layout channels_last, and let the caller use that layout."
-    kind = Kind.INPUT_LAYOUT if inputs else Kind.OUTPUT_LAYOUT
+    kind = FindingKind.INPUT_LAYOUT if inputs else FindingKind.OUTPUT_LAYOUT
     yield e.finding(kind, title, rows, step, saved_ms=e.ms(rows))
 
 
@@ -96,18 +96,18 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
     shown = ", ".join(f"{kind} {shown_ms(ms)}" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     title = f"layout changes take {e.share(rows):.0%} of the time"
     step = "See where they are in the graph: the chains under data movement show the operators around each."
-    if done(e.export, LAYOUT):
+    if was_applied(e.export, LAYOUT):
         step = f"--rewrite {LAYOUT} left them because they are needed: the evidence says what for."
-    yield e.finding(Kind.LAYOUT_CHANGES, title, rows, step, [shown, *_reasons(e, rows)])
+    yield e.finding(FindingKind.LAYOUT_CHANGES, title, rows, step, [shown, *_reasons(e, rows)])
 
 
 def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
     """Why transposes are there, costliest first."""
     if e.graph is None:
         return []
-    from model_profiling.analysis.movement.layout_reasons import reasons
+    from model_profiling.analysis.movement.layout_reasons import transpose_reasons
 
-    known = reasons(e.graph.flow, _lines(e))
+    known = transpose_reasons(e.graph.flow, _lines(e))
     costs: dict[str, list[float]] = {}
     for row in rows:
         if e.graph.steps.get(row) in known:

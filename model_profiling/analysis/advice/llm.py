@@ -7,7 +7,7 @@ measurement: it says what something costs and predicts nothing.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.llm.layer_kinds import kind_of
 from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_formats
 from model_profiling.analysis.timing.category_table import is_custom
@@ -17,7 +17,7 @@ from model_profiling.formats.graph_terms import base_name
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phases import PhaseMetrics
+    from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 
 _LINEAR = ("FullyConnected", "linear", "addmm", "mm")
 # What writes into a buffer that the program keeps between executions, and what makes the new value of one.
@@ -44,7 +44,7 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
         return
     title = f"the head computes logits for all {phase.tokens} tokens and takes {e.share([row]):.0%} of prefill"
     yield e.finding(
-        Kind.HEAD_OF_ALL_TOKENS,
+        FindingKind.HEAD_OF_ALL_TOKENS,
         title,
         [row],
         "Let the model take the last token's hidden state before its head: export_llm does so unless "
@@ -82,7 +82,7 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     rows = sorted({*copies, *(row for row in known if row not in weights)})
     title = f"attention and its cache without llama::custom_sdpa take {e.share(rows):.0%} of the time"
     yield e.finding(
-        Kind.PLAIN_ATTENTION,
+        FindingKind.PLAIN_ATTENTION,
         title,
         rows,
         "Export with ExecuTorch's own operators for it, llama::custom_sdpa and llama::update_cache: "
@@ -122,7 +122,7 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     portable = sum(entry.where == "portable" for entry in e.breakdown.instances)
     yield e.finding(
-        Kind.DECODE_RUNTIME,
+        FindingKind.DECODE_RUNTIME,
         f"ExecuTorch runtime overhead is {e.share(rows):.0%} of each token",
         rows,
         "Leave fewer instructions: bring what runs between delegates into them; the passes of export_llm and of "
@@ -146,7 +146,7 @@ def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
     rate = read / (e.ms(bound) * 1e6)
     reached = sum(roofs[row].roof_ms for row in bound) / e.ms(bound)
     yield e.measurement(
-        Kind.MEMORY_BOUND,
+        FindingKind.MEMORY_BOUND,
         f"decode is bound by memory: it reads {read / 2**20:.1f} MiB of weights for each token",
         f"{share:.0%} of the time",
         "Make weights smaller (int8-dynamic, int4): more threads share the same memory and bring less than in prefill.",
@@ -173,7 +173,7 @@ def attention_grows(e: Evidence) -> Iterator[Finding]:
         f"{first.depth} tokens, {last.attention_ms / last.execute_ms:.0%} after {last.depth}"
     )
     yield e.measurement(
-        Kind.ATTENTION_GROWS,
+        FindingKind.ATTENTION_GROWS,
         title,
         f"{shown_ms(each)} more for every 1000 tokens of context",
         "Keep the context as short as the task allows, or export with a sliding window or a quantized cache.",
@@ -197,7 +197,7 @@ def weights_without_sme2(e: Evidence) -> Iterator[Finding]:
             continue
         kinds = " and ".join(sorted(formats[why]))
         yield e.measurement(
-            Kind.WEIGHTS_WITHOUT_SME2,
+            FindingKind.WEIGHTS_WITHOUT_SME2,
             f"{counted(len(rows), 'operator')} with weights in {kinds} cannot use SME2",
             f"{e.share(rows):.0%} of the time",
             "Export in another format and compare speed and accuracy; sme2-kit kernels shows which kernels run.",

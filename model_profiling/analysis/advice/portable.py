@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.movement.movement import place_of
-from model_profiling.analysis.movement.rewrite_matches import matching, origin_of, unknown
+from model_profiling.analysis.movement.rewrite_matches import is_changed_by, matches_unknown, origin_of
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import rewrites_for
@@ -30,7 +30,7 @@ def no_delegate(e: Evidence) -> Iterator[Finding]:
         return
     rows = e.free(lambda entry: entry.where == "portable")
     title = f"the model was exported without a delegate: portable kernels take {e.share(rows):.0%} of the time"
-    yield e.finding(Kind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
+    yield e.finding(FindingKind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
 
 
 def conversions(e: Evidence) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     step = f"Avoid the change of dtype inside forward: {_some(places)}."
     if not asked_for:
         step = "Keep the ETRecord of the export next to the .pte: it shows which operator of the model they come from."
-    return e.finding(Kind.CONVERSIONS, title, rows, step)
+    return e.finding(FindingKind.CONVERSIONS, title, rows, step)
 
 
 def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Finding:
@@ -68,7 +68,7 @@ def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Findi
     beside = f" and {len(around)} layout changes around them" if around else ""
     title = f"{name} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
     step = _not_known(e.export, origin) or f"Write {name} with operators that XNNPACK delegates in the model's dtype."
-    return e.finding(Kind.CONVERSIONS, title, claims, step)
+    return e.finding(FindingKind.CONVERSIONS, title, claims, step)
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
         reason = e.export.delegation.why_not(operator) if e.export is not None else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
-        yield e.finding(Kind.PORTABLE_OPERATOR, title, [*rows, *around], _remedy(e, first, origin), remarks)
+        yield e.finding(FindingKind.PORTABLE_OPERATOR, title, [*rows, *around], _remedy(e, first, origin), remarks)
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
@@ -115,13 +115,13 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
 def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
     """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
     lowered = export.candidates if export is not None else {}
-    return next((name for name in rewrites_for(origin) if name in lowered and matching(export, entry, name)), "")
+    return next((name for name in rewrites_for(origin) if name in lowered and is_changed_by(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:
     """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
     rewrites = rewrites_for(origin)
-    if not rewrites or not unknown(export):
+    if not rewrites or not matches_unknown(export):
         return ""
     names = " or ".join(rewrites)
     return f"Whether --rewrite {names} applies is not known for this .pte: `sme2-kit export` looks and records it."

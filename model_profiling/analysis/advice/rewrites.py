@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.advice.finding import LEAST_GAIN, Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import LEAST_GAIN, Evidence, Finding, FindingKind
 from model_profiling.analysis.advice.portable import conversion, edges
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS
-from model_profiling.analysis.movement.rewrite_matches import done, matching, origin_of
+from model_profiling.analysis.movement.rewrite_matches import is_changed_by, origin_of, was_applied
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import LAYOUT, REWRITES, rewrites_for
 from model_profiling.base.units import counted, shown_ms
@@ -33,7 +33,7 @@ def rewrites(e: Evidence) -> Iterator[Finding]:
     named = {name for name, places in (e.export.rewrites or {}).items() if places} | set(estimates)
     left = {name: estimates[name].low_ms if name in estimates else e.breakdown.execute_ms for name in named}
     for name in sorted(named, key=lambda name: (left[name], name)):
-        if not done(e.export, name) and (found := _finding(e, name, estimates.get(name))) is not None:
+        if not was_applied(e.export, name) and (found := _finding(e, name, estimates.get(name))) is not None:
             yield found
 
 
@@ -85,13 +85,13 @@ def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
 def _matching(e: Evidence, name: str) -> list[int]:
     """The rows that a rewrite is for, where nobody lowered the program with it; with layout changes around them."""
     if name == LAYOUT:
-        return e.free(lambda entry: entry.kind in LAYOUT_KINDS and matching(e.export, entry, name))
+        return e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
     wanted = e.free(
         lambda entry: (
             entry.where == "portable"
             and not is_custom(entry.operator)
             and name in rewrites_for(origin_of(entry))
-            and matching(e.export, entry, name)
+            and is_changed_by(e.export, entry, name)
         )
     )
     around = set()
@@ -107,14 +107,14 @@ def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
     return unique(base_name(origin).rstrip("_") for origin in origins if name in rewrites_for(origin))
 
 
-def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[Kind, str]:
+def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:
     """Which kind of finding it is, and its title."""
     entries = [e.breakdown.instances[row] for row in rows]
     takes = f"{'takes' if len(rows) == 1 else 'take'} {e.share(rows):.0%} of the time"
     if name == LAYOUT:
         moved = sum(entry.kind in LAYOUT_KINDS for entry in entries) or len(entries)
         what = f"{counted(moved, 'layout change')} {'is' if moved == 1 else 'are'} not needed"
-        return Kind.NEEDLESS_LAYOUT, f"{what} and {takes}"
+        return FindingKind.NEEDLESS_LAYOUT, f"{what} and {takes}"
     what = " and ".join(origins) or name
     beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)
     around = f" and {counted(beside, 'layout change')} around them" if beside else ""
@@ -122,9 +122,9 @@ def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[
     if converted:
         dtypes = " and ".join(sorted({dtype for row in rows for dtype in conversion(e, row)}))
         return (
-            Kind.CONVERSIONS,
+            FindingKind.CONVERSIONS,
             f"{what} computed through {dtypes}: {counted(len(converted), 'conversion')}{around} {takes}",
         )
     portable = [entry.operator for entry in entries if entry.where == "portable"]
     whole = f"{counted(len(portable), 'operator')} outside the delegate{around}"
-    return Kind.PORTABLE_OPERATOR, f"{what}: {whole} {takes}"
+    return FindingKind.PORTABLE_OPERATOR, f"{what}: {whole} {takes}"

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.roofs.group_work import of_roof
+from model_profiling.analysis.roofs.roof_rates import PRODUCT, roof_kind
 from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof
-from model_profiling.analysis.roofs.roofs import PRODUCT, roof_kind
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.analysis.timing.work import Product
@@ -51,7 +51,7 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
         title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and "
         title += f"take{'s' if len(members) == 1 else ''} {e.share(members):.0%} of the time"
         step = _STEPS[category] if products else _OTHERWISE
-        yield e.finding(Kind.BELOW_ROOF, title, members, step, _reasons(e, members, roofs))
+        yield e.finding(FindingKind.BELOW_ROOF, title, members, step, _reasons(e, members, roofs))
 
 
 def _below(roof: OperatorRoof, product: bool) -> bool:

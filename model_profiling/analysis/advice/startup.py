@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.base.units import shown_mib, shown_ms
 
 # What a person notices: half a tenth of a second, and some ten megabytes.
@@ -24,7 +24,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
         return
     each = shown_mib(memory.growth_per_execution_bytes)
     yield e.measurement(
-        Kind.MEMORY_GROWTH,
+        FindingKind.MEMORY_GROWTH,
         f"memory grows by {each} with every inference: a leak",
         f"{each} an inference",
         "Look for an operator or a library that allocates and does not free: a custom operator, a preloaded library, "
@@ -49,7 +49,7 @@ def packing(e: Evidence) -> Iterator[Finding]:
     added = memory.packing_bytes if memory is not None else None
     step = f"Load the model once and keep it. A smaller dtype packs less. {_weight_cache(e)}"
     yield e.measurement(
-        Kind.PACKING,
+        FindingKind.PACKING,
         f"loading the method, with packing weights, takes {load / whole:.0%} of the time to the first result",
         f"{shown_ms(load)} of {shown_ms(whole)}",
         step.strip(),
@@ -79,7 +79,7 @@ def first_inference_memory(e: Evidence) -> Iterator[Finding]:
         step += " `workspace: global` in a config lets delegates share this memory."
     planned = f", {shown_mib(e.program.planned_bytes)} of it planned" if e.program is not None else ""
     yield e.measurement(
-        Kind.FIRST_INFERENCE_MEMORY,
+        FindingKind.FIRST_INFERENCE_MEMORY,
         f"the first inference takes {shown_mib(memory.first_inference_bytes or 0)} more memory than loading{planned}",
         f"{shown_mib(unplanned)} of a peak of {shown_mib(memory.peak_bytes)}",
         step,
@@ -114,7 +114,7 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
     if min(added, 2 * e.program.all_constant_bytes) > _MOST * excess:
         step = f"Packed weights are a copy of the weights: a smaller dtype shrinks both. {_weight_cache(e)}"
     yield e.measurement(
-        Kind.PEAK_MEMORY,
+        FindingKind.PEAK_MEMORY,
         f"the peak of {shown_mib(memory.peak_bytes)} is {memory.peak_bytes / expected:.1f} times what the .pte needs",
         f"{shown_mib(excess)} more",
         step.strip(),
@@ -135,7 +135,7 @@ def slow_first_inference(e: Evidence) -> Iterator[Finding]:
     if first - later < _LEAST_MS or first < _SLOW_FIRST * later:
         return
     yield e.measurement(
-        Kind.SLOW_FIRST_INFERENCE,
+        FindingKind.SLOW_FIRST_INFERENCE,
         f"the first inference takes {first / later:.1f} times as long as later ones",
         f"{shown_ms(first)} instead of {shown_ms(later)}",
         "Run one inference when the model is loaded, before a user waits for it.",

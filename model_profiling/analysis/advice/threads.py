@@ -5,7 +5,7 @@ These gains are as measured: latency with another number of threads, in the same
 
 from collections.abc import Iterator, Sequence
 
-from model_profiling.analysis.advice.finding import Evidence, Finding, Kind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence
 from model_profiling.base.units import counted, shown_ms
 
@@ -35,10 +35,10 @@ def thread_count(evidence: Evidence) -> Iterator[Finding]:
         remarks += [f"there are {counted(cpus, 'CPU')}"] if cpus is not None and used.threads > cpus else []
         remarks += _shared(threads)
         step = f"Load the model with {_threads(best.threads)}; other work can have the rest of the CPUs."
-        yield _finding(evidence, Kind.MORE_THREADS_SLOWER, title, gain, remarks, step)
+        yield _finding(evidence, FindingKind.MORE_THREADS_SLOWER, title, gain, remarks, step)
     else:
         step = f"Load the model with {_threads(best.threads)}, if so many CPUs are free where it runs."
-        yield _finding(evidence, Kind.THREAD_COUNT, f"use {faster}", gain, remarks, step)
+        yield _finding(evidence, FindingKind.THREAD_COUNT, f"use {faster}", gain, remarks, step)
 
 
 def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
     best = threads.curve.best
     use = _threads(best) if best is not None and best < here.threads else _threads(fewer[-1].threads)
     step = f"Use {use} with {name} on, or switch it off for {_threads(here.threads)}."
-    yield _finding(evidence, Kind.SLOWER_WITH_THREADS, title, 1 / here.ratio, [*lines, *_shared(threads)], step)
+    yield _finding(evidence, FindingKind.SLOWER_WITH_THREADS, title, 1 / here.ratio, [*lines, *_shared(threads)], step)
 
 
 def units_words(units: Sequence[int]) -> str:
@@ -95,7 +95,9 @@ def _threads(count: int) -> str:
     return counted(count, "thread")
 
 
-def _finding(evidence: Evidence, rule: Kind, title: str, gain: float, remarks: list[str], next_step: str) -> Finding:
+def _finding(
+    evidence: Evidence, rule: FindingKind, title: str, gain: float, remarks: list[str], next_step: str
+) -> Finding:
     """A finding about the whole: no operator of its own, so that others may claim all of them."""
     whole = evidence.breakdown.execute_ms
     return Finding(rule, title, remarks, whole, 1.0, gain, next_step, saved_ms=whole * (1 - 1 / gain))

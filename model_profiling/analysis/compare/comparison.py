@@ -233,10 +233,10 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) 
     if parts.unreliable:
         sentence = f"Whether the bottleneck moved cannot be told: {parts.unreliable}."
         return Shift(was.category, now.category, was.share, now.share, False, sentence)
-    lead = _surely_above(shares[was.category][0], shares[now.category][0], True, len(shares))
-    led = _surely_above(shares[now.category][1], shares[was.category][1], True, len(shares))
+    lead = _is_above(shares[was.category][0], shares[now.category][0], True, len(shares))
+    led = _is_above(shares[now.category][1], shares[was.category][1], True, len(shares))
     told = {
-        entry.category: _surely_above(*shares[entry.category][::-1], parts.paired, len(shares))
+        entry.category: _is_above(*shares[entry.category][::-1], parts.paired, len(shares))
         for entry in after.categories
     }
     if now.category != was.category:
@@ -248,7 +248,7 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) 
             why = "launches are too few to tell" if lead is None or led is None else "this run does not tell them apart"
             sentence = f"No shift seen: {fell} and {rose} take most of the time, and {why}."
         return Shift(was.category, now.category, was.share, now.share, moved, sentence)
-    fewer = _surely_above(*shares[now.category], parts.paired, len(shares))
+    fewer = _is_above(*shares[now.category], parts.paired, len(shares))
     if told[now.category] or fewer:
         sentence = f"{now.category} dominated and still does ({was.share:.0%} of the time before, {now.share:.0%} now)"
     else:
@@ -261,9 +261,7 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) 
     return Shift(was.category, now.category, was.share, now.share, False, f"{sentence}.")
 
 
-def _surely_above(
-    one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], paired: bool, among: int
-) -> bool | None:
+def _is_above(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], paired: bool, among: int) -> bool | None:
     """Whether the mean of one row of launches is above that of another; None if launches are too few to tell."""
     reach = mean_reach(one[None, :], other[None, :], paired, among)
     return None if reach is None else bool(one.mean() - other.mean() > reach[0])

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreements
-from model_profiling.analysis.llm.phases import PhaseMetrics, phase_metrics
+from model_profiling.analysis.llm.phase_metrics import PhaseMetrics, phase_metrics
 from model_profiling.analysis.process.memory import Memory, MemoryComparison, compare_memory, memory
 from model_profiling.analysis.process.program_memory import ProgramMemory, program_memory
 from model_profiling.analysis.process.scaling import Scaling, scaling, too_many_threads

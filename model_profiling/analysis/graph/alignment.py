@@ -12,7 +12,7 @@ from typing import Protocol
 from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, Node
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
@@ -74,7 +74,7 @@ class Operator(Protocol):
     def instruction(self) -> int: ...
 
 
-def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, Node]:
+def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, XnnpackNode]:
     """The node of each delegated operator, by its position; operators of no family, or that do not fit, have none."""
     try:
         program = pte.read(model)
@@ -85,14 +85,14 @@ def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "for
     return aligned(operators, {instruction: graph.nodes for instruction, graph in graphs.items()})
 
 
-def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]]) -> dict[int, Node]:
+def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[XnnpackNode]]) -> dict[int, XnnpackNode]:
     """The same from the nodes themselves, by the instruction that calls them."""
     places: dict[tuple[int, str], list[int]] = {}
     for position, operator in enumerate(operators):
         family = _family(operator)
         if family:
             places.setdefault((operator.instruction, family), []).append(position)
-    found: dict[int, Node] = {}
+    found: dict[int, XnnpackNode] = {}
     for instruction, every in graphs.items():
         for family in dict.fromkeys(_FAMILIES.values()):
             positions = places.get((instruction, family), [])
@@ -103,7 +103,7 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Node]])
     return found
 
 
-def _that_ran(nodes: list[Node], every: Sequence[Node], ran: int) -> list[Node]:
+def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:
     """Nodes of a family without those that XNNPACK made a part of another operator, if that explains how many ran.
 
     A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
@@ -118,15 +118,15 @@ def _that_ran(nodes: list[Node], every: Sequence[Node], ran: int) -> list[Node]:
     return kept if len(kept) == ran else nodes
 
 
-def _becomes_flag(node: Node, readers: Mapping[int, Sequence[tuple[str, int]]]) -> bool:
+def _becomes_flag(node: XnnpackNode, readers: Mapping[int, Sequence[tuple[str, int]]]) -> bool:
     out, axes = node.outputs[0], len(node.permutation)
     swaps_last = axes >= 2 and node.permutation == (*range(axes - 2), axes - 1, axes - 2)
     return swaps_last and out.external is None and readers.get(out.number) == [("BatchMatrixMultiply", 1)]
 
 
 def _parts(
-    operators: Sequence[Operator], positions: list[int], nodes: list[Node]
-) -> list[tuple[list[int], list[Node]]]:
+    operators: Sequence[Operator], positions: list[int], nodes: list[XnnpackNode]
+) -> list[tuple[list[int], list[XnnpackNode]]]:
     """Operators of a family and their nodes, in parts that keep their order.
 
     Where fp16 is computed in fp32, XNNPACK moves what enters the delegate as it is, before it widens it, and does so

@@ -14,10 +14,10 @@ from model_profiling.analysis.graph.alignment import Operator, aligned
 from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
-from model_profiling.formats.pte.borders import inserted
-from model_profiling.formats.pte.dataflow import DataFlow, Step, data_flow
-from model_profiling.formats.pte.sized import sized, token_bound
-from model_profiling.formats.pte.xnnpack_graph import Node
+from model_profiling.formats.pte.borders import is_inserted
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, data_flow
+from model_profiling.formats.pte.token_sizes import set_token_sizes, token_bound
+from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
 
 class NamedOperator(Operator, Protocol):
@@ -35,12 +35,12 @@ class ModelGraph:
     steps: dict[int, int]
     rows: dict[int, int]
 
-    def step(self, row: int) -> Step | None:
+    def step(self, row: int) -> FlowStep | None:
         return self.flow.steps[self.steps[row]] if row in self.steps else None
 
     def inserted(self, position: int, permutation: tuple[int, ...]) -> bool:
         """Whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
-        return inserted(self.flow, position, permutation)
+        return is_inserted(self.flow, position, permutation)
 
     def feeding(self, region: set[int]) -> set[int]:
         """The inserted changes to NCHW that nobody but these steps reads: without them they would not be needed."""
@@ -88,7 +88,7 @@ def read_graph(
         flow = data_flow(program, chosen) if chosen is not None else None
         bound = token_bound(chosen) if chosen is not None and tokens is not None else None
         if flow is not None and bound is not None and tokens is not None:
-            flow = sized(flow, bound, tokens)
+            flow = set_token_sizes(flow, bound, tokens)
     except KitError:
         return None
     return _placed(operators, flow) if flow is not None else None
@@ -96,7 +96,7 @@ def read_graph(
 
 def _placed(operators: Sequence[NamedOperator], flow: DataFlow) -> ModelGraph:
     portable = {step.instruction: position for position, step in enumerate(flow.steps) if step.node is None}
-    nodes: dict[int, list[Node]] = {}
+    nodes: dict[int, list[XnnpackNode]] = {}
     places: dict[tuple[int, int], int] = {}
     for position, step in enumerate(flow.steps):
         if step.node is not None:

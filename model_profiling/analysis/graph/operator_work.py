@@ -17,8 +17,8 @@ from model_profiling.formats.graph_terms import CONSTANT, base_name
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph, NamedOperator
-    from model_profiling.formats.pte.dataflow import Step, Tensor
-    from model_profiling.formats.pte.xnnpack_graph import Node
+    from model_profiling.formats.pte.dataflow import FlowStep, FlowTensor
+    from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
 # Which part of what they are given these read is known only when they run.
 _LOOKUPS = ("embedding", "embedding_byte", "embedding_4bit", "embedding_2bit", "index", "index_select", "gather")
@@ -59,7 +59,7 @@ def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: M
     return found
 
 
-def _work(step: Step, wide: bool) -> Work | None:
+def _work(step: FlowStep, wide: bool) -> Work | None:
     """The work of a step, `wide` where fp16 is computed in fp32."""
     element = "fp32" if wide and _element(step) == "fp16" else _element(step)
     product = _product(step.node) if step.node is not None else None
@@ -80,7 +80,7 @@ def _work(step: Step, wide: bool) -> Work | None:
     return Work(element, weights, read, written, product, macs, narrow, () if product else _inner(step))
 
 
-def _inner(step: Step) -> tuple[int, ...]:
+def _inner(step: FlowStep) -> tuple[int, ...]:
     """The sizes of inner loops that an operator's rate depends on; () where it goes through all numbers alike."""
     shapes = [tensor.shape for tensor in step.inputs if tensor.shape]
     out = step.outputs[0].shape
@@ -133,12 +133,12 @@ def _run(shape: tuple[int, ...], out: tuple[int, ...]) -> int:
     return size
 
 
-def _element(step: Step) -> str:
+def _element(step: FlowStep) -> str:
     """The type of what it works on: its first input that is no weight, else its result."""
     return next((tensor.dtype for tensor in (*step.inputs, *step.outputs) if tensor.source != CONSTANT), "")
 
 
-def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int | None:
+def _bytes(tensors: Sequence[FlowTensor], element: str, packed: bool = False) -> int | None:
     """The size of tensors as an operator sees them that computes in `element` where the graph has fp16.
 
     XNNPACK packs weights into the type that it computes in. '' is an operator that takes tensors as they are.
@@ -153,7 +153,7 @@ def _bytes(tensors: Sequence[Tensor], element: str, packed: bool = False) -> int
     return total
 
 
-def _product(node: Node) -> Product | None:
+def _product(node: XnnpackNode) -> Product | None:
     """The matrix product of a node; None for all that is none."""
     if len(node.inputs) < 2 or not node.outputs:
         return None

@@ -23,7 +23,7 @@ from model_profiling.store.artifacts import StepChange
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
     from model_profiling.analysis.timing.breakdown import Breakdown
-    from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+    from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
 
 # ExecuTorch's own time around an operator and around a delegate, as traces name it.
 _CALLS = {False: "operator call", True: "delegate call"}
@@ -63,7 +63,7 @@ def _counted(kind: StepChange, count: int) -> StepChange:
     return StepChange(kind.op, kind.delegated, kind.inputs, kind.outputs, kind.permutation, count)
 
 
-def kind_of(step: Step) -> StepChange:
+def kind_of(step: FlowStep) -> StepChange:
     sizes = {prod(tensor.shape) for tensor in (*step.inputs, *step.outputs)}
     # What treats every value alike takes as long in any shape.
     flat = len(sizes) == 1 and is_elementwise(step)
@@ -71,7 +71,7 @@ def kind_of(step: Step) -> StepChange:
     return StepChange(step.op, step.node is not None, inputs, outputs, step.permutation)
 
 
-def _tensor(tensor: Tensor, flat: bool) -> str:
+def _tensor(tensor: FlowTensor, flat: bool) -> str:
     """`fp32 1x3x8x8`; a constant is marked, since it is read in packed form."""
     shape = (prod(tensor.shape),) if flat else tensor.shape
     return f"{'=' if tensor.source == CONSTANT else ''}{tensor.dtype} {'x'.join(map(str, shape))}"

@@ -8,10 +8,16 @@ import heapq
 from dataclasses import dataclass
 from math import prod
 
-from model_profiling.analysis.movement.layouts import Layout, in_its_order, is_in_order, reshaped, transposed
+from model_profiling.analysis.movement.layouts import (
+    Layout,
+    contiguous_layout,
+    is_in_order,
+    reshape_layout,
+    transpose_layout,
+)
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.formats.graph_terms import CONSTANT
-from model_profiling.formats.pte.dataflow import DataFlow, Step, Tensor
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
 
 # Nodes of XNNPACK's graph that treat every value alike. PReLU is not among them: its slopes belong to channels.
 _ELEMENTWISE_NODES = (
@@ -24,7 +30,7 @@ KINDS = CategoryTable()
 
 
 @dataclass(frozen=True)
-class Undone:
+class CancellingPair:
     """`second` restores what `first` changed. `first` can go too if `all_undone`: nobody needs its layout."""
 
     first: int
@@ -33,9 +39,9 @@ class Undone:
     all_undone: bool
 
 
-def undone_transposes(flow: DataFlow) -> list[Undone]:
+def cancelling_transposes(flow: DataFlow) -> list[CancellingPair]:
     """Every transpose that restores an earlier one's input, each in one pair at most."""
-    found: list[Undone] = []
+    found: list[CancellingPair] = []
     taken: set[int] = set()
     for position, step in enumerate(flow.steps):
         if step.permutation and position not in taken:
@@ -45,10 +51,10 @@ def undone_transposes(flow: DataFlow) -> list[Undone]:
     return found
 
 
-def _undoing(flow: DataFlow, first: int) -> list[Undone]:
+def _undoing(flow: DataFlow, first: int) -> list[CancellingPair]:
     """Carry a transpose's layout along until it meets operators that mind it, or a transpose that undoes it."""
     start = flow.steps[first]
-    layout = transposed(in_its_order(start.inputs[0].shape), start.permutation) if start.inputs else None
+    layout = transpose_layout(contiguous_layout(start.inputs[0].shape), start.permutation) if start.inputs else None
     if layout is None or is_in_order(layout):
         return []
     carried: dict[int, Layout] = {first: layout}
@@ -78,7 +84,7 @@ def _undoing(flow: DataFlow, first: int) -> list[Undone]:
     needed = any(
         position in flow.returned or not set(flow.readers(position)) <= undone | carried.keys() for position in carried
     )
-    return [Undone(first, second, _path(came_from, first, second), not needed) for second in seconds]
+    return [CancellingPair(first, second, _path(came_from, first, second), not needed) for second in seconds]
 
 
 def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]:
@@ -90,45 +96,45 @@ def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]
     return tuple(reversed(path))
 
 
-def _after(step: Step, carried: dict[int, Layout], fixed: bool) -> Layout | None:
+def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | None:
     """The layout of a step's result, if it is one that can be carried through it."""
     if len(step.outputs) != 1:
         return None
     layouts = []
     for tensor in step.inputs:
         if tensor.source in carried:
-            layout = reshaped(carried[tensor.source], tensor.shape)
+            layout = reshape_layout(carried[tensor.source], tensor.shape)
             if layout is None:
                 return None
             layouts.append((layout, tensor.shape))
         elif tensor.source != CONSTANT and not _is_number(tensor, fixed):
             return None
     if step.permutation:
-        return transposed(layouts[0][0], step.permutation)
+        return transpose_layout(layouts[0][0], step.permutation)
     shape = step.outputs[0].shape
     if is_reshape(step):
-        return reshaped(layouts[0][0], shape)
+        return reshape_layout(layouts[0][0], shape)
     alike = all(entry == layouts[0] for entry in layouts) and layouts[0][1] == shape
     return layouts[0][0] if alike and is_elementwise(step) else None
 
 
-def _is_number(tensor: Tensor, fixed: bool) -> bool:
+def _is_number(tensor: FlowTensor, fixed: bool) -> bool:
     """One value is the same in every layout. A size of () may also be one that is not known."""
     return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
 
 
-def indifferent(step: Step) -> bool:
+def is_layout_agnostic(step: FlowStep) -> bool:
     """Whether a step gives its values in whatever order it is given them."""
     return len(step.outputs) == 1 and not step.permutation and (is_reshape(step) or is_elementwise(step))
 
 
-def is_reshape(step: Step) -> bool:
+def is_reshape(step: FlowStep) -> bool:
     if step.node is not None:
         return step.op == "StaticReshape"
     return KINDS.classify(step.op, False).kind == "reshape"
 
 
-def is_elementwise(step: Step) -> bool:
+def is_elementwise(step: FlowStep) -> bool:
     if step.node is not None:
         return step.op in _ELEMENTWISE_NODES
     return KINDS.classify(step.op, False).kind in _ELEMENTWISE_KINDS

@@ -9,13 +9,13 @@ from math import prod
 
 import msgspec
 
-from model_profiling.analysis.movement.inverse_transposes import KINDS, indifferent
-from model_profiling.analysis.movement.layouts import in_its_order, is_in_order, transposed
+from model_profiling.analysis.movement.inverse_transposes import KINDS, is_layout_agnostic
+from model_profiling.analysis.movement.layouts import contiguous_layout, is_in_order, transpose_layout
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.work import BITS
 from model_profiling.formats.graph_terms import INPUT, packet, unique
-from model_profiling.formats.pte.borders import turned_inputs, turned_outputs
-from model_profiling.formats.pte.dataflow import DataFlow, Step
+from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
 
 _PRODUCT = "BatchMatrixMultiply"
 _IO_LAYOUT = "a caller that can use it avoids this with --io-layout channels_last"
@@ -42,7 +42,7 @@ _PORTABLE_COPIES = {
 _VIEW = "executorch_prim::et_view"
 
 
-class Moves(msgspec.Struct, frozen=True):
+class MoveGroup(msgspec.Struct, frozen=True):
     """Steps that move values for one reason. `bytes` is what they write, None if a size is not known before it runs.
 
     `lines` are those of the model, most bytes first; empty where no line is known.
@@ -61,8 +61,8 @@ class LayoutReasons(msgspec.Struct, frozen=True):
     `removable` is how many of the transposes `--rewrite layout` is predicted to remove, None if it was done already.
     """
 
-    transposes: list[Moves]
-    copies: list[Moves]
+    transposes: list[MoveGroup]
+    copies: list[MoveGroup]
     removable: int | None = None
     removable_at: list[str] = []
     note: str = ""
@@ -78,19 +78,19 @@ def transposes(flow: DataFlow) -> list[int]:
     return [position for position in changing if not _becomes_flag(flow, position)]
 
 
-def _keeps_order(step: Step) -> bool:
+def _keeps_order(step: FlowStep) -> bool:
     """Whether only dimensions of one value change places."""
-    layout = transposed(in_its_order(step.inputs[0].shape), step.permutation) if step.inputs else None
+    layout = transpose_layout(contiguous_layout(step.inputs[0].shape), step.permutation) if step.inputs else None
     return layout is not None and bool(step.inputs[0].shape) and is_in_order(layout)
 
 
-def reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
+def transpose_reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
     """Why each transpose of a program is there, by its step."""
     why = _Why(flow, lines)
     return {position: why.reason(position)[0] for position in transposes(flow)}
 
 
-def explained(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
+def explain_layout(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
     """All transposes and copies of a program, grouped by why they are there, most bytes first."""
     why = _Why(flow, lines)
     moved: dict[tuple[str, str], list[int]] = {}
@@ -103,7 +103,7 @@ def explained(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
     return LayoutReasons(_groups(why, moved), _groups(why, copied))
 
 
-def copy_kind(step: Step) -> str:
+def copy_kind(step: FlowStep) -> str:
     """What a step copies values for, '' if it computes with them or changes their order."""
     if step.permutation:
         return "transpose of a single pixel, channel or row, whose order stays" if _keeps_order(step) else ""
@@ -131,8 +131,8 @@ class _Why:
 
     def __init__(self, flow: DataFlow, lines: Mapping[int, SourceLine]) -> None:
         self.flow, self.lines = flow, lines
-        self.inputs = {p: place for place, steps in turned_inputs(flow).items() for p in steps}
-        self.outputs = set(turned_outputs(flow).values())
+        self.inputs = {p: place for place, steps in inputs_to_nhwc(flow).items() for p in steps}
+        self.outputs = set(outputs_to_nchw(flow).values())
         count = len(flow.steps)
         self.before: list[tuple[int, int]] = []
         for position in range(count):
@@ -151,7 +151,7 @@ class _Why:
         if step.node is None:
             through = step.op.startswith(_VIEW)
         else:
-            through = indifferent(step) or _becomes_flag(self.flow, position)
+            through = is_layout_agnostic(step) or _becomes_flag(self.flow, position)
         if through and beyond[position][0] < _NOBODY:
             return beyond[position]
         if step.permutation:
@@ -178,7 +178,7 @@ class _Why:
         return self._between(step, position, line, made, needed), ""
 
     def _between(
-        self, step: Step, position: int, line: SourceLine | None, made: tuple[int, int], needed: tuple[int, int]
+        self, step: FlowStep, position: int, line: SourceLine | None, made: tuple[int, int], needed: tuple[int, int]
     ) -> str:
         if len(step.permutation) > 4:
             return "blocks of pixels change places (windows, patches, depth to space)"
@@ -214,7 +214,7 @@ def place(line: SourceLine) -> str:
     return f"{line.file}:{line.line}"
 
 
-def _groups(why: _Why, moved: Mapping[tuple[str, str], list[int]]) -> list[Moves]:
+def _groups(why: _Why, moved: Mapping[tuple[str, str], list[int]]) -> list[MoveGroup]:
     groups = []
     for (reason, hint), positions in moved.items():
         sizes = {position: _written(why.flow.steps[position]) for position in positions}
@@ -222,11 +222,11 @@ def _groups(why: _Why, moved: Mapping[tuple[str, str], list[int]]) -> list[Moves
         known = [size for size in sizes.values() if size is not None]
         whole = sum(known) if len(known) == len(positions) else None
         lines = unique(line for line in map(why.line, ordered) if line)
-        groups.append(Moves(reason, len(positions), whole, lines, hint))
+        groups.append(MoveGroup(reason, len(positions), whole, lines, hint))
     return sorted(groups, key=lambda group: -(group.bytes or 0))
 
 
-def _written(step: Step) -> int | None:
+def _written(step: FlowStep) -> int | None:
     """The bytes of a step's results; None if one's size is not known."""
     total = 0
     for tensor in step.outputs:

@@ -5,22 +5,22 @@ Which delegates there are, and what stands between them, is not known before low
 
 from collections.abc import Mapping
 
-from model_profiling.analysis.movement.inverse_transposes import Undone, undone_transposes
+from model_profiling.analysis.movement.inverse_transposes import CancellingPair, cancelling_transposes
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
-from model_profiling.formats.pte.borders import inserted
+from model_profiling.formats.pte.borders import is_inserted
 from model_profiling.formats.pte.dataflow import DataFlow
 
 
-def turned_for_nothing(flow: DataFlow) -> list[Undone]:
+def needless_transposes(flow: DataFlow) -> list[CancellingPair]:
     """The pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
-    return [pair for pair in undone_transposes(flow) if all(_inserted(flow, p) for p in (pair.first, pair.second))]
+    return [pair for pair in cancelling_transposes(flow) if all(_inserted(flow, p) for p in (pair.first, pair.second))]
 
 
 def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]:
     """The lines of the model that such pairs stand at, '' where none is known."""
     found = []
-    for pair in turned_for_nothing(flow):
+    for pair in needless_transposes(flow):
         beside = (*pair.between, *flow.readers(pair.second))
         line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
         found.append(f"{line.file}:{line.line}" if line is not None else "")
@@ -28,4 +28,4 @@ def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]
 
 
 def _inserted(flow: DataFlow, position: int) -> bool:
-    return inserted(flow, position, TO_NCHW) or inserted(flow, position, TO_NHWC)
+    return is_inserted(flow, position, TO_NCHW) or is_inserted(flow, position, TO_NHWC)

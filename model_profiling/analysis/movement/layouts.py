@@ -11,18 +11,18 @@ Run = tuple[int, int]
 Layout = tuple[tuple[Run, ...], ...]
 
 
-def in_its_order(shape: tuple[int, ...]) -> Layout:
+def contiguous_layout(shape: tuple[int, ...]) -> Layout:
     """The layout of a tensor as it is."""
     return tuple(((size, prod(shape[axis + 1 :])),) for axis, size in enumerate(shape))
 
 
-def transposed(layout: Layout, permutation: tuple[int, ...]) -> Layout | None:
+def transpose_layout(layout: Layout, permutation: tuple[int, ...]) -> Layout | None:
     if sorted(permutation) != list(range(len(layout))):
         return None
     return tuple(layout[axis] for axis in permutation)
 
 
-def reshaped(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
     """The same values under other sizes; None where a size would cut across the layout's runs."""
     runs = list(reversed(_joined(layout)))
     found = []

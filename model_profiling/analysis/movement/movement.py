@@ -125,11 +125,11 @@ def _name(breakdown: Breakdown, graph: "ModelGraph", place: int) -> str:
 
 def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePair]:
     """The pairs of which the trace shows both transposes."""
-    from model_profiling.analysis.movement.inverse_transposes import undone_transposes
+    from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
 
     found = []
     counted: set[int] = set()
-    for pair in undone_transposes(graph.flow):
+    for pair in cancelling_transposes(graph.flow):
         if pair.first not in graph.rows or pair.second not in graph.rows:
             continue
         rows = [graph.rows[pair.second]]

@@ -12,7 +12,7 @@ def origin_of(entry: InstanceTime) -> str:
     return packet(entry.operator if "::" in entry.operator else f"aten::{entry.operator}")
 
 
-def matching(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> bool:
+def is_changed_by(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> bool:
     """Whether the export saw that the rewrite changes this operator."""
     places = (export.rewrites or {}).get(rewrite, []) if export is not None else []
     if entry.source is None or not entry.source.file:
@@ -21,11 +21,11 @@ def matching(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> 
     return any(not place or line == place or line.endswith(f"/{place}") for place in places)
 
 
-def done(export: ExportRecord | None, rewrite: str) -> bool:
+def was_applied(export: ExportRecord | None, rewrite: str) -> bool:
     """Whether the export was asked for the rewrite."""
     return export is not None and rewrite in export.request.rewrites
 
 
-def unknown(export: ExportRecord | None) -> bool:
+def matches_unknown(export: ExportRecord | None) -> bool:
     """Whether nobody looked what rewrites would find: the .pte is not the kit's, or the export did not look."""
     return export is None or export.rewrites is None

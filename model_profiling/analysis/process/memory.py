@@ -69,7 +69,7 @@ def memory(
     if why:
         return None, "an emulator's memory is not that of its guest" if timing != "measured" else why
     assert samples is not None
-    found = measured(samples.processes)
+    found = with_known_peak(samples.processes)
     if not found:
         return None, "nobody could look at the runner's memory"
     peak = _median(found, lambda each: each.peak)
@@ -94,7 +94,7 @@ def memory(
     ), ""
 
 
-def measured(processes: Sequence[Process]) -> list[Process]:
+def with_known_peak(processes: Sequence[Process]) -> list[Process]:
     """The processes whose peak is known."""
     return [each for each in processes if each.peak > 0]
 
@@ -163,7 +163,7 @@ def compare_memory(
     before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool
 ) -> MemoryComparison | None:
     """Hold the peak of `after` against that of `before`, process by process, as latency is compared."""
-    old, new = measured(before[1]), measured(after[1])
+    old, new = with_known_peak(before[1]), with_known_peak(after[1])
     # A peak that was sampled is no match for one that the system kept.
     if not old or not new or _sampled(old) != _sampled(new):
         return None

@@ -68,7 +68,7 @@ def startup(
     assert samples is not None
     if runner == "foreign":
         return None, "a foreign runner does not say how it starts"
-    starts = usable(samples.starts)
+    starts = with_first_result(samples.starts)
     if not starts:
         return None, "no launches were made for it (startup_launches is 0)"
     lives = [each for each in starts if each.life_ns > 0]
@@ -96,7 +96,7 @@ def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> st
     return ""
 
 
-def usable(starts: Sequence[Process]) -> list[Process]:
+def with_first_result(starts: Sequence[Process]) -> list[Process]:
     """The processes that say when their first result was there."""
     return [each for each in starts if each.first_result_ns > 0 and each.load_ns > 0]
 
@@ -139,7 +139,7 @@ def compare_startups(
     before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool, contended: bool = False
 ) -> StartupComparison | None:
     """Hold `after` against `before`; paired means that launch n of both came one after the other."""
-    old, new = usable(before[1]), usable(after[1])
+    old, new = with_first_result(before[1]), with_first_result(after[1])
     if not old or not new:
         return None
     parts = {}

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from model_profiling.analysis.roofs.roof_rates import SHORTEST_MS
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
-from model_profiling.analysis.roofs.roofs import SHORTEST_MS
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.analysis.timing.work import Work

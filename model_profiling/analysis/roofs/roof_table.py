@@ -5,17 +5,17 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs.roofs import (
+from model_profiling.analysis.roofs.roof_rates import (
     GROUPED,
     PRODUCT,
     SHORTEST_MS,
     Measurement,
-    Probed,
+    ProbeResult,
     Rates,
     Roofs,
     roof_kind,
 )
-from model_profiling.runner.features import spoken
+from model_profiling.runner.features import feature_label
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
 SMALL, MIDDLE = 32 << 10, 512 << 10
@@ -23,7 +23,7 @@ SMALL, MIDDLE = 32 << 10, 512 << 10
 _HALF_A_TICK_MS = 0.0005
 
 
-class Best(msgspec.Struct, frozen=True):
+class BestRate(msgspec.Struct, frozen=True):
     """The best rate of some probes (G(FL)OP/s or GB/s), how sure it is, and what the probe did.
 
     `spread_percent` is the MAD of its executions, or what the clock leaves open if that is more.
@@ -41,11 +41,11 @@ class RoofRow(msgspec.Struct, frozen=True):
     threads: int
     disabled: list[str]
     executions: int
-    matrix: Best | None
-    convolution: Best | None
-    depthwise: Best | None
-    copy: list[Best | None]
-    transpose: list[Best | None]
+    matrix: BestRate | None
+    convolution: BestRate | None
+    depthwise: BestRate | None
+    copy: list[BestRate | None]
+    transpose: list[BestRate | None]
 
 
 class KindRow(msgspec.Struct, frozen=True):
@@ -53,13 +53,13 @@ class KindRow(msgspec.Struct, frozen=True):
 
     kind: str
     unit: Literal["GOP/s", "GB/s"]
-    best: dict[str, Best]
+    best: dict[str, BestRate]
 
 
 def kind_rows(roofs: Roofs) -> list[KindRow]:
     """The kinds that operators are held against, other than products of whole matrices, in alphabetical order."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
-    found: dict[str, dict[str, list[Probed]]] = {}
+    found: dict[str, dict[str, list[ProbeResult]]] = {}
     for entry in roofs.measurements:
         if entry.threads == fewest and not entry.disabled:
             for (kind, element), probes in Rates(entry).timed.items():
@@ -86,7 +86,7 @@ def roof_rows(roofs: Roofs) -> list[RoofRow]:
 
 def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
     """`fp16`, `fp16, fp16 arithmetic off`, `fp16, 2 threads`: as much as tells a measurement from the others."""
-    off = " and ".join(map(spoken, entry.disabled))
+    off = " and ".join(map(feature_label, entry.disabled))
     threads = f"{entry.threads} threads" if len({other.threads for other in others} | {1}) > 1 else ""
     return ", ".join(filter(None, (entry.dtype, f"{off} off" if off else "", threads)))
 
@@ -94,11 +94,11 @@ def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
 def _row(entry: Measurement) -> RoofRow:
     timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
 
-    def computing(*kinds: str) -> Best | None:
+    def computing(*kinds: str) -> BestRate | None:
         every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
         return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
 
-    def moving(kind: str) -> list[Best | None]:
+    def moving(kind: str) -> list[BestRate | None]:
         bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
         return [
             _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
@@ -122,17 +122,17 @@ def _within(size: int, above: int, most: int | None) -> bool:
     return above < size and (most is None or size <= most)
 
 
-def _best(probes: Iterable[Probed], rate: Callable[[Probed], float]) -> Best | None:
+def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -> BestRate | None:
     found = max(probes, key=rate, default=None)
     return None if found is None else _of(found, rate)
 
 
-def _of(found: Probed, rate: Callable[[Probed], float]) -> Best:
+def _of(found: ProbeResult, rate: Callable[[ProbeResult], float]) -> BestRate:
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
-    return Best(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
+    return BestRate(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
 
 
-def _named(probed: Probed) -> str:
+def _named(probed: ProbeResult) -> str:
     product = probed.work.product
     if product is None:
         return f"{probed.operator}, {probed.work.bytes / 1024:.0f} KiB"

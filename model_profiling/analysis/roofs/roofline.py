@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs.roofs import PRODUCT, SHORTEST_MS, Probed, Rates, amount, roof_kind
+from model_profiling.analysis.roofs.roof_rates import PRODUCT, SHORTEST_MS, ProbeResult, Rates, amount, roof_kind
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.work import Work
 
@@ -81,7 +81,7 @@ def roofline(breakdown: Breakdown, rates: Rates, cpu: str, measured: str) -> Roo
     )
 
 
-def _farthest(moved: Sequence[Probed]) -> float:
+def _farthest(moved: Sequence[ProbeResult]) -> float:
     """The best rate of what fits no cache: of the probes that move most."""
     most = max(probed.work.bytes for probed in moved)
     return max(probed.bandwidth for probed in moved if probed.work.bytes == most)

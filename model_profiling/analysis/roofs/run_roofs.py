@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.roofs.roofs import DTYPES, Measurement, Rates, Roofs, read_roofs, roofs_path
+from model_profiling.analysis.roofs.roof_rates import DTYPES, Measurement, Rates, Roofs, read_roofs, roofs_path
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store.artifacts import ROOFS

@@ -13,10 +13,10 @@ from model_profiling.analysis.movement.movement import DataMovement, data_moveme
 from model_profiling.analysis.process.program_memory import ProgramMemory
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.kernels import KernelEvidence
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import UNKNOWN, CategoryTable
-from model_profiling.analysis.timing.mixed_sizes import said_sizes, split_sizes
+from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
 from model_profiling.analysis.timing.profile import Profile, profiles
 from model_profiling.formats import etdump
 from model_profiling.store.artifacts import KERNEL_TRACE, ExportRecord
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phases import DepthCost
+    from model_profiling.analysis.llm.phase_metrics import DepthCost
 
 SCHEMA = 1
 _MOST_PARTS = 8
@@ -68,14 +68,14 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     sources: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class Analysed(msgspec.Struct, frozen=True):
+class DumpAnalysis(msgspec.Struct, frozen=True):
     """A summary, and the profiles behind it for whoever writes every execution down."""
 
     summary: AnalysisSummary
     profiles: dict[str, Profile]
 
 
-def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
+def analyse_dumps(paths: list[Path], table: CategoryTable) -> DumpAnalysis:
     """Analyse dumps that come without a run directory; latency is then not known, only traced time."""
     loaded = {}
     for path in paths:
@@ -90,7 +90,7 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> Analysed:
     }
     note = "ETDumps without a run directory: times include tracer overhead; model and machine are unknown"
     summary = AnalysisSummary("", "", "", experiments, [], None, [note])
-    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
 
 def _parts(path: Path, table: CategoryTable) -> tuple[list[Profile], list[str]]:
@@ -100,7 +100,7 @@ def _parts(path: Path, table: CategoryTable) -> tuple[list[Profile], list[str]]:
     notes = []
     if len(parts) > 1:
         several = "several methods" if len(methods) > 1 else "several sizes, such as prefill and decode"
-        notes.append(f"executions of {several}, shown apart: {said_sizes(parts)}")
+        notes.append(f"executions of {several}, shown apart: {describe_sizes(parts)}")
     if len(methods) > _MOST_PARTS:
         notes.append(f"only the {_MOST_PARTS} longest of {len(methods)} methods are shown")
     return parts, notes

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from model_profiling.base.units import counted
-from model_profiling.runner.features import ALIASES, TABLES, spoken
+from model_profiling.runner.features import ALIASES, TABLES, feature_label
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, without_threads
 
 _SWITCHES = {feature.name for table in TABLES.values() for feature in table}
@@ -40,7 +40,7 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     switched = {_SPELLINGS.get(each, each) for each in record.disable_features}
     if (matched[2] == "off") != (feature in switched):
         return None
-    return f"{spoken(feature)} {matched[2]}"
+    return f"{feature_label(feature)} {matched[2]}"
 
 
 def with_detail(label: str, detail: str) -> str:
@@ -62,7 +62,7 @@ def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
     return sorted(off - on) if off > on else []
 
 
-def labelled(text: str, labels: Mapping[str, str]) -> str:
+def replace_names(text: str, labels: Mapping[str, str]) -> str:
     """The text with experiments called by their labels; names that are part of a path stay."""
     changed = [re.escape(name) for name, label in labels.items() if name in text and name != label]
     if not changed:

@@ -19,7 +19,7 @@ from model_profiling.analysis.sme2.coverage import Level
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Where
 from model_profiling.analysis.timing.work import Work
-from model_profiling.formats.pte.dataflow import Tensor
+from model_profiling.formats.pte.dataflow import FlowTensor
 
 NodeKind = Literal["operator", "runtime", "input", "output"]
 # No network is nested deeper than this; a damaged file may say so.
@@ -103,7 +103,7 @@ class OperatorGraph(msgspec.Struct, frozen=True, tag="operator_graph", tag_field
     schema: int = 1
 
 
-class Known(msgspec.Struct, frozen=True):
+class OperatorFacts(msgspec.Struct, frozen=True):
     """What is known of operators beyond their times, by row; where the .pte is not, `graph` is None."""
 
     graph: ModelGraph | None = None
@@ -114,7 +114,9 @@ class Known(msgspec.Struct, frozen=True):
     sqnr: Mapping[int, float] = {}
 
 
-def graph_of(rows: Sequence[InstanceTime], known: Known, timed: bool) -> tuple[list[GraphNode], list[GraphEdge]]:
+def graph_of(
+    rows: Sequence[InstanceTime], known: OperatorFacts, timed: bool
+) -> tuple[list[GraphNode], list[GraphEdge]]:
     """The nodes and edges of one experiment."""
     steps = _steps(rows, known.graph)
     edges = [*_data_edges(known.graph, steps, len(rows)), *_order_edges(rows, steps)]
@@ -147,11 +149,11 @@ def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -
     # left them as.
     passed: dict[int, dict[int, str]] = {}
 
-    def read(tensor: Tensor) -> dict[int, str]:
+    def read(tensor: FlowTensor) -> dict[int, str]:
         if tensor.entered is not None:
-            return {rows + tensor.entered: described(tensor)}
+            return {rows + tensor.entered: describe_tensor(tensor)}
         if tensor.source in row_of:
-            return {row_of[tensor.source]: described(tensor)}
+            return {row_of[tensor.source]: describe_tensor(tensor)}
         return passed.get(tensor.source, {})
 
     edges: list[GraphEdge] = []
@@ -221,7 +223,7 @@ def _common(one: str, other: str) -> list[str]:
 
 
 def _node(
-    row: int, entry: InstanceTime, known: Known, steps: Mapping[int, int], modules: Sequence[str], timed: bool
+    row: int, entry: InstanceTime, known: OperatorFacts, steps: Mapping[int, int], modules: Sequence[str], timed: bool
 ) -> GraphNode:
     step = known.graph.flow.steps[steps[row]] if known.graph is not None and row in steps else None
     bound = known.graph is not None and entry.instruction in known.graph.flow.unfixed
@@ -243,8 +245,8 @@ def _node(
         module=modules[row] if runs else "",
         placed=runs and entry.source is None and bool(modules[row]),
         source=entry.source if runs else None,
-        reads=[described(tensor, bound) for tensor in step.inputs if not _constant(tensor)] if step else [],
-        writes=[described(tensor, bound) for tensor in step.outputs] if step else [],
+        reads=[describe_tensor(tensor, bound) for tensor in step.inputs if not _constant(tensor)] if step else [],
+        writes=[describe_tensor(tensor, bound) for tensor in step.outputs] if step else [],
         work=entry.work,
         roof=known.roofs.get(row),
         change=known.changes.get(row),
@@ -267,22 +269,24 @@ def _ends(graph: ModelGraph | None, rows: int) -> list[GraphNode]:
     for place, result in enumerate(graph.flow.results, rows + len(entering)):
         if result is not None:
             name = f"output {place - rows - len(entering)}"
-            nodes.append(GraphNode(place, "output", name, "output", RUNTIME, reads=[described(result)]))
+            nodes.append(GraphNode(place, "output", name, "output", RUNTIME, reads=[describe_tensor(result)]))
     return nodes
 
 
 def _entering(graph: ModelGraph) -> list[str]:
     """The inputs of the program up to the last that something reads; '' for one that nothing does."""
     read = [tensor for step in graph.flow.steps for tensor in step.inputs]
-    tensors = {t.entered: described(t) for t in (*read, *graph.flow.results) if t is not None and t.entered is not None}
+    tensors = {
+        t.entered: describe_tensor(t) for t in (*read, *graph.flow.results) if t is not None and t.entered is not None
+    }
     return [tensors.get(place, "") for place in range(max(tensors, default=-1) + 1)]
 
 
-def _constant(tensor: Tensor) -> bool:
+def _constant(tensor: FlowTensor) -> bool:
     return tensor.source < 0 and tensor.entered is None
 
 
-def described(tensor: Tensor, bound: bool = False) -> str:
+def describe_tensor(tensor: FlowTensor, bound: bool = False) -> str:
     """`1 x 32 x 32 x 16 fp16`; of sizes that are set when it runs, what they are at most, if that is known."""
     if not tensor.shape:
         return f"scalar or of no fixed size, {tensor.dtype}"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from model_profiling import __version__
-from model_profiling.analysis.roofs.roofs import Measurement, Probed, Roofs
+from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Roofs
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.errors import InputError
 
@@ -43,7 +43,7 @@ def _measurement(run: RunView, name: str) -> Measurement:
         executions=profile.executions,
         load=record.load_before,
         probes=[
-            Probed(
+            ProbeResult(
                 *(x.operator, x.category, x.kind, x.work),
                 *(max(ms, min(x.ms, ms + _TICK_MS)), x.spread.median_ms, x.spread.mad_ms, x.where),
             )

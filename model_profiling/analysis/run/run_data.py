@@ -13,10 +13,10 @@ from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, 
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
-from model_profiling.analysis.roofs.roofs import roofs_bytes
+from model_profiling.analysis.roofs.roof_rates import roofs_bytes
 from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
-from model_profiling.analysis.run.dumps import Analysed, AnalysisSummary, analyse_dumps
-from model_profiling.analysis.run.experiment_labels import experiment_labels, labelled, switched_features
+from model_profiling.analysis.run.dumps import AnalysisSummary, DumpAnalysis, analyse_dumps
+from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names, switched_features
 from model_profiling.analysis.run.summary import analyse_run, has_times
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns
@@ -24,7 +24,7 @@ from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import counted
-from model_profiling.runner.features import spoken
+from model_profiling.runner.features import feature_label
 from model_profiling.store import artifacts
 from model_profiling.store.derived import fingerprint
 from model_profiling.store.run_directory import Manifest, RunDirectory, Turn
@@ -114,7 +114,7 @@ class RunData:
         return _restricted(manifest, self.only) if self.only else manifest
 
     @functools.cached_property
-    def analysed(self) -> Analysed:
+    def analysed(self) -> DumpAnalysis:
         if self.path.is_file():
             return analyse_dumps([self.path], self.table)
         return analyse_run(self.run_directory, self.manifest, self.table, self.roofs)
@@ -186,7 +186,7 @@ class RunData:
         """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
         switched = switched_features(self.manifest, before, after)
         if switched:
-            words = " and ".join(map(spoken, switched))
+            words = " and ".join(map(feature_label, switched))
             return f"{words} off{self._details(before)}", f"{words} on{self._details(after)}"
         return self.label(before), self.label(after)
 
@@ -246,7 +246,7 @@ class RunData:
 
     def labelled(self, text: str) -> str:
         """The text with every experiment called by its label."""
-        return labelled(text, self.labels)
+        return replace_names(text, self.labels)
 
     @functools.cached_property
     def shown(self) -> list[str]:

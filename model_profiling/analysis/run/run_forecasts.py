@@ -4,7 +4,13 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.forecast import Forecast, Sides, as_programmed, assumed_forecast, derived_forecast
+from model_profiling.analysis.sme2.sme2_forecast import (
+    Forecast,
+    Sides,
+    as_programmed,
+    assumed_forecast,
+    derived_forecast,
+)
 from model_profiling.analysis.sme2.target import DEFAULT, read_target
 from model_profiling.base.errors import InputError
 from model_profiling.store.run_directory import ExperimentRecord, Manifest

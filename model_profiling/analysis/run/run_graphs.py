@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison
 from model_profiling.analysis.graph.graph import ModelGraph
-from model_profiling.analysis.run.operator_graph import KernelUse, Known, OperatorGraph, graph_of
+from model_profiling.analysis.run.operator_graph import KernelUse, OperatorFacts, OperatorGraph, graph_of
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.summary import has_times, model_graph
 from model_profiling.analysis.sme2.coverage import Coverage
-from model_profiling.analysis.sme2.kernels import ELIGIBLE
+from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.store.run_directory import ExperimentRecord
 
@@ -24,7 +24,7 @@ _OTHER_MODEL = (
 _OFF = "SME2 is off or absent"
 
 
-def graphed(run: RunData) -> list[str]:
+def graph_experiments(run: RunData) -> list[str]:
     """The experiments to show: what a reader wants faster first, then what it is compared with."""
     experiments = run.summary.experiments
     if run.path.is_file() or not run.measured:
@@ -43,7 +43,7 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
     model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
     emulated, of_emulated = _emulated(run, experiment)
-    known = Known(
+    known = OperatorFacts(
         graph=model,
         roofs=analysis.roofline.by_row if analysis.roofline is not None else {},
         changes=_changes(comparison, experiment),

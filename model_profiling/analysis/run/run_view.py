@@ -11,7 +11,7 @@ from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import forecasts
 from model_profiling.analysis.run.summary import has_times
-from model_profiling.analysis.sme2.forecast import Forecast
+from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.target import DEFAULT
 from model_profiling.analysis.timing.spans import Span, typical_execution, typical_spans
 
@@ -70,11 +70,11 @@ class RunView(RunData):
     def graphs(self) -> list["OperatorGraph"]:
         """The graph of each experiment that a reader wants to look at."""
         from model_profiling.analysis.run.run_graphs import (
-            graphed,
+            graph_experiments,
             operator_graph,
         )  # only pictures of the graph need it
 
-        return [operator_graph(self, name) for name in graphed(self)]
+        return [operator_graph(self, name) for name in graph_experiments(self)]
 
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:

@@ -11,7 +11,7 @@ from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns, preempted_traces
-from model_profiling.analysis.timing.mixed_sizes import said_sizes, split_sizes
+from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
 from model_profiling.analysis.timing.profile import Profile, profiles
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ComparisonSide:
     """One side of a comparison. `session` is equal for sides that were measured together."""
 
     name: str
@@ -62,7 +62,7 @@ class Chosen:
         return profile, break_down(profile, expected_ms=self.metrics.traced_ms, preempted=self.preempted)
 
 
-def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, Chosen]:
+def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, ComparisonSide]:
     """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
 
     If they are to be `profiled`, a dump is in the same reading that takes its times.
@@ -97,7 +97,7 @@ def run_and_experiment(text: str) -> tuple[Path, str | None] | None:
     return path, None
 
 
-def _experiment(run: "RunView", name: str) -> Chosen:
+def _experiment(run: "RunView", name: str) -> ComparisonSide:
     record = run.manifest.experiments.get(name)
     if record is None:
         known = ", ".join(run.manifest.experiments) or "none"
@@ -107,7 +107,7 @@ def _experiment(run: "RunView", name: str) -> Chosen:
     return _finished(run, name)
 
 
-def _finished(run: "RunView", name: str) -> Chosen:
+def _finished(run: "RunView", name: str) -> ComparisonSide:
     manifest = run.manifest
     if manifest.timing != "measured":
         raise InputError(
@@ -115,7 +115,7 @@ def _finished(run: "RunView", name: str) -> Chosen:
         )
     record, samples = manifest.experiments[name], run.run_directory.samples(manifest, name)
     file = run.run_directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-    return Chosen(
+    return ComparisonSide(
         name=name,
         turns=latency_turns(record, samples),
         latency_source=record.latency_source,
@@ -132,7 +132,7 @@ def _finished(run: "RunView", name: str) -> Chosen:
     )
 
 
-def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
+def _dump(path: Path, table: CategoryTable, profiled: bool) -> ComparisonSide:
     """A dump's executions in blocks of five: neighbours in time are not independent."""
     dump = etdump.read(path)
     nesting = etdump.nest(dump)
@@ -142,7 +142,7 @@ def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
     parts = [part for method in profiles(dump, table, nesting) for part in split_sizes(method)]
     if len(parts) > 1:
         raise InputError(
-            f"{path} holds executions of several methods or sizes ({said_sizes(parts[:8])}), such as prefill and "
+            f"{path} holds executions of several methods or sizes ({describe_sizes(parts[:8])}), such as prefill and "
             "decode: they are not compared together",
             "Measure them apart: `sme2-kit run MODEL.pte` runs a language model by phase.",
         )
@@ -151,4 +151,4 @@ def _dump(path: Path, table: CategoryTable, profiled: bool) -> Chosen:
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()
     ns = durations.tolist()
     turns = [Turn(number, 0.0, ns[a:b]) for number, (a, b) in enumerate(itertools.pairwise(bounds))]
-    return Chosen(path.stem, turns, "traced executions", path, "", {0: len(durations)}, table, ready=ready)
+    return ComparisonSide(path.stem, turns, "traced executions", path, "", {0: len(durations)}, table, ready=ready)

@@ -10,11 +10,11 @@ from model_profiling.store import artifacts
 from model_profiling.store.derived import (
     DerivedFile,
     DerivedIndex,
-    command,
     current_fingerprint,
     fingerprint,
     inside,
     read_index,
+    renew_command,
     stamps,
 )
 from model_profiling.store.run_directory import RunDirectory
@@ -30,7 +30,7 @@ _GRAPHS = (artifacts.GRAPH_PAGE,)
 
 
 @dataclass
-class Ages:
+class Staleness:
     """What is wrong with derived files, in words.
 
     `awaited`: the run was not analysed since it was measured, as after a kill. That is no damage, it can be done.
@@ -40,14 +40,14 @@ class Ages:
     awaited: bool = False
 
 
-def ages(directory: RunDirectory) -> Ages:
+def check_staleness(directory: RunDirectory) -> Staleness:
     """Look at every derived file of a run directory."""
     try:
         index = read_index(directory)
         current = current_fingerprint(directory, index)
     except KitError as error:
-        return Ages([f"{error.message}; `{command(_ANALYZE, directory)}` writes it again"])
-    found = Ages(awaited=awaited(directory))
+        return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
+    found = Staleness(awaited=needs_analysis(directory))
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
         if path is not None and files.is_file(path):
@@ -55,16 +55,16 @@ def ages(directory: RunDirectory) -> Ages:
     for path, renew in _unlisted(directory, index):
         name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
         if inside_it and current not in inside_it:
-            found.stale.append(_outdated(name, command(renew, directory)))
+            found.stale.append(_outdated(name, renew_command(renew, directory)))
         elif not inside_it:
             found.stale.append(
                 f"{name} has no known origin: derived.json does not list it; "
-                f"remove it, or `{command(renew, directory)}` writes it again"
+                f"remove it, or `{renew_command(renew, directory)}` writes it again"
             )
     return found
 
 
-def awaited(directory: RunDirectory) -> bool:
+def needs_analysis(directory: RunDirectory) -> bool:
     """Whether results are still to be derived from the run: there are none, nor a record that there were."""
     try:
         index = read_index(directory)
@@ -95,7 +95,7 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
 def _problem(
     directory: RunDirectory, index: DerivedIndex | None, name: str, path: Path, entry: DerivedFile, current: str
 ) -> list[str]:
-    renew = command(entry.renew, directory)
+    renew = renew_command(entry.renew, directory)
     if entry.sources != current:
         return [_outdated(name, renew)]
     if files.sha256(path) != entry.sha256:

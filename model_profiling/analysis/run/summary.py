@@ -11,21 +11,27 @@ from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.graph.operator_work import works
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
-from model_profiling.analysis.llm.phases import DepthCost
+from model_profiling.analysis.llm.phase_metrics import DepthCost
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
 from model_profiling.analysis.roofs.run_roofs import RunRoofs
-from model_profiling.analysis.run.dumps import Analysed, AnalysisSummary, ExperimentAnalysis, describe, longest_profile
+from model_profiling.analysis.run.dumps import (
+    AnalysisSummary,
+    DumpAnalysis,
+    ExperimentAnalysis,
+    describe,
+    longest_profile,
+)
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.sme2.coverage import coverage
-from model_profiling.analysis.sme2.kernels import assign_kernels
+from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.analysis.timing.latency import preempted_traces
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.analysis.timing.work import Work
 from model_profiling.formats import etdump
-from model_profiling.runner.features import spoken
+from model_profiling.runner.features import feature_label
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store.artifacts import KERNEL_TRACE
 from model_profiling.store.run_directory import Manifest, RunDirectory, experiment_file
@@ -36,7 +42,7 @@ _EMULATED = "run under an emulator: times are not valid and are left out; operat
 
 def analyse_run(
     directory: RunDirectory, manifest: Manifest, table: CategoryTable, roofs: RunRoofs = _NO_ROOFS
-) -> Analysed:
+) -> DumpAnalysis:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
     sources = read_sources(Path(manifest.model.path))
     model = manifest.model.file()
@@ -114,7 +120,7 @@ def analyse_run(
         timing=manifest.timing,
         operator_scaling=operators,
     )
-    return Analysed(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()})
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
@@ -182,7 +188,7 @@ def _threads(
     point = next(point for point in curve.points if point.experiment == name)
     mine = next((entry for entry in operators if name in entry.experiments), None)
     switched = switched_features(manifest, before, name)
-    return ThreadEvidence(point, curve, found, mine, switched, " and ".join(map(spoken, switched)))
+    return ThreadEvidence(point, curve, found, mine, switched, " and ".join(map(feature_label, switched)))
 
 
 def has_times(manifest: Manifest, name: str) -> bool:

@@ -1,15 +1,15 @@
 """Is a run directory what the pipeline wrote: all files there, hashes right, ETDumps readable, numbers present?"""
 
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.run.staleness import awaited
-from model_profiling.analysis.sme2.kernels import assign_kernels
+from model_profiling.analysis.run.staleness import needs_analysis
+from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store.artifacts import KERNEL_TRACE
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
-from model_profiling.store.runs import interrupted
+from model_profiling.store.runs import interrupted_runs
 
 
 def problems(directory: RunDirectory) -> list[str]:
@@ -17,7 +17,7 @@ def problems(directory: RunDirectory) -> list[str]:
     try:
         manifest = directory.manifest()
     except KitError as error:
-        if not directory.manifest_path.exists() and any(interrupted(directory.path)):
+        if not directory.manifest_path.exists() and any(interrupted_runs(directory.path)):
             return [f"no run of {directory.path} is complete: one was interrupted, and the same command resumes it"]
         return [error.message]
     found = [] if manifest.experiments else ["the manifest lists no experiments"]
@@ -25,7 +25,7 @@ def problems(directory: RunDirectory) -> list[str]:
         found.append(f"the run is {manifest.status}; run the pipeline again to finish it")
     for name, record in manifest.experiments.items():
         found += [f"{name}: {problem}" for problem in _experiment_problems(directory, manifest, name, record)]
-    return found if awaited(directory) else found + _summary_problems(directory, manifest)
+    return found if needs_analysis(directory) else found + _summary_problems(directory, manifest)
 
 
 def _experiment_problems(directory: RunDirectory, manifest: Manifest, name: str, record: ExperimentRecord) -> list[str]:

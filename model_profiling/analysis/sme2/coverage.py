@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from model_profiling.analysis.sme2.kernels import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -252,7 +252,7 @@ def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int 
     return found
 
 
-def _node_work(node: "xnnpack_graph.Node", fixed: bool) -> _Work:
+def _node_work(node: "xnnpack_graph.XnnpackNode", fixed: bool) -> _Work:
     shapes = " x ".join("[" + ", ".join(map(str, value.shape)) + "]" for value in node.inputs[:2])
     out = "[" + ", ".join(map(str, node.outputs[0].shape)) + "]" if node.outputs else ""
     return _Work(

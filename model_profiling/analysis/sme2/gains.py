@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from model_profiling.analysis.roofs.roofs import Measurement, Probed, Rates, nearest, place
+from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Rates, nearest, place
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.work import Work
 
@@ -66,7 +66,9 @@ class Switch:
             on = self._element(entry.kind, element)
             pairs = self._paired(entry.kind, on, [(1.0, probed) for probed in off])
             if pairs:
-                return msgspec.structs.replace(weighed(pairs), why="as probes of its kind gain: its shape is not known")
+                return msgspec.structs.replace(
+                    mean_gain(pairs), why="as probes of its kind gain: its shape is not known"
+                )
         return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work, operator: str = "") -> Gain | None:
@@ -74,22 +76,22 @@ class Switch:
         # What the program itself has in fp32 stays so.
         on = self._element(kind, work.element) if work.program_element else work.element
         pairs = self._paired(kind, on, nearest(self.off.probes(kind, work.element, operator), work))
-        return weighed(pairs) if pairs else None
+        return mean_gain(pairs) if pairs else None
 
     def _paired(
-        self, kind: str, element: str, off: Sequence[tuple[float, Probed]]
-    ) -> list[tuple[float, Probed, Probed]]:
+        self, kind: str, element: str, off: Sequence[tuple[float, ProbeResult]]
+    ) -> list[tuple[float, ProbeResult, ProbeResult]]:
         """Probes with the features off, each with what it counts, and the same probes with them on, in `element`."""
         on = {_shape(probed): probed for probed in self.on.probes(kind, element)}
         return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 
 
-def _shape(probed: Probed) -> tuple[str, tuple[float, ...]]:
+def _shape(probed: ProbeResult) -> tuple[str, tuple[float, ...]]:
     # Off and on name an operator by its type; what stands before that is the same.
     return probed.operator.partition(" (")[0], tuple(round(size, 1) for size in place(probed.work))
 
 
-def weighed(pairs: Sequence[tuple[float, Probed, Probed]]) -> Gain:
+def mean_gain(pairs: Sequence[tuple[float, ProbeResult, ProbeResult]]) -> Gain:
     """The mean gain of some probes, in logarithms, and how far they are from it."""
     whole = sum(share for share, _, _ in pairs)
     gains = [(share / whole, math.log(off.best_ms / on.best_ms)) for share, off, on in pairs]
@@ -99,7 +101,7 @@ def weighed(pairs: Sequence[tuple[float, Probed, Probed]]) -> Gain:
     return Gain(math.exp(mean), math.exp(mean - spread), math.exp(mean + spread), f"as a probe of {shape} gains")
 
 
-def _named(probed: Probed) -> str:
+def _named(probed: ProbeResult) -> str:
     product = probed.work.product
     if product is None:
         return f"{probed.work.bytes / 1024:.0f} KiB"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs.roofs import Roofs, read_roofs
+from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs
 from model_profiling.analysis.sme2.gains import Gain, Switch
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.work import Product, Work

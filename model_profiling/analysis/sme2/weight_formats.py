@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.formats.pte.dataflow import DataFlow, Step
-    from model_profiling.formats.pte.xnnpack_graph import Node
+    from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
+    from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
 _WEIGHTED = ("FullyConnected", "Conv2d", "DepthwiseConv2d", "ConvTranspose2d")
 _PORTABLE = ("linear", "addmm", "mm", "mv", "matmul", "convolution")
@@ -39,7 +39,7 @@ class FormatKernels(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def weight_format(node: Node) -> str:
+def weight_format(node: XnnpackNode) -> str:
     """What the weights of a node are stored as; '' if it has none."""
     if node.op not in _WEIGHTED or len(node.inputs) < 2 or not node.inputs[1].constant:
         return ""
@@ -57,7 +57,7 @@ def weight_format(node: Node) -> str:
     return weights.dtype
 
 
-def portable_format(step: Step, flow: DataFlow) -> str:
+def portable_format(step: FlowStep, flow: DataFlow) -> str:
     """The dtype of the weights of a matrix operator outside the delegate; '' if it has none or they are not known."""
     from model_profiling.formats.graph_terms import base_name
 

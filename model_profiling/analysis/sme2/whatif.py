@@ -37,7 +37,9 @@ def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
             raise InputError(
                 f"what-if speeds '{name}' up by {value}", "Give a number above 0, for example 3 for three times faster."
             )
-    return sped_up(breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0)))
+    return apply_speedups(
+        breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0))
+    )
 
 
 def _known(name: str, names: set[str]) -> str:
@@ -55,7 +57,9 @@ def _known(name: str, names: set[str]) -> str:
     )
 
 
-def sped_up(breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[InstanceTime], float]) -> Prediction:
+def apply_speedups(
+    breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[InstanceTime], float]
+) -> Prediction:
     """Divide each operator's time by what `faster` says of it; `speedups` says the same in words."""
     by_category = {entry.category: 0.0 for entry in breakdown.categories}
     for entry in breakdown.instances:

@@ -38,7 +38,7 @@ def split_sizes(profile: Profile) -> list[Profile]:
     return [profile.only(np.sort(group)) for group in joined] if len(joined) > 1 else [profile]
 
 
-def said_sizes(parts: list[Profile]) -> str:
+def describe_sizes(parts: list[Profile]) -> str:
     """`1 execution of 75.9 ms, 11 of 1.1 ms`."""
     return ", ".join(f"{part.executions} of {_middle(part.execute[None])[0] / 1e6:.3g} ms" for part in parts)
 

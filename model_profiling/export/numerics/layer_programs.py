@@ -13,7 +13,7 @@ from model_profiling.export.failure import stage_failed
 from model_profiling.export.numerics.clean_inputs import LayersApart
 from model_profiling.export.numerics.eager_layers import EagerLayers
 from model_profiling.export.numerics.layer_values import TensorStore, execute
-from model_profiling.export.numerics.tapped_runs import LayerValues, Outputs, Side, execute_once
+from model_profiling.export.numerics.tapped_runs import LayerValues, OutputFiles, RunVariant, execute_once
 from model_profiling.export.numerics.taps import TappedLayer, in_groups, tapped_program
 from model_profiling.platforms.base import Platform
 
@@ -79,9 +79,9 @@ def run_tapped(
     programs: list[Path],
     groups: list[list[TappedLayer]],
     inputs: tuple[Path, ...],
-    each: Side,
+    each: RunVariant,
     home: Path,
-) -> tuple[LayerValues, Outputs]:
+) -> tuple[LayerValues, OutputFiles]:
     """Return the values of all layers, and the outputs of the first program."""
     values, first = LayerValues(), None
     for number, (program, group) in enumerate(zip(programs, groups, strict=True)):
@@ -93,7 +93,7 @@ def run_tapped(
 
 
 def run_apart(
-    work: EagerLayers, numerics: Numerics, platform: Platform, main: Side, most_bytes: int, report: OnProgress
+    work: EagerLayers, numerics: Numerics, platform: Platform, main: RunVariant, most_bytes: int, report: OnProgress
 ) -> TensorStore:
     """Return the error of each layer that is not exact, computed by the program's kernels on inputs as fp32 gives them.
 
@@ -105,7 +105,7 @@ def run_apart(
     taken = LayerValues()
     computed: set[str] = set()
 
-    def run(group: list[TappedLayer]) -> Outputs:
+    def run(group: list[TappedLayer]) -> OutputFiles:
         home = work.home / "apart" / group[0].reference / str(len(group))
         program, inputs = apart.program(group).write(home)
         return execute_once(platform, program, inputs, main, home / "outputs")

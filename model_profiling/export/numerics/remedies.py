@@ -11,7 +11,7 @@ from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.exporter import export_loaded
 from model_profiling.export.numerics.graph_pair import Load
-from model_profiling.export.numerics.tapped_runs import Side, execute_once, own_outputs
+from model_profiling.export.numerics.tapped_runs import RunVariant, execute_once, own_outputs
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Announce
@@ -29,7 +29,7 @@ class RemedyRun:
     request: ExportRequest
     load: Load
     platform: Platform
-    sides: list[Side]
+    sides: list[RunVariant]
     # Of eager fp32.
     reference: list[torch.Tensor]
     home: Path

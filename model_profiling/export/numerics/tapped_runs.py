@@ -12,17 +12,17 @@ from model_profiling.base.npy import read_values
 from model_profiling.export.numerics.layer_values import gap_of_all
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.pipeline.accelerator import accelerator
-from model_profiling.pipeline.phases import usual_method
-from model_profiling.platforms.base import Platform, Request
-from model_profiling.runner.features import spoken
-from model_profiling.runner.protocol import Tensor
+from model_profiling.pipeline.phase_experiments import usual_method
+from model_profiling.platforms.base import LaunchRequest, Platform
+from model_profiling.runner.features import feature_label
+from model_profiling.runner.protocol import TensorInfo
 
 # One execution; an emulator takes hundreds of times as long for it as a CPU.
 _TIMEOUT_S = {"measured": 600.0, "emulated": 7200.0}
 
 
 @dataclass(frozen=True)
-class Side:
+class RunVariant:
     """One way to run the program."""
 
     name: str
@@ -30,29 +30,31 @@ class Side:
     disabled_features: tuple[str, ...] = ()
 
 
-def sides_of(platform: Platform, dtype: str) -> list[Side]:
+def sides_of(platform: Platform, dtype: str) -> list[RunVariant]:
     """Return the sides to run: everything on, and without what matters most to this dtype (emulated: SME)."""
     name = platform.name
     if platform.timing == "emulated":
-        neon = Side(f"{name}_neon", "NEON, emulated", ("sme",))
+        neon = RunVariant(f"{name}_neon", "NEON, emulated", ("sme",))
         has_sme = "sme2" in platform.probe().features
-        return [Side(f"{name}_sme2", "SME2, emulated"), neon] if has_sme else [replace(neon, disabled_features=())]
+        return (
+            [RunVariant(f"{name}_sme2", "SME2, emulated"), neon] if has_sme else [replace(neon, disabled_features=())]
+        )
     feature = accelerator(platform, dtype)
     if feature is None:
-        return [Side(f"{name}_baseline", name)]
-    switched = spoken(feature)
+        return [RunVariant(f"{name}_baseline", name)]
+    switched = feature_label(feature)
     return [
-        Side(f"{name}_{feature}_on", f"{switched} on"),
-        Side(f"{name}_{feature}_off", f"{switched} off", (feature,)),
+        RunVariant(f"{name}_{feature}_on", f"{switched} on"),
+        RunVariant(f"{name}_{feature}_off", f"{switched} off", (feature,)),
     ]
 
 
 @dataclass(frozen=True)
-class Outputs:
+class OutputFiles:
     """What an execution left: a file for each output."""
 
     base: Path
-    tensors: Sequence[Tensor]
+    tensors: Sequence[TensorInfo]
 
     def __len__(self) -> int:
         return len(self.tensors)
@@ -67,12 +69,14 @@ class Outputs:
             raise RunError(f"output {index} of the runner cannot be read: {error}", f"It is {path}.") from None
 
 
-def execute_once(platform: Platform, program: Path, inputs: tuple[Path, ...], side: Side, home: Path) -> Outputs:
+def execute_once(
+    platform: Platform, program: Path, inputs: tuple[Path, ...], side: RunVariant, home: Path
+) -> OutputFiles:
     """Load a program, execute it once, and keep all its outputs in `home`."""
     home.mkdir(parents=True, exist_ok=True)
     base = home / "output"
     session = platform.open(
-        Request(
+        LaunchRequest(
             runner=platform.runner(None),
             model=program,
             inputs=inputs,
@@ -87,12 +91,12 @@ def execute_once(platform: Platform, program: Path, inputs: tuple[Path, ...], si
         )
     )
     try:
-        return Outputs(base, session.finish().outputs)
+        return OutputFiles(base, session.finish().outputs)
     finally:
         session.close()
 
 
-def own_outputs(outputs: Outputs, count: int, reference: list[torch.Tensor]) -> Gap:
+def own_outputs(outputs: OutputFiles, count: int, reference: list[torch.Tensor]) -> Gap:
     """Return a program's own outputs against those of the fp32 model; nothing is known if they do not correspond."""
     found = [outputs.get(index) for index in range(count)]
     if [tuple(tensor.shape) for tensor in found] != [tuple(tensor.shape) for tensor in reference]:
@@ -104,9 +108,9 @@ class LayerValues:
     """The values of all layers on one side, from the outputs of one or several tapped programs."""
 
     def __init__(self) -> None:
-        self._places: dict[str, tuple[Outputs, int]] = {}
+        self._places: dict[str, tuple[OutputFiles, int]] = {}
 
-    def add(self, layers: list[TappedLayer], outputs: Outputs) -> None:
+    def add(self, layers: list[TappedLayer], outputs: OutputFiles) -> None:
         """Add the values of a tapped program's layers, which are its last outputs."""
         own = len(outputs) - len(layers)
         if own < 0:

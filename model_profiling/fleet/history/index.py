@@ -13,31 +13,31 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.base import cache, files
+from model_profiling.base.directories import cache_directory
 from model_profiling.base.errors import SetupError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.base.places import cache_directory
 from model_profiling.export import options
-from model_profiling.fleet.history import reading
-from model_profiling.fleet.history.finding import Found, Search, search
-from model_profiling.fleet.history.reading import Row, read_run
+from model_profiling.fleet.history import run_rows
+from model_profiling.fleet.history.run_rows import HistoryRow, read_run
+from model_profiling.fleet.history.run_search import FoundRun, Search, search
 
 # Bump when rows change without a change of `reading.py`.
 _VERSION = "3"
 _BETWEEN_WORDS = 500
 
 
-class Known(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class IndexEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A run directory in one state; `row` is None if another program wrote it. Paths are bytes, as on disk."""
 
     path: bytes
     state: str
-    row: Row | None
+    row: HistoryRow | None
 
 
-_decoder = msgspec.msgpack.Decoder(list[Known])
+_decoder = msgspec.msgpack.Decoder(list[IndexEntry])
 
 
-def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[Known], Search]:
+def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEntry], Search]:
     """What is known of the runs in these folders, up to date and in the order in which they were found."""
     found = search(roots, on_progress)
     path = _writable_place(roots)
@@ -51,7 +51,7 @@ def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[Known],
 
 def place_of(roots: Sequence[str]) -> Path:
     """Where the index of these folders lies. Other code reads runs in another way, and has an index of its own."""
-    code = [files.sha256(Path(path)) for path in (reading.__file__, options.__file__)]
+    code = [files.sha256(Path(path)) for path in (run_rows.__file__, options.__file__)]
     key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"
 
@@ -62,14 +62,14 @@ def _writable_place(roots: Sequence[str]) -> Path | None:
     return None
 
 
-def _read(path: Path) -> list[Known] | None:
+def _read(path: Path) -> list[IndexEntry] | None:
     data = cache.read_sealed(path)
     with contextlib.suppress(msgspec.DecodeError):
         return None if data is None else _decoder.decode(data)
     return None
 
 
-def _updated(index: Sequence[Known], runs: Sequence[Found], on_progress: OnProgress) -> list[Known]:
+def _updated(index: Sequence[IndexEntry], runs: Sequence[FoundRun], on_progress: OnProgress) -> list[IndexEntry]:
     before = {known.path: known for known in index}
     now, read = [], 0
     for run in runs:
@@ -79,6 +79,6 @@ def _updated(index: Sequence[Known], runs: Sequence[Found], on_progress: OnProgr
             read += 1
             if read % _BETWEEN_WORDS == 0:
                 on_progress("reading runs", read, max(read, len(runs) - len(before)))
-            known = Known(path, run.state, read_run(run))
+            known = IndexEntry(path, run.state, read_run(run))
         now.append(known)
     return now

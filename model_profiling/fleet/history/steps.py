@@ -9,8 +9,8 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.change_points import ChangePoint, change_points
-from model_profiling.fleet.history.kept import KeptPrograms
-from model_profiling.fleet.history.records import Point
+from model_profiling.fleet.history.history_records import Point
+from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series, Step, StepState
 from model_profiling.store.artifacts import MANIFEST
 

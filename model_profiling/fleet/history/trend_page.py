@@ -5,15 +5,14 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.fleet.history.records import Point
+from model_profiling.fleet.history.history_records import Point
 from model_profiling.fleet.history.trends import Series, Step, Trend
 from model_profiling.report import html, markdown, report_files
-from model_profiling.report.artist import Artist
 from model_profiling.report.blocks import (
     Block,
     Bullets,
     Cell,
-    Figure,
+    KeyFigure,
     Link,
     Number,
     Paragraph,
@@ -22,9 +21,10 @@ from model_profiling.report.blocks import (
     Section,
     Table,
 )
-from model_profiling.report.charts.trend import Dot, Edge, linked, trend
-from model_profiling.report.charts.whole import NARROW, WIDE, Spec
+from model_profiling.report.charts.frame import NARROW, WIDE, Spec
+from model_profiling.report.charts.trend import Dot, StepMark, add_links, trend
 from model_profiling.report.drawing import PAPER_SCALE, draw
+from model_profiling.report.drawing_pool import DrawingPool
 from model_profiling.report.numbers import ms as shown_ms
 from model_profiling.report.numbers import percent as shown_percent
 from model_profiling.report.theme import LIGHT, Theme
@@ -44,7 +44,7 @@ def write(found: Trend, output: Path) -> list[Path]:
     home = output.parent
     report = page_report(found, home)
     drawn = found.series[:_MOST_DRAWN]
-    with Artist() as artist:
+    with DrawingPool() as artist:
         wide = {key(n): artist.draw(picture(series, WIDE, LIGHT, "")) for n, series in enumerate(drawn)}
         narrow = {key(n): artist.svg(picture(series, NARROW, LIGHT, "")) for n, series in enumerate(drawn)}
         text = output.with_suffix(".md")
@@ -53,7 +53,7 @@ def write(found: Trend, output: Path) -> list[Path]:
         for number, series in enumerate(drawn):
             places = [_leads_to(point, home) for point in series.points]
             svgs = wide[key(number)].result().svg, narrow[key(number)].result()
-            figures[key(number)] = (linked(svgs[0], places), linked(svgs[1], places))
+            figures[key(number)] = (add_links(svgs[0], places), add_links(svgs[1], places))
     files.write_text(text, markdown.render(report, pictures))
     files.write_json(output.with_suffix(".json"), found)
     files.write_text(output, html.overview(report, figures, _MADE_FROM))
@@ -81,7 +81,7 @@ def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
     """One series over its runs."""
     dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
     edges = [
-        Edge(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
+        StepMark(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
         for s in series.steps
     ]
     return trend(dots, edges, width, theme, title)
@@ -107,9 +107,9 @@ def page_report(found: Trend, home: Path) -> Report:
     waiting = [step for step in steps if step.state in ("candidate", "program not kept")]
     runs = sum(len(series.points) for series in found.series)
     figures = [
-        Figure("series", str(len(found.series)), f"{runs} measurements"),
-        Figure("confirmed regressions", str(len(confirmed)), "slower side by side as well"),
-        Figure("candidates", str(len(waiting)), "steps that were not compared side by side"),
+        KeyFigure("series", str(len(found.series)), f"{runs} measurements"),
+        KeyFigure("confirmed regressions", str(len(confirmed)), "slower side by side as well"),
+        KeyFigure("candidates", str(len(waiting)), "steps that were not compared side by side"),
     ]
     title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
     days = sorted(point.created[:10] for series in found.series for point in series.points)

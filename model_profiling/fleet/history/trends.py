@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.fleet.history.records import Point
+from model_profiling.fleet.history.history_records import Point
 from model_profiling.store.run_directory import LatencySource
 
 StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]

@@ -18,7 +18,7 @@ _TAKEN = " is being measured"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """How a job ended. Without a `failure` it did what it should; `lost` says that nobody knows how far it came."""
 
     seconds: float
@@ -36,9 +36,9 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ended:
+class FinishedJob:
     job: Job
-    outcome: Outcome
+    outcome: JobOutcome
 
 
 class Executor(Protocol):
@@ -51,7 +51,7 @@ class Executor(Protocol):
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         """Start a job if what it needs is free; else say what it waits for, in words."""
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[FinishedJob]:
         """The jobs that have ended since the last call; waits for one, but not longer than this."""
 
     def doing(self, job: Job) -> str:

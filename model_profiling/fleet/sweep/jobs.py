@@ -20,7 +20,7 @@ from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest
-from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, Target, Variant
+from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, SweepProgram, SweepTarget
 from model_profiling.models.options import LoadOptions, input_spec, settings_of
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportPaths
@@ -39,7 +39,7 @@ class Job:
     kind: Kind
     subject: str
     words: tuple[str, ...]
-    variant: Variant
+    variant: SweepProgram
     cell: Cell | None = None
     after: str = ""
 
@@ -48,13 +48,13 @@ class Job:
         return f"{self.kind} {self.subject}"
 
     @property
-    def measures(self) -> Target | None:
+    def measures(self) -> SweepTarget | None:
         """The target that it has to have alone; None if nothing is timed."""
         timed = self.kind == "run" and self.cell is not None and self.cell.target.timing == "measured"
         return self.cell.target if timed and self.cell is not None else None
 
 
-class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the sweep notes of a run that has ended: what it was asked for, by which round, and what came of it."""
 
     key: str
@@ -62,7 +62,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fingerprints: dict[str, str]
 
 
-class Folder:
+class SweepFolder:
     """Where the files of a sweep lie."""
 
     def __init__(self, home: Path) -> None:
@@ -72,7 +72,7 @@ class Folder:
         # What came from a cluster and is not yet in its place.
         self.incoming = self.state / "incoming"
 
-    def artifacts(self, variant: Variant) -> Path:
+    def artifacts(self, variant: SweepProgram) -> Path:
         return self.home / "artifacts" / variant.name
 
     def run(self, cell: Cell) -> Path:
@@ -91,7 +91,7 @@ class Folder:
 class Jobs:
     """All jobs of a sweep, in an order in which each comes after what it needs."""
 
-    def __init__(self, asked: SweepFile, cells: list[Cell], folder: Folder) -> None:
+    def __init__(self, asked: SweepFile, cells: list[Cell], folder: SweepFolder) -> None:
         self.folder = folder
         self.cells = cells
         self._asked = asked
@@ -132,7 +132,7 @@ class Jobs:
         words = ["--quiet", *([f"--threads={cell.threads}"] if measured else [])]
         return [*words, *(f"{flag}={value}" for flag, value in given.items()), *cell.target.flags]
 
-    def request(self, variant: Variant) -> ExportRequest:
+    def request(self, variant: SweepProgram) -> ExportRequest:
         """What the export of a variant asks for, as the command does."""
         from model_profiling.models.lookup import model_name
         from model_profiling.models.options import name_suffix
@@ -151,7 +151,7 @@ class Jobs:
             candidates=True,
         )
 
-    def program(self, variant: Variant) -> Path:
+    def program(self, variant: SweepProgram) -> Path:
         return Path(variant.asked.model) if variant.is_program else self.request(variant).paths.pte
 
     def key(self, cell: Cell) -> str:
@@ -184,7 +184,7 @@ class Jobs:
                 return False
             if job.kind == "report":
                 return has_report(self.folder.run(job.cell))
-            note = files.read_json(self.folder.note(job.cell), Note, "note of a sweep")
+            note = files.read_json(self.folder.note(job.cell), RunNote, "note of a sweep")
             finished = finished_run(self.folder.run(job.cell))
             same = finished is not None and fingerprints(finished) == note.fingerprints
             return same and note.round >= round_ and note.key == self.key(job.cell)
@@ -193,10 +193,10 @@ class Jobs:
 
     def note(self, cell: Cell, manifest: Manifest, round_: int) -> None:
         """Say that a run has ended; from here on it is finished as long as nothing it depends on changes."""
-        files.write_json(self.folder.note(cell), Note(self.key(cell), round_, fingerprints(manifest)))
+        files.write_json(self.folder.note(cell), RunNote(self.key(cell), round_, fingerprints(manifest)))
 
 
-def export_words(variant: Variant, place: Path) -> tuple[str, ...]:
+def export_words(variant: SweepProgram, place: Path) -> tuple[str, ...]:
     asked = variant.asked
     # With an equals sign: a value that begins with a dash is no flag.
     words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}", f"--outdir={place}"]

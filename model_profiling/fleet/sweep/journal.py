@@ -8,12 +8,12 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.fleet.sweep.executor import Seconds
-from model_profiling.pipeline.records import now
+from model_profiling.pipeline.manifest_records import now
 
 Event = Literal["started", "finished", "failed", "lost", "busy"]
 
 
-class Entry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """`round` counts the times that all was to be measured anew (--fresh). `replaces` is the label of the run that was
     there when a run was started."""
 
@@ -33,19 +33,19 @@ class Journal:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.entries = read(path)
-        self._by_job: dict[str, list[Entry]] = {}
+        self._by_job: dict[str, list[JournalEntry]] = {}
         for entry in self.entries:
             self._by_job.setdefault(entry.job, []).append(entry)
         if path.is_file():
             self._end_torn_line()
 
     def add(self, event: Event, job: str, round_: int, **more: str | float) -> None:
-        entry = msgspec.convert({"at": now(), "event": event, "job": job, "round": round_, **more}, Entry)
+        entry = msgspec.convert({"at": now(), "event": event, "job": job, "round": round_, **more}, JournalEntry)
         files.append_line(self._path, msgspec.json.encode(entry))
         self.entries.append(entry)
         self._by_job.setdefault(job, []).append(entry)
 
-    def of(self, job: str) -> list[Entry]:
+    def of(self, job: str) -> list[JournalEntry]:
         return self._by_job.get(job, [])
 
     def _end_torn_line(self) -> None:
@@ -54,12 +54,12 @@ class Journal:
             files.append_line(self._path, b"")
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[JournalEntry]:
     """All entries that can be read; a line that was torn is none."""
     if not path.is_file():
         return []
     found = []
-    decode = msgspec.json.Decoder(Entry).decode
+    decode = msgspec.json.Decoder(JournalEntry).decode
     for line in files.read_bytes(path, "journal of a sweep").splitlines():
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             found.append(decode(line))

@@ -4,7 +4,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from model_profiling.fleet.sweep.executor import Outcome
+from model_profiling.fleet.sweep.executor import JobOutcome
 from model_profiling.fleet.sweep.jobs import Job
 from model_profiling.fleet.sweep.result import JobRecord, JobState
 
@@ -40,7 +40,9 @@ class Ledger:
             if job.name in seconds:
                 self._add_known(job, seconds[job.name])
 
-    def set(self, job: Job, state: JobState, outcome: Outcome | None = None, failure: str = "", log: str = "") -> None:
+    def set(
+        self, job: Job, state: JobState, outcome: JobOutcome | None = None, failure: str = "", log: str = ""
+    ) -> None:
         """Note the state of a job; `failure` is for one that was not begun."""
         before = self.records.get(job.name)
         if before is not None:

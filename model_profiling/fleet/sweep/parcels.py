@@ -34,7 +34,7 @@ class PackedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _Files = Annotated[list[PackedFile], msgspec.Meta(max_length=_MOST_FILES)]
 
 
-def packed(home: Path, names: Sequence[str] | None = None) -> bytes:
+def pack(home: Path, names: Sequence[str] | None = None) -> bytes:
     """The files below a folder, or those of it that are named; links and hidden folders are left out."""
     found = [home / name for name in names] if names is not None else sorted(home.iterdir())
     entries = []
@@ -53,7 +53,7 @@ def packed(home: Path, names: Sequence[str] | None = None) -> bytes:
     return msgspec.msgpack.encode(entries)
 
 
-def unpacked(data: bytes | memoryview, home: Path) -> None:
+def unpack(data: bytes | memoryview, home: Path) -> None:
     """Unpack into a new folder; of a parcel that is refused nothing is left."""
     try:
         entries = msgspec.msgpack.decode(data, type=_Files)

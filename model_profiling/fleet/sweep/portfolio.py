@@ -6,13 +6,13 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.units import counted
-from model_profiling.fleet.sweep.result import Against, CellRecord, CellResult, Speedup, SweepResult
+from model_profiling.fleet.sweep.result import CellRecord, CellResult, PreviousComparison, Speedup, SweepResult
 from model_profiling.fleet.sweep.sweep_file import NO_REWRITE
 from model_profiling.report import html, markdown, numbers
 from model_profiling.report.blocks import (
     Bullets,
     Cell,
-    Figure,
+    KeyFigure,
     Link,
     Name,
     Number,
@@ -85,19 +85,19 @@ def _verdict(found: CellResult) -> str:
     return found.against.verdict if found.against is not None else ""
 
 
-def _figures(result: SweepResult) -> list[Figure]:
+def _figures(result: SweepResult) -> list[KeyFigure]:
     done = sum(cell.state == "finished" for cell in result.cells)
-    figures = [Figure("cells", f"{done} of {len(result.cells)}", "measured or emulated")]
+    figures = [KeyFigure("cells", f"{done} of {len(result.cells)}", "measured or emulated")]
     found = [(each.speedup, cell) for cell in result.cells for each in cell.results if each.speedup is not None]
     sure = [(speedup, cell) for speedup, cell in found if speedup.verdict == "faster" and not speedup.contended]
     if sure:
         best, cell = max(sure, key=lambda pair: pair[0].ratio)
-        figures.append(Figure("largest speedup", numbers.speedup(best.ratio, best.low, best.high), cell.name))
+        figures.append(KeyFigure("largest speedup", numbers.speedup(best.ratio, best.low, best.high), cell.name))
     verdicts = Counter(_verdict(each) for cell in result.cells for each in cell.results)
     verdicts.pop("", None)
     if verdicts:
         words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        figures.append(Figure("against the last sweep", f"{verdicts['worse']} worse", words))
+        figures.append(KeyFigure("against the last sweep", f"{verdicts['worse']} worse", words))
     return figures
 
 
@@ -198,7 +198,7 @@ def _speedup(found: Speedup) -> Number:
     return Number(f"{words} (busy machine)" if found.contended else words, found.ratio)
 
 
-def _against(found: Against | None, cell: CellRecord) -> Cell:
+def _against(found: PreviousComparison | None, cell: CellRecord) -> Cell:
     if found is None:
         return _EMULATED if cell.timing == "emulated" else "first result"
     words: str = found.verdict

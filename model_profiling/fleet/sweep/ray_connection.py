@@ -14,8 +14,8 @@ from model_profiling.base import files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.installation import install_command
+from model_profiling.fleet.sweep.ray_auth_check import REFUSED
 from model_profiling.fleet.sweep.ray_objects import allow_opening, fetch, forbid_opening
-from model_profiling.fleet.sweep.ray_stranger import REFUSED
 
 # How long to wait for an answer, for an object that is here, and for a process that connects without a token.
 _CONNECT_S, _FETCH_S, _STRANGER_S = 5.0, 60.0, 60.0
@@ -47,7 +47,7 @@ def token_notes(ray: Any) -> list[str]:
 def _as_stranger(address: str) -> int:
     """How a process ended that connected without a token: 0 if it could, REFUSED if the cluster asked for one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
-    command = python_command("model_profiling.fleet.sweep.ray_stranger", address)
+    command = python_command("model_profiling.fleet.sweep.ray_auth_check", address)
     environment["RAY_AUTH_MODE"] = "disabled"
     try:
         return subprocess.run(

@@ -13,7 +13,7 @@ import msgspec
 
 from model_profiling.base.errors import RunError
 from model_profiling.fleet.sweep.parcels import LARGEST
-from model_profiling.fleet.sweep.task import shown
+from model_profiling.fleet.sweep.task import printable_line
 
 # What Ray calls `bytes` that a task returned (OBJECT_METADATA_TYPE_RAW).
 _BYTES = b"RAW"
@@ -51,7 +51,7 @@ def fetch(ref: Any, timeout_s: float) -> memoryview:
         raise _failure(int(kind), data)
     if kind != _BYTES:
         raise RunError(
-            f"a node sent an object that is no result ({shown(repr(kind), 40)}); it was not opened", _SAME_KIT
+            f"a node sent an object that is no result ({printable_line(repr(kind), 40)}); it was not opened", _SAME_KIT
         )
     found = memoryview(data if data is not None else b"")
     if found.nbytes > _MOST_BYTES:
@@ -86,4 +86,4 @@ def _raised(proto: Any, data: Any) -> str:
         text = proto.RayException.FromString(message).formatted_exception_string
     except Exception as error:  # noqa: BLE001 - whatever Ray's readers raise for damaged bytes
         return f"what it raised cannot be read ({type(error).__name__})"
-    return shown(text.strip().rpartition("\n")[2], 300)
+    return printable_line(text.strip().rpartition("\n")[2], 300)

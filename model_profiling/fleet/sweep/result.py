@@ -45,7 +45,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     node: str = ""
 
 
-class Against(msgspec.Struct, frozen=True):
+class PreviousComparison(msgspec.Struct, frozen=True):
     """This result held against the one that the cell had before. `ratio` is how many times faster it is now, bounded by
     `low` and `high`; without them, `reason` says why nothing is known."""
 
@@ -91,7 +91,7 @@ class CellResult(msgspec.Struct, frozen=True):
     startup_low_ms: float | None = None
     startup_high_ms: float | None = None
     peak_bytes: int | None = None
-    against: Against | None = None
+    against: PreviousComparison | None = None
     warnings: list[str] = []
     unknown: dict[str, str] = {}
 
@@ -294,7 +294,7 @@ class _Earlier:
         labels = earlier_labels(directory)
         self._before = directory / artifacts.EARLIER / labels[-1] if labels else None
 
-    def against(self, name: str) -> Against | None:
+    def against(self, name: str) -> PreviousComparison | None:
         """None where the cell has only this result."""
         if self._before is None:
             return None
@@ -304,13 +304,15 @@ class _Earlier:
             refuse_wrong_baseline(f"{self._before}:{name}", f"{self._now}:{name}", any_baseline=False)
             created, found = self._compared(self._before, name)
         except KitError as error:
-            return Against("unknown", place, reason=error.message)
+            return PreviousComparison("unknown", place, reason=error.message)
         if found.high is None:
-            return Against("unknown", place, created, found.ratio, reason=f"{found.turns} turns are too few to judge")
+            return PreviousComparison(
+                "unknown", place, created, found.ratio, reason=f"{found.turns} turns are too few to judge"
+            )
         bounds = (found.ratio, found.low, found.high)
         if found.contended:
-            return Against("unknown", place, created, *bounds, reason="measured on a busy machine")
-        return Against(_JUDGED[found.verdict], place, created, *bounds)
+            return PreviousComparison("unknown", place, created, *bounds, reason="measured on a busy machine")
+        return PreviousComparison(_JUDGED[found.verdict], place, created, *bounds)
 
     def _compared(self, before: Path, name: str) -> tuple[str, Comparison]:
         sides, created = [], ""

@@ -10,7 +10,7 @@ import msgspec
 from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
 from model_profiling.base.rewrites import REWRITES
-from model_profiling.pipeline.config import closest_key, explained, read_object
+from model_profiling.pipeline.config import closest_key, explain_error, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
@@ -32,7 +32,7 @@ Words = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)]
 
 
-class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SweepModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model as `sme2-kit export` takes it, or a .pte; `input`, `set` and `checkpoint` are export's flags."""
 
     model: Words
@@ -43,7 +43,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: Words | None = None
 
 
-class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SweepTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where to run; all but `platform` and `name` are flags of `sme2-kit run` for other machines."""
 
     platform: PlatformName
@@ -116,13 +116,15 @@ class Exclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    models: Annotated[list[Words | Model], msgspec.Meta(min_length=1)]
+    models: Annotated[list[Words | SweepModel], msgspec.Meta(min_length=1)]
     # fp16, [[]] (no rewrites), 1 and this machine, unless said otherwise.
     dtypes: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["fp16"])
     # Each is one export: [] is none, ["layout", "norm"] both together; "layout" is short for ["layout"].
     rewrites: Annotated[list[str | list[str]], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [[]])
     threads: Annotated[list[Threads], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
-    targets: Annotated[list[str | Target], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [LOCAL])
+    targets: Annotated[list[str | SweepTarget], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [LOCAL]
+    )
     exclude: list[Exclusion] = []
     # How much to measure, as of `sme2-kit run`.
     runs: Count | None = None
@@ -138,11 +140,11 @@ class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comment: str = ""
 
 
-class Variant(msgspec.Struct, frozen=True):
+class SweepProgram(msgspec.Struct, frozen=True):
     """One program: a model, or a .pte as it is (then `asked` ends in .pte, and its dtype is what the file says)."""
 
     model: str
-    asked: Model
+    asked: SweepModel
     dtype: str
     rewrites: tuple[str, ...] = ()
 
@@ -162,9 +164,9 @@ class Variant(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True):
     """One program with one number of threads on one target: a run."""
 
-    variant: Variant
+    variant: SweepProgram
     threads: int
-    target: Target
+    target: SweepTarget
 
     @property
     def name(self) -> str:
@@ -188,7 +190,7 @@ def parse(raw: dict[str, Any], where: str) -> SweepFile:
             "Correct that text.",
         ) from None
     except msgspec.ValidationError as error:
-        raise InputError(f"sweep file {where}: {explained(str(error))}", _hint(str(error))) from None
+        raise InputError(f"sweep file {where}: {explain_error(str(error))}", _hint(str(error))) from None
     return _checked(found, where)
 
 
@@ -196,7 +198,7 @@ def _hint(message: str) -> str:
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if not unknown:
         return "Correct that key; docs/sweeps.md lists them all, and `sme2-kit schema sweep-file` does."
-    levels = {"models": Model, "targets": Target, "exclude": Exclusion}
+    levels = {"models": SweepModel, "targets": SweepTarget, "exclude": Exclusion}
     level = re.search(r"at `\$\.(\w+)", message)
     known = levels.get(level[1], SweepFile) if level else SweepFile
     return closest_key(unknown[1], {*known.__struct_fields__})
@@ -242,11 +244,11 @@ def _rewrites(found: SweepFile) -> list[tuple[str, ...]]:
     return [tuple(sorted({name for name in names if name != NO_REWRITE})) for names in several]
 
 
-def targets(found: SweepFile, where: str) -> list[Target]:
+def targets(found: SweepFile, where: str) -> list[SweepTarget]:
     return [_target(each, where) for each in found.targets]
 
 
-def _target(given: str | Target, where: str) -> Target:
+def _target(given: str | SweepTarget, where: str) -> SweepTarget:
     """One that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
     try:
         target = _named_target(given) if isinstance(given, str) else given
@@ -256,13 +258,13 @@ def _target(given: str | Target, where: str) -> Target:
         raise InputError(f"sweep file {where}: {error.message} (target {str(given)[:80]!r})", error.hint) from None
 
 
-def _named_target(text: str) -> Target:
+def _named_target(text: str) -> SweepTarget:
     choice = choosing.named(text)
     if choice.platform not in SWEPT:
         names = [name for name in SWEPT if name in (LOCAL, *HERE)]
         known = ", ".join(f'"{name}"' for name in (*names, *EXAMPLES))
         raise InputError(f"there is no target {text[:80]!r}", f"Use {known}, or an object.")
-    return Target(choice.platform, **{name: getattr(choice, name) for name in MACHINES})
+    return SweepTarget(choice.platform, **{name: getattr(choice, name) for name in MACHINES})
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
@@ -311,22 +313,24 @@ def _twice(values: Sequence[Any]) -> Any:
     return None
 
 
-def _variants(found: SweepFile, where: str) -> list[Variant]:
+def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
     variants = []
     for given in found.models:
-        asked = Model(given) if isinstance(given, str) else given
+        asked = SweepModel(given) if isinstance(given, str) else given
         try:
             name = asked.name or _model_name(asked)
             if asked.model.endswith(".pte"):
-                variants.append(Variant(name, asked, _program_dtype(asked)))
+                variants.append(SweepProgram(name, asked, _program_dtype(asked)))
                 continue
         except InputError as error:
             raise error.within(f"sweep file {where}") from None
-        variants += [Variant(name, asked, dtype, rewrites) for dtype in found.dtypes for rewrites in _rewrites(found)]
+        variants += [
+            SweepProgram(name, asked, dtype, rewrites) for dtype in found.dtypes for rewrites in _rewrites(found)
+        ]
     return variants
 
 
-def _model_name(asked: Model) -> str:
+def _model_name(asked: SweepModel) -> str:
     """The name that the model's files carry, as a part of the names of cells."""
     from model_profiling.models.lookup import model_name
     from model_profiling.models.options import input_spec, name_suffix, settings_of
@@ -342,7 +346,7 @@ def _model_name(asked: Model) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
 
 
-def _program_dtype(asked: Model) -> str:
+def _program_dtype(asked: SweepModel) -> str:
     from model_profiling.base import files
     from model_profiling.base.dtypes import UNKNOWN
     from model_profiling.formats.pte import PteError

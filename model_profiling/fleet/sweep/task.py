@@ -15,10 +15,10 @@ from model_profiling import __version__
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.visible import visible
-from model_profiling.fleet.sweep.children import outcome_of, start_tied
 from model_profiling.fleet.sweep.executor import Seconds
-from model_profiling.fleet.sweep.parcels import packed, unpacked
-from model_profiling.fleet.sweep.sweep_file import Target
+from model_profiling.fleet.sweep.local_executor import outcome_of, start_tied
+from model_profiling.fleet.sweep.parcels import pack, unpack
+from model_profiling.fleet.sweep.sweep_file import SweepTarget
 from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
 
 ARTIFACTS, RUN = "artifacts", "run"
@@ -34,11 +34,11 @@ class Task(msgspec.Struct, frozen=True):
     name: str
     words: list[str]
     result: str
-    measures: Target | None
+    measures: SweepTarget | None
     kit_version: str = __version__
 
 
-class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How it went; `began` and `ended` are when the job had what it measures on for itself, by this machine's clock."""
 
     node: str
@@ -51,24 +51,24 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: Seconds = 0.0
 
 
-def read_result(data: bytes | memoryview) -> Result:
+def read_result(data: bytes | memoryview) -> TaskResult:
     """What a node answered, whoever it is: its text is bounded, and has no characters that control a terminal."""
     try:
-        result = msgspec.msgpack.decode(data, type=Result)
+        result = msgspec.msgpack.decode(data, type=TaskResult)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise RunError(
-            f"a node sent no result of the kit: {shown(str(error))}", "Install the same kit on all nodes."
+            f"a node sent no result of the kit: {printable_line(str(error))}", "Install the same kit on all nodes."
         ) from None
     return msgspec.structs.replace(
         result,
-        node=shown(result.node)[:_NAME],
-        failure=shown(result.failure),
-        hint=shown(result.hint),
+        node=printable_line(result.node)[:_NAME],
+        failure=printable_line(result.failure),
+        hint=printable_line(result.hint),
         log=visible(result.log[-_LOG:])[-_LOG:],
     )
 
 
-def shown(text: str, most: int = _SENTENCE) -> str:
+def printable_line(text: str, most: int = _SENTENCE) -> str:
     """A sentence for or of another machine, in one line and as it may be printed."""
     return visible(" ".join(text[:most].split()))[:most]
 
@@ -82,15 +82,17 @@ def perform(task: bytes, program: bytes) -> bytes:
     try:
         result = _performed(msgspec.msgpack.decode(task, type=Task), program, node)
     except KitError as error:
-        result = Result(node, failure=shown(error.message), hint=shown(error.hint))
+        result = TaskResult(node, failure=printable_line(error.message), hint=printable_line(error.hint))
     except Exception as error:  # noqa: BLE001 - see above
-        result = Result(node, failure=shown(f"{type(error).__name__} on {node}: {error}"), hint="Check that machine.")
+        result = TaskResult(
+            node, failure=printable_line(f"{type(error).__name__} on {node}: {error}"), hint="Check that machine."
+        )
     return msgspec.msgpack.encode(result)
 
 
-def _performed(task: Task, program: bytes, node: str) -> Result:
+def _performed(task: Task, program: bytes, node: str) -> TaskResult:
     if task.kit_version != __version__:
-        return Result(
+        return TaskResult(
             node,
             failure=f"{node} has sme2-kit {__version__}, and the sweep was started by {task.kit_version}",
             hint="Install the same version on all machines of the cluster.",
@@ -99,7 +101,7 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
     home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
     try:
         if program:
-            unpacked(program, home / ARTIFACTS)
+            unpack(program, home / ARTIFACTS)
         claim = _claimed(task)
         began, clock = time.time(), time.monotonic()
         log = home / "log"
@@ -109,9 +111,9 @@ def _performed(task: Task, program: bytes, node: str) -> Result:
             claim.close()
         outcome = outcome_of(child.wait(), time.monotonic() - clock, log)
         ended = time.time()
-        parcel = memoryview(b"" if outcome.failure else packed(home / task.result))
+        parcel = memoryview(b"" if outcome.failure else pack(home / task.result))
         text = files.tail(log, _LOG)
-        return Result(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
+        return TaskResult(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

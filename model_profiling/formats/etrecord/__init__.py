@@ -24,13 +24,13 @@ JSON as Python writes it: `-Infinity` occurs, in attention masks.
 
 from model_profiling.formats.etrecord.archive import EtrecordError
 from model_profiling.formats.etrecord.match import matches
-from model_profiling.formats.etrecord.reader import Etrecord, Graph, InputTensor, InstructionSource, read
+from model_profiling.formats.etrecord.reader import Etrecord, EtrecordGraph, InputTensor, InstructionSource, read
 from model_profiling.formats.etrecord.source import SourceNode
 
 __all__ = [
     "Etrecord",
     "EtrecordError",
-    "Graph",
+    "EtrecordGraph",
     "InputTensor",
     "InstructionSource",
     "SourceNode",

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from model_profiling.formats.etrecord.reader import Etrecord, Graph, InstructionSource
+from model_profiling.formats.etrecord.reader import Etrecord, EtrecordGraph, InstructionSource
 from model_profiling.formats.graph_terms import packet
 from model_profiling.formats.pte import Instruction, Method, Program, read
 from model_profiling.formats.pte.program import DELEGATE, KERNEL
@@ -41,7 +41,7 @@ def matches(etrecord: Etrecord, pte: Path) -> str | None:
     return f"the .pte has a method {unknown[0]!r}, the ETRecord does not" if unknown else None
 
 
-def _inputs(method: Method, graph: Graph) -> str | None:
+def _inputs(method: Method, graph: EtrecordGraph) -> str | None:
     """Compare the tensors the method takes, where both sides fix them."""
     ours = [tensor for tensor in method.inputs if tensor is not None]
     if len(ours) != len(graph.inputs):
@@ -56,7 +56,7 @@ def _inputs(method: Method, graph: Graph) -> str | None:
     return None
 
 
-def _instructions(method: Method, sources: Sources, graph: Graph) -> str | None:
+def _instructions(method: Method, sources: Sources, graph: EtrecordGraph) -> str | None:
     """Compare what each instruction calls."""
     steps = {step.index: step for step in method.instructions if step.chain == 0}
     beyond = next((index for index in sources if index not in steps), None)

@@ -47,7 +47,7 @@ class InputTensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class EtrecordGraph:
     """The method before delegation: its nodes by debug handle, all its operators, and its tensor inputs."""
 
     nodes: dict[int, tuple[SourceNode, ...]]
@@ -61,7 +61,7 @@ class Etrecord:
 
     path: Path
     sources: dict[str, dict[int, InstructionSource]]
-    graphs: dict[str, Graph]
+    graphs: dict[str, EtrecordGraph]
 
     def source(
         self, instruction: int, method: str = "forward", operator: str | None = None
@@ -170,13 +170,13 @@ def read(path: Path) -> Etrecord:
     return Etrecord(path, sources, graphs)
 
 
-def _behind(graph: Graph, handles: Iterable[int]) -> tuple[SourceNode, ...]:
+def _behind(graph: EtrecordGraph, handles: Iterable[int]) -> tuple[SourceNode, ...]:
     """List the nodes of some handles, each once: a delegate repeats a handle for every node that has it."""
     lists = [graph.nodes[handle] for handle in dict.fromkeys(handles) if handle in graph.nodes]
     return lists[0] if len(lists) == 1 else tuple(node for nodes in lists for node in nodes)
 
 
-def _graph(archive: Archive, method: str, alone: bool) -> Graph:
+def _graph(archive: Archive, method: str, alone: bool) -> EtrecordGraph:
     """Read a method's graph before delegation."""
     name = f"{_EDGE_PROGRAM}/{method}"
     if alone and name not in archive.names and _EDGE_PROGRAM in archive.names:
@@ -193,7 +193,7 @@ def _graph(archive: Archive, method: str, alone: bool) -> Graph:
         # 0 is how ExecuTorch marks a node without a handle.
         if found.debug_handle:
             nodes.setdefault(found.debug_handle, []).append(found)
-    return Graph({handle: tuple(same) for handle, same in nodes.items()}, frozenset(operators), _inputs(module))
+    return EtrecordGraph({handle: tuple(same) for handle, same in nodes.items()}, frozenset(operators), _inputs(module))
 
 
 def _handle(text: str) -> int:

@@ -6,37 +6,37 @@ program: a caller who feeds and reads channels-last tensors needs neither.
 
 from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
-from model_profiling.formats.pte.dataflow import DataFlow, Tensor
+from model_profiling.formats.pte.dataflow import DataFlow, FlowTensor
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE
 
 # What changes a layout outside of delegates.
 _PORTABLE_CHANGES = ("dim_order_ops::_to_dim_order_copy.out", "dim_order_ops::_clone_dim_order.out")
 
 
-def inserted(flow: DataFlow, position: int, permutation: tuple[int, ...]) -> bool:
+def is_inserted(flow: DataFlow, position: int, permutation: tuple[int, ...]) -> bool:
     """Whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
     step = flow.steps[position]
     own = step.node is not None and step.op == TRANSPOSE and not step.node.debug_handle
     return own and step.permutation == permutation
 
 
-def turned_inputs(flow: DataFlow) -> dict[int, list[int]]:
+def inputs_to_nhwc(flow: DataFlow) -> dict[int, list[int]]:
     """The 4-D inputs that every reader turns to NHWC first: for each its place and the steps that do."""
     kept = {result.entered for result in flow.results if result is not None}
     found = {}
     for place, (tensor, readers) in _entering(flow).items():
-        turned = all(inserted(flow, position, TO_NHWC) for position in readers)
+        turned = all(is_inserted(flow, position, TO_NHWC) for position in readers)
         if turned and place not in kept and tensor.dtype in FLOATS and _worth_turning(tensor.shape):
             found[place] = readers
     return found
 
 
-def turned_outputs(flow: DataFlow) -> dict[int, int]:
+def outputs_to_nchw(flow: DataFlow) -> dict[int, int]:
     """The 4-D outputs that are turned to NCHW last, for nobody but the caller: for each its place and the step."""
     found = {}
     for place, result in enumerate(flow.results):
         position = _last_maker(flow, result) if result is not None and result.dtype in FLOATS else None
-        turned = position is not None and inserted(flow, position, TO_NCHW)
+        turned = position is not None and is_inserted(flow, position, TO_NCHW)
         if position is not None and turned and _worth_turning(flow.steps[position].outputs[0].shape):
             found[place] = position
     return found
@@ -64,12 +64,12 @@ def _worth_turning(shape: tuple[int, ...]) -> bool:
     return len(shape) == 4 and shape[1] > 1 and shape[2] * shape[3] > 1
 
 
-def _entering(flow: DataFlow) -> dict[int, tuple[Tensor, list[int]]]:
+def _entering(flow: DataFlow) -> dict[int, tuple[FlowTensor, list[int]]]:
     """The inputs that are read, by their place, and who reads them.
 
     A quantized model's first step only converts its input: then those count that read what it makes.
     """
-    found: dict[int, tuple[Tensor, list[int]]] = {}
+    found: dict[int, tuple[FlowTensor, list[int]]] = {}
     for position, step in enumerate(flow.steps):
         for tensor in step.inputs:
             if tensor.entered is not None:
@@ -79,7 +79,7 @@ def _entering(flow: DataFlow) -> dict[int, tuple[Tensor, list[int]]]:
     return found
 
 
-def _last_maker(flow: DataFlow, result: Tensor) -> int | None:
+def _last_maker(flow: DataFlow, result: FlowTensor) -> int | None:
     """The step that made an output, before a quantized model's last conversion; None if another step reads it too."""
     position, reader = result.source, -1
     while position >= 0:

@@ -13,7 +13,7 @@ from model_profiling.base.dtypes import OF_TENSORS
 from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL, Instruction, Method, Program, TensorSpec
-from model_profiling.formats.pte.xnnpack_graph import Node, XnnpackGraph
+from model_profiling.formats.pte.xnnpack_graph import XnnpackGraph, XnnpackNode
 
 _PERMUTES = ("aten::permute_copy.out", "aten::transpose_copy.int_out", "aten::t_copy.out")
 # Tensors of which XNNPACK has a type are called as it calls them.
@@ -21,7 +21,7 @@ _FLOATS = {floats: row.name for floats, row in OF_TENSORS.items() if row.activat
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class FlowTensor:
     """What a step reads or writes. `shape` is in the order of memory, outermost first; () also if it is not fixed.
 
     `entered` is its place among the method's inputs, if it is one of them.
@@ -34,7 +34,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FlowStep:
     """One operator. `node` is the XNNPACK node it is, None for a portable instruction or another backend's call.
 
     `permutation` is a transpose's, in the order of memory: dimension i of the output is dimension permutation[i] of
@@ -42,10 +42,10 @@ class Step:
     """
 
     instruction: int
-    node: Node | None
+    node: XnnpackNode | None
     op: str
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[FlowTensor, ...]
+    outputs: tuple[FlowTensor, ...]
     permutation: tuple[int, ...] = ()
 
 
@@ -57,8 +57,8 @@ class DataFlow:
     `unfixed`, by their instruction.
     """
 
-    steps: tuple[Step, ...]
-    results: tuple[Tensor | None, ...]
+    steps: tuple[FlowStep, ...]
+    results: tuple[FlowTensor | None, ...]
     fixed: bool
     unfixed: frozenset[int] = frozenset()
 
@@ -104,7 +104,7 @@ class _Walk:
 
     def __init__(self, method: Method) -> None:
         self.values = method.values
-        self.steps: list[Step] = []
+        self.steps: list[FlowStep] = []
         self.made = dict.fromkeys(method.takes, INPUT)
         self.entered = {number: place for place, number in enumerate(method.takes)}
 
@@ -115,14 +115,14 @@ class _Walk:
             return CONSTANT if isinstance(value, TensorSpec) and value.constant else ELSEWHERE
         return made
 
-    def tensor(self, number: int, made: int | None = None) -> Tensor | None:
+    def tensor(self, number: int, made: int | None = None) -> FlowTensor | None:
         """A value as it is now, or as the step `made` makes it; None if it is not a tensor."""
         value = self.values[number]
         if not isinstance(value, TensorSpec):
             return None
         source = self.source(number) if made is None else made
         entered = self.entered.get(number) if source == INPUT else None
-        return Tensor(source, _FLOATS.get(value.dtype, value.dtype), _in_memory(value), entered)
+        return FlowTensor(source, _FLOATS.get(value.dtype, value.dtype), _in_memory(value), entered)
 
     def kernel(self, instruction: Instruction) -> None:
         """A portable operator: its results come last, once more after having been named among its arguments."""
@@ -132,7 +132,7 @@ class _Walk:
         inputs = tuple(self._tensors(taken))
         outputs = tuple(self._tensors(results, len(self.steps)))
         permutation = self._permutation(instruction, arguments) if instruction.name in _PERMUTES else ()
-        self.steps.append(Step(instruction.index, None, instruction.name, inputs, outputs, permutation))
+        self.steps.append(FlowStep(instruction.index, None, instruction.name, inputs, outputs, permutation))
         self._write(results + (arguments[:1] if _in_place(instruction.name) else ()))
 
     def delegate(self, instruction: Instruction, graph: XnnpackGraph) -> None:
@@ -142,8 +142,8 @@ class _Walk:
         for node in graph.nodes:
             position = len(self.steps)
             inputs = tuple(self._read(v, inside, instruction) for v in node.inputs)
-            outputs = tuple(Tensor(position, v.dtype, v.shape) for v in node.outputs)
-            self.steps.append(Step(instruction.index, node, node.op, inputs, outputs, node.permutation))
+            outputs = tuple(FlowTensor(position, v.dtype, v.shape) for v in node.outputs)
+            self.steps.append(FlowStep(instruction.index, node, node.op, inputs, outputs, node.permutation))
             for value in node.outputs:
                 inside[value.number] = position
                 if value.external is not None and value.external < len(instruction.arguments):
@@ -155,24 +155,24 @@ class _Walk:
         results = tuple(number for number in instruction.arguments if self.source(number) == ELSEWHERE)
         taken = [number for number in instruction.arguments if number not in results]
         inputs, outputs = tuple(self._tensors(taken)), tuple(self._tensors(results, len(self.steps)))
-        self.steps.append(Step(instruction.index, None, instruction.name, inputs, outputs))
+        self.steps.append(FlowStep(instruction.index, None, instruction.name, inputs, outputs))
         self._write(results)
 
-    def _read(self, value: xnnpack_graph.Value, inside: dict[int, int], instruction: Instruction) -> Tensor:
+    def _read(self, value: xnnpack_graph.XnnpackValue, inside: dict[int, int], instruction: Instruction) -> FlowTensor:
         """What a node of a delegate reads: from another node, from outside, or a constant of its own."""
         if value.number in inside:
-            return Tensor(inside[value.number], value.dtype, value.shape)
+            return FlowTensor(inside[value.number], value.dtype, value.shape)
         if value.external is not None and value.external < len(instruction.arguments):
             number = instruction.arguments[value.external]
             source = self.source(number)
-            return Tensor(source, value.dtype, value.shape, self.entered.get(number) if source == INPUT else None)
-        return Tensor(CONSTANT if value.constant else ELSEWHERE, value.dtype, value.shape)
+            return FlowTensor(source, value.dtype, value.shape, self.entered.get(number) if source == INPUT else None)
+        return FlowTensor(CONSTANT if value.constant else ELSEWHERE, value.dtype, value.shape)
 
     def _write(self, results: Iterable[int]) -> None:
         # A step writes after it has read, so its own number is that of the last step.
         self.made |= dict.fromkeys(results, len(self.steps) - 1)
 
-    def _tensors(self, numbers: Iterable[int], made: int | None = None) -> Iterable[Tensor]:
+    def _tensors(self, numbers: Iterable[int], made: int | None = None) -> Iterable[FlowTensor]:
         """The tensors behind some values, those of lists among them."""
         for number in numbers:
             value, tensor = self.values[number], self.tensor(number, made)

@@ -10,11 +10,11 @@ from math import prod
 from pathlib import Path
 
 from model_profiling.base.dtypes import OF_ACTIVATIONS, OF_INTEGERS, OF_TENSORS, OF_WEIGHTS, UNKNOWN
-from model_profiling.base.file_memo import Remembered
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL, SCALAR_BYTES, Method, Program, TensorSpec, read
-from model_profiling.formats.pte.xnnpack_graph import BACKEND, Node
+from model_profiling.formats.pte.xnnpack_graph import BACKEND, XnnpackNode
 
 # These change a dtype and compute in none.
 _CONVERSIONS = ("quantize", "dequantize", "choose_qparams", "_to_copy", "_to_dim_order_copy")
@@ -78,7 +78,7 @@ def _read_methods(path: Path) -> dict[str, _Both]:
     return {method.name: (_delegated(program, method), _outside(method)) for method in program.methods}
 
 
-_by_method = Remembered(_read_methods)
+_by_method = FileMemo(_read_methods)
 
 
 def _delegated(program: Program, method: Method) -> _Work:
@@ -92,7 +92,7 @@ def _delegated(program: Program, method: Method) -> _Work:
     return found
 
 
-def node_dtype(node: Node) -> str:
+def node_dtype(node: XnnpackNode) -> str:
     """What an XNNPACK node computes in, as the kit calls it; '' for what is not known."""
     for value in node.inputs[1:2]:
         # Weights of four bits tell more than what they are multiplied with.
@@ -106,7 +106,7 @@ def _element_bytes(datatype: str) -> int:
     return OF_ACTIVATIONS[datatype].element_bytes if datatype in OF_ACTIVATIONS else 0
 
 
-def _tensors(node: Node) -> tuple[xnnpack_graph.Value, ...]:
+def _tensors(node: XnnpackNode) -> tuple[xnnpack_graph.XnnpackValue, ...]:
     return (*node.inputs, *node.outputs)
 
 

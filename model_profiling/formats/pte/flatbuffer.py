@@ -24,8 +24,8 @@ class Buffer:
         self._budget = len(data) // 4 + 1024
         self._strings: dict[int, str] = {}
 
-    def root(self, what: str) -> "Table":
-        return Table(self, self.follow(0, what), what)
+    def root(self, what: str) -> "FlatTable":
+        return FlatTable(self, self.follow(0, what), what)
 
     def number(self, kind: struct.Struct, at: int, what: str) -> int:
         """Read one little-endian number."""
@@ -57,7 +57,7 @@ class Buffer:
             raise self.fail(f"it describes more than it has room for, last {what}", at)
 
 
-class Table:
+class FlatTable:
     """One table; fields are asked for by their place in the schema."""
 
     def __init__(self, buffer: Buffer, at: int, what: str) -> None:
@@ -105,18 +105,18 @@ class Table:
         at = self.where(field)
         return self.buffer.string(self.buffer.follow(at, what), what) if at else ""
 
-    def table(self, field: int, what: str) -> "Table | None":
+    def table(self, field: int, what: str) -> "FlatTable | None":
         at = self.where(field)
-        return Table(self.buffer, self.buffer.follow(at, what), what) if at else None
+        return FlatTable(self.buffer, self.buffer.follow(at, what), what) if at else None
 
-    def tables(self, field: int, what: str) -> "Iterator[Table]":
+    def tables(self, field: int, what: str) -> "Iterator[FlatTable]":
         """Yield the elements of a vector of tables."""
         at = self.where(field)
         if not at:
             return
         start, count = self.buffer.vector(self.buffer.follow(at, what), 4, what)
         for index in range(count):
-            yield Table(self.buffer, self.buffer.follow(start + 4 * index, what), what)
+            yield FlatTable(self.buffer, self.buffer.follow(start + 4 * index, what), what)
 
     def u32s(self, field: int, what: str) -> tuple[int, ...]:
         return self._numbers(field, "I", what)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.base.file_memo import Remembered
-from model_profiling.formats.pte.flatbuffer import Buffer, Table
+from model_profiling.base.file_memo import FileMemo
+from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
 
 # The union InstructionArguments of ExecuTorch's schema/program.fbs; 0 is none.
 KINDS = ("", "KernelCall", "DelegateCall", "MoveCall", "JumpFalseCall", "FreeCall")
@@ -170,7 +170,7 @@ def parse(path: Path) -> Program:
     return Program(path, root.u32(0), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs))
 
 
-_remembered = Remembered(parse)
+_remembered = FileMemo(parse)
 
 
 def _load(path: Path) -> tuple[bytes, int, int]:
@@ -201,7 +201,7 @@ def _load(path: Path) -> tuple[bytes, int, int]:
         raise PteError(path, f"it cannot be read, {error.strerror}", hint="Check the path and its rights.") from None
 
 
-def _inline(root: Table) -> "list[tuple[int, int]]":
+def _inline(root: FlatTable) -> "list[tuple[int, int]]":
     found = []
     for entry in root.tables(3, "inline delegate data"):
         at = entry.where(0)
@@ -209,7 +209,7 @@ def _inline(root: Table) -> "list[tuple[int, int]]":
     return found
 
 
-def _segments(root: Table, base: int, size: int) -> "list[tuple[int, int]]":
+def _segments(root: FlatTable, base: int, size: int) -> "list[tuple[int, int]]":
     found = []
     for segment in root.tables(4, "segment"):
         offset, length = base + segment.u64(0), segment.u64(1)
@@ -219,7 +219,7 @@ def _segments(root: Table, base: int, size: int) -> "list[tuple[int, int]]":
     return found
 
 
-def _constant_bytes(root: Table, blobs: _Blobs) -> int:
+def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:
     """The bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
     inline = 0
     for entry in root.tables(2, "constant buffer"):
@@ -232,19 +232,19 @@ def _constant_bytes(root: Table, blobs: _Blobs) -> int:
     return inline + _segment_bytes(root, blobs, place.u32(0))
 
 
-def _named_bytes(root: Table, blobs: _Blobs) -> int:
+def _named_bytes(root: FlatTable, blobs: _Blobs) -> int:
     """The bytes of the segments that names lead to, each once."""
     indices = {entry.u32(1) for entry in root.tables(7, "named data")}
     return sum(_segment_bytes(root, blobs, index) for index in indices)
 
 
-def _segment_bytes(root: Table, blobs: _Blobs, index: int) -> int:
+def _segment_bytes(root: FlatTable, blobs: _Blobs, index: int) -> int:
     if index >= len(blobs.segments):
         raise root.buffer.fail(f"data is in segment {index} of {len(blobs.segments)}", root.at)
     return blobs.segments[index][1]
 
 
-def _planned(plan: Table) -> tuple[int, ...]:
+def _planned(plan: FlatTable) -> tuple[int, ...]:
     """The sizes of planned arenas; the first one of the list is not used."""
     sizes = plan.i64s(8, "planned arenas")[1:]
     if any(size < 0 for size in sizes):
@@ -252,7 +252,7 @@ def _planned(plan: Table) -> tuple[int, ...]:
     return sizes
 
 
-def _method(plan: Table, blobs: _Blobs) -> Method:
+def _method(plan: FlatTable, blobs: _Blobs) -> Method:
     operators = [_joined(entry.string(0, "name"), entry.string(1, "overload")) for entry in plan.tables(6, "operator")]
     delegates = tuple(_delegate(entry, blobs) for entry in plan.tables(7, "delegate"))
     instructions = tuple(
@@ -274,7 +274,7 @@ def _joined(name: str, overload: str) -> str:
     return f"{name}.{overload}" if overload else name
 
 
-def _delegate(entry: Table, blobs: _Blobs) -> Delegate:
+def _delegate(entry: FlatTable, blobs: _Blobs) -> Delegate:
     place = entry.table(1, "delegate data reference")
     if place is None:
         return Delegate(entry.string(0, "backend"), 0, 0)
@@ -286,7 +286,7 @@ def _delegate(entry: Table, blobs: _Blobs) -> Delegate:
 
 
 def _instruction(
-    entry: Table, chain: int, index: int, operators: Sequence[str], delegates: Sequence[Delegate]
+    entry: FlatTable, chain: int, index: int, operators: Sequence[str], delegates: Sequence[Delegate]
 ) -> Instruction:
     """Read one instruction and look up what it calls."""
     number = entry.u8(0)
@@ -306,7 +306,7 @@ def _instruction(
     return Instruction(chain, index, kind, "")
 
 
-def _value(entry: Table) -> Value:
+def _value(entry: FlatTable) -> Value:
     """Read one value of the method, as far as it says which operator feeds which and how tensors lie in memory."""
     kind = entry.u8(0)
     if kind not in (_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
@@ -325,7 +325,7 @@ def _as_tensor(value: Value) -> TensorSpec | None:
     return value if isinstance(value, TensorSpec) else None
 
 
-def _tensor(tensor: Table) -> TensorSpec:
+def _tensor(tensor: FlatTable) -> TensorSpec:
     dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
     sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
     if order and sorted(order) != list(range(len(sizes))):

@@ -17,7 +17,7 @@ _VOCABULARY = "get_vocab_size"
 
 
 @dataclass(frozen=True)
-class Reader:
+class TokenMethod:
     """A method that reads tokens: any number up to `most` if it is `dynamic`, else exactly so many."""
 
     method: str
@@ -36,8 +36,8 @@ class SequenceProgram:
     say. `cache_bytes` is what it keeps between executions.
     """
 
-    prefill: Reader | None
-    decode: Reader | None
+    prefill: TokenMethod | None
+    decode: TokenMethod | None
     vocabulary: int | None
     context: int | None
     cache_bytes: int
@@ -76,7 +76,7 @@ def sequence_program(program: Program) -> SequenceProgram | None:
     return SequenceProgram(prefill, decode, _vocabulary(program, methods), context, max(map(cache_bytes, methods)))
 
 
-def _reader(method: Method) -> Reader | None:
+def _reader(method: Method) -> TokenMethod | None:
     if len(method.inputs) != 2 or not _stateful(method):
         return None
     ids, where = method.inputs
@@ -86,7 +86,7 @@ def _reader(method: Method) -> Reader | None:
         return None
     if where.sizes and where.sizes[0] not in (1, ids.sizes[1]):
         return None
-    return Reader(method.name, ids.sizes[1], ids.dynamic)
+    return TokenMethod(method.name, ids.sizes[1], ids.dynamic)
 
 
 def _stateful(method: Method) -> bool:
@@ -129,7 +129,7 @@ def _size(value: object) -> int:
     return math.prod(value.sizes) * SCALAR_BYTES.get(value.dtype, 0) if isinstance(value, TensorSpec) else 0
 
 
-def _preferred(readers: Sequence[Reader], words: Sequence[str]) -> Reader | None:
+def _preferred(readers: Sequence[TokenMethod], words: Sequence[str]) -> TokenMethod | None:
     """The reader whose name has one of the words, else `forward`, else the first."""
     named = [reader for reader in readers if any(word in reader.method for word in words)]
     plain = [reader for reader in readers if reader.method == "forward"]

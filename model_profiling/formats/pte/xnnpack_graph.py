@@ -9,7 +9,7 @@ graph, not counted along it.
 from dataclasses import dataclass
 from math import prod
 
-from model_profiling.formats.pte.flatbuffer import Buffer, Table
+from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
 from model_profiling.formats.pte.program import Delegate, Method, Program, PteError
 
 BACKEND = "XnnpackBackend"
@@ -95,7 +95,7 @@ _NODES: tuple[tuple[str, _Fields], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class XnnpackValue:
     """A tensor as XNNPACK sees it: 4-D activations are NHWC; sizes are upper bounds if the model's are dynamic.
 
     `number` is what nodes of its graph know it by. One that enters or leaves the delegate is the `external`-th
@@ -112,7 +112,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class XnnpackNode:
     """`debug_handle` leads to the ETRecord's nodes; 0 is none. An absent bias is left out of `inputs`.
 
     `kernel` is the height and width of a convolution's or pooling's window, and `groups` a convolution's groups;
@@ -123,8 +123,8 @@ class Node:
     index: int
     op: str
     debug_handle: int
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[XnnpackValue, ...]
+    outputs: tuple[XnnpackValue, ...]
     kernel: tuple[int, ...] = ()
     groups: int = 1
     permutation: tuple[int, ...] = ()
@@ -146,7 +146,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class XnnpackGraph:
-    nodes: tuple[Node, ...]
+    nodes: tuple[XnnpackNode, ...]
 
 
 def graphs(program: Program, method: Method) -> dict[int, XnnpackGraph]:
@@ -199,7 +199,7 @@ def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
     return XnnpackGraph(nodes)
 
 
-def _value(entry: Table) -> tuple[int, Value]:
+def _value(entry: FlatTable) -> tuple[int, XnnpackValue]:
     """Read a tensor and the number nodes know it by; a quantized one holds the plain one."""
     tensor, group = entry.table(1, "tensor"), 0
     if tensor is not None and entry.u8(0) == 2:
@@ -210,15 +210,15 @@ def _value(entry: Table) -> tuple[int, Value]:
     kind = tensor.u16(0)
     dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"datatype {kind}"
     number, external = tensor.u32(6), tensor.u32(4) if tensor.u32(5) & _EXTERNAL else None
-    return number, Value(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external, group)
+    return number, XnnpackValue(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external, group)
 
 
-def _group(quantized: Table) -> int:
+def _group(quantized: FlatTable) -> int:
     parameters = quantized.table(2, "quantization") if quantized.u8(1) == _PER_GROUP else None
     return max(0, parameters.i32(2)) if parameters is not None else 0
 
 
-def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
+def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> XnnpackNode:
     number = entry.u8(0)
     table = entry.table(1, "node")
     if table is None or not number:
@@ -231,7 +231,7 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
     permutation = table.u32s(1, "permutation") if op == TRANSPOSE else ()
     if len(permutation) > _MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
         raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
-    return Node(
+    return XnnpackNode(
         index,
         op,
         0 if handle == _NO_HANDLE else handle,
@@ -243,7 +243,7 @@ def _node(entry: Table, index: int, values: dict[int, Value]) -> Node:
     )
 
 
-def _look_up(table: Table, field: int, values: dict[int, Value]) -> Value:
+def _look_up(table: FlatTable, field: int, values: dict[int, XnnpackValue]) -> XnnpackValue:
     number = table.u32(field)
     if number not in values:
         raise table.buffer.fail(f"a node uses value {number}, which is not there", table.at)

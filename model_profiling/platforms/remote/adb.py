@@ -15,7 +15,7 @@ from pathlib import Path
 
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.platforms.machine_names import checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, Device, DeviceLostError, Output, call
+from model_profiling.platforms.remote.device import ANSWER_S, CommandOutput, Device, DeviceLostError, call
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
@@ -40,7 +40,7 @@ _GONE = re.compile(
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedDevice:
     """One line of `adb devices`."""
 
     serial: str
@@ -55,20 +55,20 @@ def find_adb() -> str:
     return path
 
 
-def list_devices(adb: str) -> list[Listed]:
+def list_devices(adb: str) -> list[ListedDevice]:
     """All devices that adb's server knows, whatever their state."""
     said = _call([adb, "devices", "-l"], ANSWER_S, "adb").stdout
     return [_listed(line) for line in said.splitlines()[1:] if line.strip() and not line.startswith("*")]
 
 
-def _listed(line: str) -> Listed:
+def _listed(line: str) -> ListedDevice:
     serial, _, rest = line.partition(" ")
     if "\t" in serial:
         serial, _, rest = line.partition("\t")
     rest = rest.strip()
     state = "no permissions" if rest.startswith("no permissions") else rest.split(" ")[0]
     model = next((word.removeprefix("model:") for word in rest.split() if word.startswith("model:")), "")
-    return Listed(serial, state, model)
+    return ListedDevice(serial, state, model)
 
 
 def connect(adb: str, address: str) -> None:
@@ -128,9 +128,9 @@ class AdbDevice(Device):
         """The adb call whose words are run on the device, each taken as it is."""
         return [self._adb, "-s", self.serial, "shell", "-T", shlex.join(words)]
 
-    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         done = self._run(["shell", "-T", "-n", shlex.join(words)], timeout_s)
-        return Output(done.returncode, done.stdout, done.stderr)
+        return CommandOutput(done.returncode, done.stdout, done.stderr)
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
         for name, local in sources.items():

@@ -7,13 +7,13 @@ from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnNote, no_notes
 from model_profiling.platforms.bundle import Bundle, kit_bundle
 from model_profiling.platforms.heat import HeatLog
-from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, in_turn, is_given, target_lock
+from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, is_inherited, target_lock, wait_and_take
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
 from model_profiling.platforms.remote.android_power import PowerSettings
-from model_profiling.platforms.remote.android_probe import examine
-from model_profiling.platforms.remote.android_thermal import look
-from model_profiling.platforms.remote.platform import Connected, RemotePlatform
+from model_profiling.platforms.remote.android_probe import probe_device
+from model_profiling.platforms.remote.android_thermal import read_heat
+from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build
 
@@ -32,7 +32,7 @@ class AndroidOptions:
     remove_pushed: bool = False
 
 
-class AndroidDevice(Connected):
+class AndroidDevice(RemoteMachine):
     """A device behind adb in use."""
 
     def __init__(self, options: AndroidOptions) -> None:
@@ -41,13 +41,13 @@ class AndroidDevice(Connected):
         serial = choose_device(adb, options.device, options.remote_device)
         self.device = self._adb = AdbDevice(adb, serial, remote=options.remote_device is not None)
         self._adb.require_exit_codes()
-        self.facts = examine(self._adb)
-        self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
+        self.facts = probe_device(self._adb)
+        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, options.cool_down)
         self._power = PowerSettings(self._adb, options.power_mode)
         self._claim: Claim | None = None
 
     def take(self) -> Store:
-        in_turn(self._hold)
+        wait_and_take(self._hold)
         store = Store(self.device, ROOT)
         self._power.apply()
         return store
@@ -82,7 +82,7 @@ class AndroidDevice(Connected):
     def _hold(self) -> None:
         """Take the device for this run; whoever does not hold it changes nothing on it."""
         name = target_lock("android", self.device.key)
-        if self._claim is None and not is_given(name):
+        if self._claim is None and not is_inherited(name):
             claim = Claims().try_target(name)
             if isinstance(claim, Busy):
                 raise TakenError(self.device.title, claim.who)

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.directories import cache_directory
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.base.places import cache_directory
 from model_profiling.platforms.remote.adb import AdbDevice
 from model_profiling.platforms.remote.device import PATIENCE
 
@@ -30,7 +30,7 @@ _STAY_ON = {"7", "15"}
 _WAIT_FOR_DEVICE_S = 10.0 * PATIENCE
 
 
-class Journal(msgspec.Struct, frozen=True):
+class SavedSettings(msgspec.Struct, frozen=True):
     """The settings a device had before the kit touched them; `null` is one that was not set."""
 
     serial: str
@@ -57,7 +57,7 @@ class PowerSettings:
             return
         earlier = {name: self._get(name) for name in wanted}
         self.record = {"mode": self._mode, "earlier": earlier}
-        files.write_json(self._journal, Journal(self._device.serial, earlier))
+        files.write_json(self._journal, SavedSettings(self._device.serial, earlier))
         for name, value in wanted.items():
             self._set(name, value)
         if self._mode == "boost":
@@ -109,7 +109,7 @@ class PowerSettings:
 
     def _earlier(self) -> dict[str, str]:
         try:
-            return files.read_json(self._journal, Journal, "settings journal").earlier
+            return files.read_json(self._journal, SavedSettings, "settings journal").earlier
         except InputError as error:
             raise SetupError(
                 f"the settings that {self._device.serial} had are not known any more: {error.message}",

@@ -4,16 +4,16 @@ import re
 
 from model_profiling.base.errors import SetupError
 from model_profiling.platforms import cpus
-from model_profiling.platforms.cpus import Cluster, Facts
+from model_profiling.platforms.cpus import CpuCluster, DeviceFacts
 from model_profiling.platforms.heat import SEVERITIES
 from model_profiling.platforms.remote.adb import AdbDevice
-from model_profiling.platforms.remote.android_thermal import look
+from model_profiling.platforms.remote.android_thermal import read_heat
 
 # Android's name for an architecture: the kit's target.
 TARGETS = {"arm64-v8a": "linux-aarch64", "x86_64": "linux-x86_64"}
 
 
-def examine(device: AdbDevice) -> Facts:
+def probe_device(device: AdbDevice) -> DeviceFacts:
     """Ask the device everything that could explain a number."""
     properties = _properties(device.must("report its properties", "getprop"))
     abi = properties.get("ro.product.cpu.abi", "")
@@ -27,15 +27,15 @@ def examine(device: AdbDevice) -> Facts:
     clusters = cpus.clusters_in(device.script(cpus.CLUSTERS).stdout)
     unique = " ".join([properties.get("ro.serialno") or device.serial, properties.get("ro.product.model", "")])
     environment = _environment(device, properties, abi, clusters)
-    return Facts(TARGETS[abi], arch, present, clusters, device.boot_id(), unique, environment)
+    return DeviceFacts(TARGETS[abi], arch, present, clusters, device.boot_id(), unique, environment)
 
 
 def _environment(
-    device: AdbDevice, properties: dict[str, str], abi: str, clusters: tuple[Cluster, ...]
+    device: AdbDevice, properties: dict[str, str], abi: str, clusters: tuple[CpuCluster, ...]
 ) -> dict[str, object]:
     maker, model = properties.get("ro.product.manufacturer", ""), properties.get("ro.product.model", "")
     chip = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
-    heat = look(device)
+    heat = read_heat(device)
     facts: dict[str, object] = {
         "cpu": ", ".join(filter(None, (f"{maker} {model}".strip(), chip or properties.get("ro.board.platform")))),
         "device": {"serial": device.serial, "manufacturer": maker, "model": model, "soc": chip},

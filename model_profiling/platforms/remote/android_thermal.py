@@ -15,7 +15,7 @@ cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
 true"""
 
 
-def look(device: Device) -> Heat:
+def read_heat(device: Device) -> Heat:
     """Ask the thermal service, the battery and the clock limits in one call."""
     said = device.script(_SCRIPT).stdout
     service, _, rest = said.partition("--- battery")

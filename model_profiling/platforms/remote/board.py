@@ -10,15 +10,15 @@ from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.on_progress import OnNote, no_notes
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
 from model_profiling.platforms.heat import HeatLog
-from model_profiling.platforms.locks import in_turn
+from model_profiling.platforms.locks import wait_and_take
 from model_profiling.platforms.machine_names import checked_machine, machine_folder
 from model_profiling.platforms.platform_table import Choice
-from model_profiling.platforms.remote.device import PATIENCE, Output
-from model_profiling.platforms.remote.platform import Connected, RemotePlatform
+from model_profiling.platforms.remote.device import PATIENCE, CommandOutput
+from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.platforms.remote.ssh import SshDevice
 from model_profiling.platforms.remote.ssh_lock import TargetLock
-from model_profiling.platforms.remote.ssh_probe import examine, look
+from model_profiling.platforms.remote.ssh_probe import probe_board, read_heat
 from model_profiling.runner.build import Build
 from model_profiling.runner.protocol import Features, decode_message
 
@@ -58,7 +58,7 @@ class SshOptions:
     remove_pushed: bool = False
 
 
-class Board(Connected):
+class Board(RemoteMachine):
     """A machine behind ssh in use."""
 
     def __init__(self, options: SshOptions) -> None:
@@ -67,14 +67,14 @@ class Board(Connected):
         self._folder = options.folder
         self._lock = TargetLock(self.device)
         try:
-            self.facts = examine(self.device)
+            self.facts = probe_board(self.device)
         except BaseException:
             self._ssh.close()
             raise
-        self.heat = HeatLog(lambda: look(self.device), self.device.title, options.cool_down)
+        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, options.cool_down)
 
     def take(self) -> Store:
-        in_turn(self._lock.take, _LOOK_S)
+        wait_and_take(self._lock.take, _LOOK_S)
         root = self._usable_folder()
         self.device.script(_END_STALE, root)
         return Store(self.device, root)
@@ -147,7 +147,7 @@ class Board(Connected):
         return self.device.script("\n".join(f'echo "{name}"' for name in _FOLDERS)).stdout.splitlines()
 
 
-def _reason(output: Output) -> str:
+def _reason(output: CommandOutput) -> str:
     said = (output.stderr or output.stdout).strip().splitlines()
     return said[-1][:200] if said else f"exit code {output.code}"
 

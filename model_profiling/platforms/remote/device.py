@@ -41,7 +41,7 @@ class DeviceLostError(RunError):
 
 
 @dataclass(frozen=True)
-class Output:
+class CommandOutput:
     """What a command on the device said, and its exit code there."""
 
     code: int
@@ -88,7 +88,7 @@ class Device(ABC):
         del command
 
     @abstractmethod
-    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         """Run one command on the device to its end; its exit code is the caller's to judge."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Device(ABC):
     def complains(self, line: str) -> bool:
         """Whether the program that leads to the device says here that the way is gone."""
 
-    def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> Output:
+    def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""
         return self.shell("sh", "-c", text, "sh", *parameters, timeout_s=timeout_s)
 
@@ -126,7 +126,7 @@ class Device(ABC):
             raise self.refusal(what, output)
         return output.stdout
 
-    def refusal(self, what: str, output: Output) -> KitError:
+    def refusal(self, what: str, output: CommandOutput) -> KitError:
         """Why the device would not do something."""
         said = (output.stderr or output.stdout).strip()
         return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")

@@ -68,7 +68,7 @@ class TransportLog:
 
 
 @dataclass(frozen=True)
-class Place:
+class SessionFiles:
     """Where a session lives: its device and folder, and which of its files belong where on this computer."""
 
     device: Device
@@ -85,7 +85,7 @@ class RemoteSession(ProcessSession):
 
     def __init__(
         self,
-        place: Place,
+        place: SessionFiles,
         command: list[str],
         log: Path,
         timeout_s: float,

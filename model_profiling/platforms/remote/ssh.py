@@ -19,8 +19,8 @@ from pathlib import Path
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.units import counted
 from model_profiling.platforms.machine_names import checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, Device, Output, call
-from model_profiling.platforms.remote.transfer import STALLED_S, Moved, receive, send
+from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device, call
+from model_profiling.platforms.remote.transfer import STALLED_S, TransferResult, receive, send
 
 # sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
 _SESSIONS_OF_A_CONNECTION = 3
@@ -96,7 +96,7 @@ class SshDevice(Device):
             if f"-oControlPath={path}" in command:
                 self._used[path] = max(0, self._used.get(path, 0) - 1)
 
-    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> Output:
+    def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         if self._lost is not None:
             raise self._lost
         try:
@@ -108,7 +108,7 @@ class SshDevice(Device):
             raise self.lost(f"is not reachable any more ({_last(done.stderr) or 'the connection was cut'})")
         if not begun:
             raise self._not_a_shell(done.returncode, noise, done.stderr)
-        return Output(done.returncode, said, done.stderr)
+        return CommandOutput(done.returncode, said, done.stderr)
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
         """All files as one archive."""
@@ -123,7 +123,7 @@ class SshDevice(Device):
         moved = receive(self._quick(["cat", remote]), self.begins, size, local)
         self._judge(f"{local.name} could not be fetched from {self.title}", moved)
 
-    def _judge(self, what: str, moved: Moved) -> None:
+    def _judge(self, what: str, moved: TransferResult) -> None:
         if moved.stalled:
             raise self.lost(f"did not answer: nothing moved for {STALLED_S:g} s")
         if moved.code == 255 and not self.present():

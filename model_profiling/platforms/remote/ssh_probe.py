@@ -44,7 +44,7 @@ true"""
 _CPU_ZONES = (r"cpu|x86_pkg|coretemp|k10temp", r"soc|package|acpitz|thermal")
 
 
-def examine(device: Device) -> cpus.Facts:
+def probe_board(device: Device) -> cpus.DeviceFacts:
     """Ask the machine everything that could explain a number."""
     found = _sections(device.script(_SCRIPT).stdout)
     system, machine, release = [*found["uname"].split("\n"), "", "", ""][:3]
@@ -60,7 +60,7 @@ def examine(device: Device) -> cpus.Facts:
     identity = found["machine_id"] or found["name"]
     # The number that tells machines apart is not for everybody who reads a report.
     unique = f"{found['name']} {hashlib.sha256(identity.encode()).hexdigest()[:12]}".strip()
-    return cpus.Facts(
+    return cpus.DeviceFacts(
         target,
         arch,
         cpus.features(found["cpuinfo"], arch),
@@ -72,11 +72,11 @@ def examine(device: Device) -> cpus.Facts:
 
 
 def _environment(
-    device: Device, found: dict[str, str], clusters: tuple[cpus.Cluster, ...], release: str
+    device: Device, found: dict[str, str], clusters: tuple[cpus.CpuCluster, ...], release: str
 ) -> dict[str, object]:
     named = re.search(r'^PRETTY_NAME="?([^"\n]*)', found["os"], re.MULTILINE)
     names = cpus.cpu_names(found["cpuinfo"])
-    heat = look(device)
+    heat = read_heat(device)
     facts: dict[str, object] = {
         "cpu": ", ".join(names),
         "device": {"host": device.key, "name": found["name"], "board": found["board"]},
@@ -97,7 +97,7 @@ def _environment(
     return {key: value for key, value in facts.items() if value not in (None, "", {}, [])}
 
 
-def look(device: Device) -> Heat:
+def read_heat(device: Device) -> Heat:
     """The hottest of the sensors that are the processor's, and the clock limits."""
     zones: list[tuple[str, float]] = []
     limits: list[int] = []

@@ -25,7 +25,7 @@ _CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Moved:
+class TransferResult:
     """How the process ended, and what it said on its standard error; or that nothing moved any more."""
 
     code: int
@@ -79,7 +79,7 @@ class _Into(io.RawIOBase):
         return len(view)
 
 
-def send(command: list[str], sources: Mapping[str, Path]) -> Moved:
+def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
     """Give a command these files, each under its name, as one archive."""
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -101,7 +101,7 @@ def send(command: list[str], sources: Mapping[str, Path]) -> Moved:
         return _ended(process, watch, said)
 
 
-def receive(command: list[str], begins: bytes, size: int, local: Path) -> Moved:
+def receive(command: list[str], begins: bytes, size: int, local: Path) -> TransferResult:
     """Write to a file what a command says after the line `begins`, and not more than was announced."""
     with tempfile.TemporaryFile() as said, local.open("wb") as file:
         process = subprocess.Popen(
@@ -128,7 +128,7 @@ def _close(process: "subprocess.Popen[bytes]") -> None:
         process.stdin.close()
 
 
-def _ended(process: "subprocess.Popen[bytes]", watch: _Watch, said: IO[bytes], begun: bool = True) -> Moved:
+def _ended(process: "subprocess.Popen[bytes]", watch: _Watch, said: IO[bytes], begun: bool = True) -> TransferResult:
     try:
         code = process.wait()
     except BaseException:
@@ -139,4 +139,4 @@ def _ended(process: "subprocess.Popen[bytes]", watch: _Watch, said: IO[bytes], b
         watch.end()
     said.seek(0)
     words = said.read(1 << 16).decode(errors="replace")
-    return Moved(code, words, watch.stalled, begun)
+    return TransferResult(code, words, watch.stalled, begun)

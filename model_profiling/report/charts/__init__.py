@@ -5,17 +5,17 @@ shrunk, so that a phone shows letters one can read.
 """
 
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.report.charts.frame import NARROW, WIDE, Spec
 from model_profiling.report.charts.latency import latency
 from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.charts.operators import operators, single_operators
-from model_profiling.report.charts.roofline import Side, roofline
+from model_profiling.report.charts.roofline import RooflineSide, roofline
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.threads import threads
-from model_profiling.report.charts.whole import NARROW, WIDE, Spec
 from model_profiling.report.theme import Theme
-from model_profiling.report.words import named, repeated
+from model_profiling.report.words import counted_name, located_name
 
 # A picture takes a third of a second; of more comparisons than this the tables tell.
 MOST_DRAWN = 6
@@ -83,7 +83,7 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
         entries = [entry for entry in breakdown.operators if entry.where != "runtime"]
-        top = [(named(repeated(e.instances, e.operator), e.where), e.ms, e.share) for e in entries]
+        top = [(located_name(counted_name(e.instances, e.operator), e.where), e.ms, e.share) for e in entries]
         found["operators"] = single_operators(top, width, theme, title(f"top operators of {run.label(name)}"))
     for name in run.of_interest[:1]:
         root = run.cost_tree(name)
@@ -95,11 +95,13 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
     return found
 
 
-def _roofline_sides(run: RunView) -> list[Side]:
+def _roofline_sides(run: RunView) -> list[RooflineSide]:
     """The first comparison's two sides, else the first experiment that is shown, as far as they have roofs."""
     labels: dict[str, str] = {name: run.label(name) for name in run.of_interest[:1]}
     for comparison in run.summary.comparisons[:1]:
         names = (comparison.before, comparison.after)
         labels = dict(zip(names, run.sides(*names), strict=True))
     held = run.rooflines
-    return [Side(label, run.summary.experiments[n].breakdown, held[n]) for n, label in labels.items() if n in held]
+    return [
+        RooflineSide(label, run.summary.experiments[n].breakdown, held[n]) for n, label in labels.items() if n in held
+    ]

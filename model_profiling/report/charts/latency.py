@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import Theme
 from model_profiling.store.run_directory import Turn
 
@@ -22,7 +22,7 @@ def latency(rows: Sequence[tuple[str, list[Turn]]], width: int, theme: Theme, ti
     )
     if width < WIDE:
         subtitle = "Dots: executions; line: medians of turns; triangles: above the axis"
-    return whole({"vconcat": panels, "spacing": 26}, theme, width, title, subtitle)
+    return frame({"vconcat": panels, "spacing": 26}, theme, width, title, subtitle)
 
 
 def _executions(turns: list[Turn]) -> tuple[list[Values], float, float]:

@@ -2,7 +2,7 @@
 
 from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.report import numbers
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import Theme, colour_scale, ink_on
 
 _STEP = 24
@@ -41,7 +41,7 @@ def modules(root: CostNode, width: int, theme: Theme, title: str) -> Spec:
         },
     }
     spec: Spec = {"width": inner, "height": _STEP * levels, "data": {"values": values}, "layer": [bar, label]}
-    return whole(spec, theme, width, title, "")
+    return frame(spec, theme, width, title, "")
 
 
 def _place(node: CostNode, start: float, level: int, scale: float, values: list[Values]) -> None:

@@ -3,7 +3,7 @@
 import collections
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
 
 _HEIGHT = 260
@@ -53,7 +53,7 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     ]
     spec: Spec = {"width": width - 80, "height": _HEIGHT, "layer": layers}
     said = "Line: against eager fp32, with all that was lost before. Points: what each layer adds by itself"
-    return whole(spec, theme, width, title, said if wide else "Points: what each layer adds")
+    return frame(spec, theme, width, title, said if wide else "Points: what each layer adds")
 
 
 def kind(layer: Layer) -> str:

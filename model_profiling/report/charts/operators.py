@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from model_profiling.analysis.compare.grouping import OperatorGroup
 from model_profiling.report import numbers
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import BEFORE, WHITE, Theme
-from model_profiling.report.words import named, repeated
+from model_profiling.report.words import counted_name, located_name
 
 MOST_OPERATORS = 12
 
@@ -19,7 +19,7 @@ def operators(groups: Sequence[OperatorGroup], sides: tuple[str, str], width: in
     longest = max((max(e.change.before_ms, e.change.after_ms) for e in chosen), default=1.0) or 1.0
     for place, entry in enumerate(chosen):
         change = entry.change
-        text = named(repeated(len(entry.members), entry.name), entry.where)
+        text = located_name(counted_name(len(entry.members), entry.name), entry.where)
         labels.append({"place": place, "line": 0, "x": 0.0, "label": text})
         values.append({"place": place, "line": 1, "side": sides[0], "ms": change.before_ms})
         values.append({"place": place, "line": 2, "side": sides[1], "ms": change.after_ms})
@@ -82,7 +82,7 @@ def _operator_bars(
             _labels(inside, {"align": "right", "dx": -4, "color": WHITE}, width, encoding),
         ],
     }
-    return whole(
+    return frame(
         spec, theme, width, title, "Costliest first; in parentheses the 95 % interval" if len(sides) == 2 else ""
     )
 

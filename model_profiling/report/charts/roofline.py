@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import msgspec
 
+from model_profiling.analysis.roofs.roof_rates import PRODUCT, roof_kind
 from model_profiling.analysis.roofs.roofline import Roofline
-from model_profiling.analysis.roofs.roofs import PRODUCT, roof_kind
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
-from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks
 from model_profiling.report.theme import Theme, colour_scale
 
 _HEIGHT = 330
 _MARGIN = 70
 
 
-class Side(msgspec.Struct, frozen=True):
+class RooflineSide(msgspec.Struct, frozen=True):
     """One experiment: what to call it, its operators and their roofs."""
 
     label: str
@@ -42,7 +42,7 @@ class _Area(msgspec.Struct, frozen=True):
         return -math.degrees(math.atan2(_HEIGHT / decades[1], self.width / decades[0]))
 
 
-def roofline(sides: Sequence[Side], width: int, theme: Theme, title: str) -> Spec | None:
+def roofline(sides: Sequence[RooflineSide], width: int, theme: Theme, title: str) -> Spec | None:
     """Dots are operators that multiply matrices, hollow before and filled now; None where there are none."""
     dots = [dot for place, side in enumerate(sides) for dot in _dots(side, filled=place == len(sides) - 1)]
     if not dots:
@@ -60,10 +60,10 @@ def roofline(sides: Sequence[Side], width: int, theme: Theme, title: str) -> Spe
     dashes = "; dashes: roofs of their own" if any("own_roof" in dot for dot in dots) else ""
     subtitle = f"Dots: operators that multiply matrices, larger where they take longer; lines: measured roofs{dashes}"
     short = f"Dots: operators; lines: measured roofs{dashes}"
-    return whole(spec, theme, width, title, subtitle if width >= WIDE else short)
+    return frame(spec, theme, width, title, subtitle if width >= WIDE else short)
 
 
-def _dots(side: Side, filled: bool) -> list[Values]:
+def _dots(side: RooflineSide, filled: bool) -> list[Values]:
     found: list[Values] = []
     for entry in side.roofline.operators:
         instance = side.breakdown.instances[entry.row]
@@ -78,7 +78,7 @@ def _dots(side: Side, filled: bool) -> list[Values]:
     return sorted(found, key=lambda dot: -float(dot["ms"]))
 
 
-def _ceilings(sides: Sequence[Side]) -> list[tuple[str, float]]:
+def _ceilings(sides: Sequence[RooflineSide]) -> list[tuple[str, float]]:
     """The best rates by type; where both sides compute in one type, each is told by its side."""
     elements = [element for side in sides for element in side.roofline.peaks]
     found = {}
@@ -141,7 +141,7 @@ def _text(values: list[Values], mark: Spec, x: Spec, y: Spec) -> Spec:
     return {"data": {"values": values}, "mark": {"type": "text", "clip": True, **mark}, "encoding": encoding}
 
 
-def _marks(dots: list[Values], sides: Sequence[Side], x: Spec, y: Spec, width: int, theme: Theme) -> Spec:
+def _marks(dots: list[Values], sides: Sequence[RooflineSide], x: Spec, y: Spec, width: int, theme: Theme) -> Spec:
     labels = [side.label for side in sides]
     scale = colour_scale(dot["category"] for dot in dots)
     legend = {"orient": "top", "title": None}

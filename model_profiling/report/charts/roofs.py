@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from model_profiling.analysis.roofs.roof_rates import GROUPED, PRODUCT, SHORTEST_MS, Measurement, ProbeResult, roof_kind
 from model_profiling.analysis.roofs.roof_table import series_name
-from model_profiling.analysis.roofs.roofs import GROUPED, PRODUCT, SHORTEST_MS, Measurement, Probed, roof_kind
-from model_profiling.report.charts.whole import WIDE, Spec, Values, log_ticks, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks
 from model_profiling.report.theme import Theme
 
 _HEIGHT = 230
@@ -45,26 +45,26 @@ def roofs(measurements: Sequence[Measurement], width: int, theme: Theme, title: 
         for place, (values, kinds, axes) in enumerate(filled)
     ]
     spec: Spec = {"vconcat": panels, "spacing": 26, "resolve": {"scale": {"shape": "independent"}}}
-    return whole(spec, theme, width, title, "Best rates of probe operators, each a dot")
+    return frame(spec, theme, width, title, "Best rates of probe operators, each a dot")
 
 
-def _multiplies(probed: Probed) -> str:
+def _multiplies(probed: ProbeResult) -> str:
     kind = roof_kind(probed.operator, probed.kind, probed.work, probed.where)
     if kind == PRODUCT:
         return {"fully connected": _MULTIPLIES[0], "conv2d": _MULTIPLIES[1]}.get(probed.kind, "")
     return "grouped" if kind == GROUPED else "depthwise" if probed.kind == "depthwise" else ""
 
 
-def _computes(probed: Probed) -> str:
+def _computes(probed: ProbeResult) -> str:
     return _COMPUTES.get(roof_kind(probed.operator, probed.kind, probed.work, probed.where), "")
 
 
 def _values(
     measurements: Sequence[Measurement],
     names: list[str],
-    label: Callable[[Probed], str],
-    x: Callable[[Probed], float],
-    y: Callable[[Probed], float],
+    label: Callable[[ProbeResult], str],
+    x: Callable[[ProbeResult], float],
+    y: Callable[[ProbeResult], float],
 ) -> list[Values]:
     """The probes that have a label, each with what it did and how fast."""
     return [

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from model_profiling.report import numbers
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import Theme, colour_scale, ink_on
 
 # A segment narrower than this has no room for its label.
@@ -44,7 +44,7 @@ def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme
         "layer": _bars(relative, names, "share of the time", [0, 1], ".0%", theme),
     }
     spec: Spec = {"vconcat": [time, part], "spacing": 22, "resolve": {"scale": {"x": "independent"}}}
-    return whole(spec, theme, width, title, "Time in Method::execute by operator category")
+    return frame(spec, theme, width, title, "Time in Method::execute by operator category")
 
 
 def _segments(row: tuple[str, dict[str, float]], domain: float, pixels: int, whole: float) -> list[Values]:

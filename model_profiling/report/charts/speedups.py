@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from model_profiling.report import numbers
-from model_profiling.report.charts.whole import Spec, whole
+from model_profiling.report.charts.frame import Spec, frame
 from model_profiling.report.theme import Theme
 
 
@@ -43,4 +43,4 @@ def speedups(rows: Sequence[tuple[str, float, float, float]], width: int, theme:
             },
         ],
     }
-    return whole(spec, theme, width, title, "Lines are 95 % intervals")
+    return frame(spec, theme, width, title, "Lines are 95 % intervals")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from model_profiling.analysis.process.scaling import ThreadCurve
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
 
 _HEIGHT = 220
@@ -28,7 +28,7 @@ def threads(sides: Sequence[tuple[str, ThreadCurve]], cpus: int | None, width: i
     speedup = axes.panel([*limit, *ideal, axes.intervals(points), axes.lines(points, "speedup", "times faster")])
     spec: Spec = {"hconcat" if beside else "vconcat": [latency, speedup], "spacing": 26}
     said = "Lines are 95 % intervals; dashed: as many times faster as there are more threads"
-    return whole(spec, theme, width, title, said if beside else "Dashed: perfect scaling")
+    return frame(spec, theme, width, title, said if beside else "Dashed: perfect scaling")
 
 
 class _Axes:

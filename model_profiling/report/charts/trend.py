@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from model_profiling.report.blocks import address
-from model_profiling.report.charts.whole import WIDE, Spec, Values, whole
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.theme import Theme
 
 _HEIGHT = 190
@@ -25,7 +25,7 @@ class Dot(NamedTuple):
     text: str
 
 
-class Edge(NamedTuple):
+class StepMark(NamedTuple):
     """A step: from the run at `place` on. What is `certain` is drawn as a line, a candidate dashed."""
 
     place: int
@@ -35,7 +35,7 @@ class Edge(NamedTuple):
     label: str
 
 
-def trend(dots: Sequence[Dot], edges: Sequence[Edge], width: int, theme: Theme, title: str) -> Spec:
+def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: Theme, title: str) -> Spec:
     """Runs in order; a line for the median between steps, and a mark at each step."""
     low, high = _range(dots)
     y = {"type": "quantitative", "scale": {"domain": [low, high], "zero": False, "nice": False}}
@@ -66,10 +66,10 @@ def trend(dots: Sequence[Dot], edges: Sequence[Edge], width: int, theme: Theme, 
         *(_edge(edge, x, theme) for edge in edges),
     ]
     spec: Spec = {"width": width - 90, "height": _HEIGHT, "layer": layers}
-    return whole(spec, theme, width, title, "Each point is a run with its spread; dashed: a candidate")
+    return frame(spec, theme, width, title, "Each point is a run with its spread; dashed: a candidate")
 
 
-def linked(svg: str, hrefs: Sequence[str]) -> str:
+def add_links(svg: str, hrefs: Sequence[str]) -> str:
     """A drawn picture whose points lead somewhere, in order; '' for nowhere. Vega-Lite would make them absolute."""
     places: Iterator[str] = iter(hrefs)
 
@@ -108,7 +108,7 @@ def _point(place: int, dot: Dot, low: float, high: float) -> Values:
     return {"run": place + 1, "ms": shown, "text": dot.text, "beyond": dot.ms > high, **bounds}
 
 
-def _levels(dots: Sequence[Dot], edges: Sequence[Edge]) -> list[Values]:
+def _levels(dots: Sequence[Dot], edges: Sequence[StepMark]) -> list[Values]:
     """The median before, between and after steps."""
     places = [0, *(edge.place for edge in edges), len(dots)]
     medians = [*(edge.before_ms for edge in edges), *(edge.after_ms for edge in edges[-1:])]
@@ -116,7 +116,7 @@ def _levels(dots: Sequence[Dot], edges: Sequence[Edge]) -> list[Values]:
     return [{"from": start + 0.7, "to": end + 0.3, "ms": ms} for start, end, ms in spans]
 
 
-def _edge(edge: Edge, x: Spec, theme: Theme) -> Spec:
+def _edge(edge: StepMark, x: Spec, theme: Theme) -> Spec:
     colour = (WORSE if edge.after_ms > edge.before_ms else BETTER) if edge.certain else theme.text
     at = [{"run": edge.place + 0.5, "label": edge.label}]
     dash = {} if edge.certain else {"strokeDash": [4, 4]}

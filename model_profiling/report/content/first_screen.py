@@ -7,16 +7,16 @@ from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.forecast import Forecast
+from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Advice, Figure
-from model_profiling.report.content.places import file_line, source
-from model_profiling.report.content.reproduce import again_command
+from model_profiling.report.blocks import AdviceBlock, KeyFigure
+from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
-from model_profiling.report.words import factor, forecast_sentence, worth
-from model_profiling.runner.features import meaning, spoken
+from model_profiling.report.content.source_lines import file_line, source
+from model_profiling.report.words import factor, forecast_sentence, gain_text
+from model_profiling.runner.features import feature_label, meaning
 
 MOST_ACTIONS = 3
 # As many comparisons as anyone reads before the rest of a report.
@@ -40,7 +40,7 @@ def alerts(run: RunView) -> list[str]:
 
 def _busy(run: RunView) -> str:
     """Say that the machine was busy, what that means for what follows, and how to measure again."""
-    again = again_command(run.manifest)
+    again = rerun_command(run.manifest)
     left_out = [record.stops_clock for record in run.manifest.experiments.values() if record.status == "ok"]
     kept = " Times of operators leave out what other processes took." if left_out and all(left_out) else ""
     return (
@@ -49,7 +49,7 @@ def _busy(run: RunView) -> str:
     )
 
 
-def figures(run: RunView) -> list[Figure]:
+def figures(run: RunView) -> list[KeyFigure]:
     """Before, after and factor; where nothing was compared, what the run does tell."""
     if not run.shown:
         return []
@@ -74,31 +74,31 @@ def _of_phases(run: RunView, comparisons: Sequence[_Pair]) -> Sequence[_Pair]:
     return list(kinds.values()) or comparisons[:1]
 
 
-def _compared(run: RunView, comparison: Comparison) -> list[Figure]:
+def _compared(run: RunView, comparison: Comparison) -> list[KeyFigure]:
     pair = (comparison.before, comparison.after)
     sides = zip(run.sides(*pair), pair, strict=True)
     phase = run.phase(comparison.after)
     speedup = f"speedup ({phase})" if phase else "speedup"
-    return [*(_median(run, label, name) for label, name in sides), Figure(speedup, *factor(comparison))]
+    return [*(_median(run, label, name) for label, name in sides), KeyFigure(speedup, *factor(comparison))]
 
 
-def _median(run: RunView, label: str, name: str) -> Figure:
+def _median(run: RunView, label: str, name: str) -> KeyFigure:
     measured = run.metrics.experiments[name]
     latency = measured.latency
     if latency is None:
-        return Figure(label, _NOT_KNOWN, "there is no latency of it")
+        return KeyFigure(label, _NOT_KNOWN, "there is no latency of it")
     if measured.phase is not None and measured.phase.token_per_sec is not None:
         each = "first token after" if measured.phase.kind == "prefill" else "a token every"
         rate = f"{numbers.rate(measured.phase.token_per_sec)} tokens/s"
-        return Figure(label, rate, f"{each} {numbers.ms(latency.median_ms)}, {_spread(latency)}")
-    return Figure(label, numbers.ms(latency.median_ms), _spread(latency))
+        return KeyFigure(label, rate, f"{each} {numbers.ms(latency.median_ms)}, {_spread(latency)}")
+    return KeyFigure(label, numbers.ms(latency.median_ms), _spread(latency))
 
 
 def _spread(latency: Latency) -> str:
     return f"median of {counted(latency.runs, 'run')}, MAD {numbers.spread(latency.mad_percent)}"
 
 
-def _single(run: RunView, name: str) -> list[Figure]:
+def _single(run: RunView, name: str) -> list[KeyFigure]:
     """One experiment: how long, what takes most, and how much is outside the delegate."""
     breakdown = run.summary.experiments[name].breakdown
     largest = breakdown.dominant
@@ -106,36 +106,36 @@ def _single(run: RunView, name: str) -> list[Figure]:
     share = sum(entry.share for entry in outside)
     return [
         _median(run, "latency", name),
-        Figure("largest part", largest.category, f"{numbers.share(largest.share)} of the traced time"),
-        Figure(
+        KeyFigure("largest part", largest.category, f"{numbers.share(largest.share)} of the traced time"),
+        KeyFigure(
             "outside the delegate", numbers.share(share), f"{counted(len(outside), 'operator')} ran portable kernels"
         ),
     ]
 
 
-def _emulated(run: RunView) -> list[Figure]:
+def _emulated(run: RunView) -> list[KeyFigure]:
     """What an emulator can show: which operators and kernels ran, and nothing of time."""
     experiment = run.summary.experiments[run.shown[0]]
-    time = Figure("time", "not measured", "the CPU was emulated")
+    time = KeyFigure("time", "not measured", "the CPU was emulated")
     coverage = experiment.coverage
     if coverage is not None and coverage.on_sme2 is not None:
-        on = Figure("CONV and GEMM on SME2", f"{coverage.on_sme2} of {coverage.eligible}", "operators")
+        on = KeyFigure("CONV and GEMM on SME2", f"{coverage.on_sme2} of {coverage.eligible}", "operators")
         if coverage.work and coverage.work_on_sme2 is not None:
             part = coverage.work_on_sme2 / coverage.work
-            return [on, Figure("their work on SME2", numbers.share(part), "of the multiply-accumulates"), time]
+            return [on, KeyFigure("their work on SME2", numbers.share(part), "of the multiply-accumulates"), time]
         return [on, time]
     steps = [entry for entry in experiment.breakdown.instances if entry.where != "runtime"]
     portable = sum(entry.where == "portable" for entry in steps)
-    return [Figure("operators", str(len(steps)), f"{portable} of them outside the delegate"), time]
+    return [KeyFigure("operators", str(len(steps)), f"{portable} of them outside the delegate"), time]
 
 
 def legend(run: RunView) -> str:
     """What the switched feature is, for those who do not know its name."""
     features = [f for c in run.summary.comparisons[:1] for f in switched_features(run.manifest, c.before, c.after)]
-    return " ".join(f"{spoken(feature)}: {meaning(feature)}." for feature in features if meaning(feature))
+    return " ".join(f"{feature_label(feature)}: {meaning(feature)}." for feature in features if meaning(feature))
 
 
-def actions(run: RunView) -> list[Advice]:
+def actions(run: RunView) -> list[AdviceBlock]:
     """The findings that would gain most, for the experiment that a reader wants faster."""
     # Of a language model, fewer for each of its phases.
     most = MOST_ACTIONS if len(_first(run)) < 2 else MOST_ACTIONS - 1
@@ -173,14 +173,14 @@ def _costliest(run: RunView, name: str) -> str:
     return f"The costliest line is {where}, with {numbers.share(most.share)} of the time, most of it {most.category}."
 
 
-def advice_block(run: RunView, name: str, finding: Finding) -> Advice:
+def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
     """A finding with the line of its costliest operator that has one."""
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
     phase = run.phase(name)
     title = f"{phase}: {finding.title}" if phase else finding.title
-    return Advice(title, worth(finding), finding.evidence, finding.next_step, place)
+    return AdviceBlock(title, gain_text(finding), finding.evidence, finding.next_step, place)
 
 
 def shifts(run: RunView) -> list[str]:

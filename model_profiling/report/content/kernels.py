@@ -9,7 +9,13 @@ from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Section, Table
 from model_profiling.report.content.operators import kernel
-from model_profiling.report.kernel_view import WEIGHT_COLUMNS, detailed, kernel_counts, operator_names, weight_cells
+from model_profiling.report.kernel_view import (
+    WEIGHT_COLUMNS,
+    detailed_experiments,
+    kernel_counts,
+    operator_names,
+    weight_cells,
+)
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -56,7 +62,7 @@ def _covered(run: RunView) -> list[Block]:
 def _weights(run: RunView) -> Table | None:
     """Each weight format with the kernels that its operators called, by phase where there are phases."""
     rows: list[tuple[Cell, ...]] = []
-    for name in detailed(run):
+    for name in detailed_experiments(run):
         coverage = run.summary.experiments[name].coverage
         for entry in coverage.formats if coverage is not None else ():
             phase = (run.phase(name),) if run.phases else ()

@@ -10,10 +10,10 @@ from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, O
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.folding import Foldable, Rest, folded
-from model_profiling.report.content.places import some, source, sources
 from model_profiling.report.content.roofline import OF_ROOF, roof_line
-from model_profiling.report.content.time import FASTER, faster, numbered
-from model_profiling.report.words import named, repeated, unique_labels
+from model_profiling.report.content.source_lines import some, source, sources
+from model_profiling.report.content.time import FASTER, numbered, speedup_number
+from model_profiling.report.words import counted_name, located_name, unique_labels
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
 MOST_OPERATORS = 15
@@ -85,7 +85,7 @@ def _group(group: OperatorGroup, old: Breakdown, new: Breakdown, roof: _Roofs) -
     labels = unique_labels((member.after or member.before, member.instruction) for member in group.members)
     singles: list[Row] = [
         _change(
-            named(label, group.where) + _gone(member),
+            located_name(label, group.where) + _gone(member),
             member.change,
             roof.cells([member.after_row]),
             group.category,
@@ -96,7 +96,7 @@ def _group(group: OperatorGroup, old: Breakdown, new: Breakdown, roof: _Roofs) -
     share = max(group.change.before_share, group.change.after_share)
     if len(singles) == 1:
         return Foldable(singles[0], share)
-    name = named(repeated(len(singles), group.name), group.where) + _gone(group.members[0])
+    name = located_name(counted_name(len(singles), group.name), group.where) + _gone(group.members[0])
     reached = roof.cells(member.after_row for member in group.members)
     return Foldable(_change(name, group.change, reached, group.category, pairs), share, singles)
 
@@ -121,7 +121,7 @@ def _change(
         Name(name),
         Number(numbers.ms(change.before_ms), change.before_ms),
         Number(numbers.ms(change.after_ms), change.after_ms),
-        faster(change),
+        speedup_number(change),
         Number(numbers.share(change.after_share), change.after_share),
         *roof,
         category,
@@ -157,7 +157,7 @@ def _operator(
     labels = unique_labels((entry.name, entry.instruction) for entry in members)
     singles: list[Row] = [
         (
-            Name(named(label, entry.where)),
+            Name(located_name(label, entry.where)),
             *(_times(entry) if measured else ()),
             *roof.cells([row]),
             *(entry.category, kernel(entry), Name(source(entry))),
@@ -168,7 +168,7 @@ def _operator(
     share = operator.share if measured else 1.0
     if len(singles) == 1:
         return Foldable(singles[0], share)
-    name = Name(named(repeated(len(members), operator.operator), operator.where))
+    name = Name(located_name(counted_name(len(members), operator.operator), operator.where))
     labelled = (operator.category, some(map(kernel, members)), Name(sources(members)))
     times = _times(operator) if measured else ()
     return Foldable((name, *times, *roof.cells(places), *labelled), share, singles)

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.base.places import working_directory
+from model_profiling.base.directories import working_directory
 from model_profiling.export.command import arguments, recorded, repeated
 from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
 from model_profiling.store.artifacts import ExportRecord
@@ -61,7 +61,7 @@ def _measuring(manifest: Manifest) -> str:
     return str(manifest.config.get("command") or "")
 
 
-def again_command(manifest: Manifest) -> str:
+def rerun_command(manifest: Manifest) -> str:
     """The command that measures again, whatever is there already; empty if a Python program measured."""
     command = _measuring(manifest)
     return f"{command} --force" if command and "--force" not in command.split() else command

@@ -8,7 +8,7 @@ from model_profiling.base.dtypes import FLOATS
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
-from model_profiling.report.content.places import some, source
+from model_profiling.report.content.source_lines import some, source
 from model_profiling.report.words import unique_labels
 
 OF_ROOF = "of roof"

@@ -10,7 +10,7 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Number, Row, Section, Table
-from model_profiling.report.words import growth_sentence, in_common, memory_sentence, startup_sentence
+from model_profiling.report.words import growth_sentence, memory_sentence, merge_sentences, startup_sentence
 
 PARTS = {
     "process": "process and libraries",
@@ -132,7 +132,7 @@ def _conditions(
         said += [(run.label(name), words) for words in [growth_sentence(memory)] if words]
     options = [(run.label(n), each) for n, each in experiments.items() if each.workspace or each.weight_cache]
     said += [(name, _options(each)) for name, each in options]
-    return [f"{names}: {sentence}." for names, sentence in in_common(said)] + ([_PRESETS] if options else [])
+    return [f"{names}: {sentence}." for names, sentence in merge_sentences(said)] + ([_PRESETS] if options else [])
 
 
 def _launches(start: Startup) -> str:
@@ -159,7 +159,7 @@ def unknown(run: RunView) -> list[str]:
     found = []
     for what, reason in (("Start-up", "startup_unknown"), ("Memory", "memory_unknown")):
         said = [(run.label(n), getattr(each, reason)) for n, each in metrics.experiments.items()]
-        for names, why in in_common([(name, why) for name, why in said if why]):
+        for names, why in merge_sentences([(name, why) for name, why in said if why]):
             found.append(f"{what} ({names}): {why}.")
     if metrics.program is None:
         found.append("What the .pte says of memory by itself: it is gone, has changed since, or cannot be read.")

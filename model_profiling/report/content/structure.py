@@ -6,7 +6,7 @@ from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Row, Section, Table
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
-from model_profiling.report.content.places import sources
+from model_profiling.report.content.source_lines import sources
 
 _MOST_CHAINS = 10
 

@@ -1,6 +1,6 @@
 """What more threads bring: latency and speedup by number of threads, which number is best, what does not scale."""
 
-from model_profiling.analysis.advice.finding import Finding, Kind
+from model_profiling.analysis.advice.finding import Finding, FindingKind
 from model_profiling.analysis.advice.threads import units_words
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, OperatorThreads
 from model_profiling.analysis.process.scaling import FEWEST, Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
@@ -9,7 +9,7 @@ from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.first_screen import advice_block
-from model_profiling.report.words import BUSY, named, repeated
+from model_profiling.report.words import BUSY, counted_name, located_name
 
 _SHOWN = 10
 # More rows than this nobody reads on a page; the CSV has all.
@@ -19,7 +19,7 @@ _CAPTION = (
     "dashed: as many times faster as there are more threads."
 )
 # What is wrong with a number of threads that is not the first, and so has no advice of its own in the report.
-_WRONG = (Kind.MORE_THREADS_SLOWER, Kind.SLOWER_WITH_THREADS)
+_WRONG = (FindingKind.MORE_THREADS_SLOWER, FindingKind.SLOWER_WITH_THREADS)
 COLUMNS = ("threads", "median", "times faster", "95 % interval", "parallel efficiency")
 
 
@@ -30,7 +30,7 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [Bullets([f"{sentence}." for sentence in sentences(run)]), Picture("threads", _CAPTION)]
     blocks.append(Table("threads", ("", *COLUMNS, *_switch_columns(found)), rows(run)))
-    blocks += [advice_block(run, name, finding) for name, finding in wrong(run)]
+    blocks += [advice_block(run, name, finding) for name, finding in thread_findings(run)]
     for side, curve in run.thread_curves:
         blocks += _operators(run, side, curve)
     return Section("threads", "Threads", blocks)
@@ -99,7 +99,7 @@ def _best(curve: ThreadCurve) -> str:
     return f"{best.threads} threads are best, {gain}{same}{busy}"
 
 
-def wrong(run: RunView) -> list[tuple[str, Finding]]:
+def thread_findings(run: RunView) -> list[tuple[str, Finding]]:
     """What is wrong with the numbers of threads after the first, by experiment."""
     others = run.of_other_threads
     return [
@@ -111,7 +111,7 @@ def wrong(run: RunView) -> list[tuple[str, Finding]]:
     ]
 
 
-def unscaled(run: RunView, curve: ThreadCurve) -> list[OperatorThreads]:
+def unscaled_operators(run: RunView, curve: ThreadCurve) -> list[OperatorThreads]:
     """The operators of a curve that more threads do not make faster, those that lose most first."""
     found = _traced(run, curve)
     return found.unscaled if found is not None else []
@@ -142,7 +142,7 @@ def _operators(run: RunView, side: str, curve: ThreadCurve) -> list[Block]:
 def _operator(entry: OperatorThreads) -> Row:
     times = [Number("-" if ms is None else numbers.ms(ms), ms) for ms in entry.ms]
     return (
-        Name(named(repeated(entry.instances, entry.operator), entry.where)),
+        Name(located_name(counted_name(entry.instances, entry.operator), entry.where)),
         *times,
         Number(numbers.speedup(entry.speedup, entry.low, entry.high), entry.speedup),
         numbers.interval(entry.low, entry.high),

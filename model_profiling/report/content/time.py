@@ -18,7 +18,7 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
         return None
     blocks: list[Block] = []
     if experiments > len(run.summary.experiments):
-        blocks.append(Paragraph(left_out(run, experiments)))
+        blocks.append(Paragraph(omitted_note(run, experiments)))
     for number, comparison in enumerate(run.summary.comparisons, 1):
         if number > 1:
             blocks.append(Paragraph(comparison.shift.sentence))
@@ -30,7 +30,7 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
         blocks.append(Picture("shift", "Above in milliseconds, below in percent. Traced executions."))
     for name in run.alone:
         blocks.append(_alone(run.label(name), run.summary.experiments[name].breakdown))
-    blocks += unreliable(run)
+    blocks += unreliable_notes(run)
     blocks.append(
         Paragraph(
             "Times are means of undisturbed executions of each operator; they add up to Method::execute. "
@@ -42,7 +42,7 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
     return Section("categories", "Where the time goes", blocks)
 
 
-def left_out(run: RunView, experiments: int) -> str:
+def omitted_note(run: RunView, experiments: int) -> str:
     """Say which part of a run with many experiments is shown in full, and how to get the others."""
     return (
         f"This run has {experiments} experiments. Those that it compares first, {len(run.summary.experiments)}, are "
@@ -51,7 +51,7 @@ def left_out(run: RunView, experiments: int) -> str:
     )
 
 
-def unreliable(run: RunView) -> list[Block]:
+def unreliable_notes(run: RunView) -> list[Block]:
     """Say of which experiments the times of operators cannot be relied on, and why."""
     shown = [(run.label(name), run.summary.experiments[name].breakdown.unreliable) for name in run.shown]
     return [Paragraph(f"Do not rely on the times of {label}: {why}.") for label, why in shown if why]
@@ -76,11 +76,11 @@ def change_row(name: str, change: Change) -> Row:
         Number(numbers.share(change.before_share), change.before_share),
         Number(numbers.ms(change.after_ms), change.after_ms),
         Number(numbers.share(change.after_share), change.after_share),
-        faster(change),
+        speedup_number(change),
     )
 
 
-def faster(change: Change) -> Number:
+def speedup_number(change: Change) -> Number:
     return Number(numbers.bounded_speedup(change.ratio, change.low, change.high), change.ratio)
 
 

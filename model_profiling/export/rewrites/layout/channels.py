@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.layout.order import Layout
-from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
-from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, image_of
+from model_profiling.export.rewrites.layout.rebuild import LayerOutputs, Rebuild
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, image_of
 
 aten = torch.ops.aten
 # Operators that treat every channel alike, whatever its number.
@@ -16,12 +16,12 @@ CHANNELWISE = {
 }  # fmt: skip
 
 
-def channel_order(layout: Layout, dim: int, before: tuple[int, ...]) -> Outputs | None:
+def channel_order(layout: Layout, dim: int, before: tuple[int, ...]) -> LayerOutputs | None:
     """Return the order in which a dimension's axes lie innermost in memory, after `before`; None if they do not."""
     axes = layout.in_memory([dim])
     if layout.order != layout.among(before) + axes or len(axes) < 2:
         return None
-    return Outputs(layout.dims[dim], tuple(number for _, number in axes))
+    return LayerOutputs(layout.dims[dim], tuple(number for _, number in axes))
 
 
 def mixed_image(rb: Rebuild, node: Any, value: Value) -> Value | None:
@@ -40,7 +40,7 @@ def mixed_image(rb: Rebuild, node: Any, value: Value) -> Value | None:
     return _convolution(rb, node, value, mixed)
 
 
-def _convolution(rb: Rebuild, node: Any, value: Value, mixed: Outputs) -> Value | None:
+def _convolution(rb: Rebuild, node: Any, value: Value, mixed: LayerOutputs) -> Value | None:
     weight, bias = node.args[1], node.args[2] if len(node.args) > 2 else None
     groups = node.args[6] if len(node.args) > 6 else 1
     if groups == 1:
@@ -57,14 +57,14 @@ def _convolution(rb: Rebuild, node: Any, value: Value, mixed: Outputs) -> Value 
     return _in_that_order(rb, node, value, mixed, (weights, biases, *node.args[3:]))
 
 
-def _in_that_order(rb: Rebuild, node: Any, value: Value, mixed: Outputs, others: Any) -> Value:
+def _in_that_order(rb: Rebuild, node: Any, value: Value, mixed: LayerOutputs, others: Any) -> Value:
     made = rb.copy_node(node, (rb.mixed(value), *others))
     return in_order(made, mixed, value.memory.maker, value.moves)
 
 
-def in_order(made: Any, outputs: Outputs, maker: Any, moves: Any = None) -> Value:
+def in_order(made: Any, outputs: LayerOutputs, maker: Any, moves: Any = None) -> Value:
     """Return an image whose channels were computed in another order."""
     plain = Layout.contiguous(made.meta["val"].shape)
     dims = (plain.dims[0], outputs.sizes, *plain.dims[2:])
     order = plain.among(IMAGE_DIMS[:3]) + tuple((1, number) for number in outputs.order)
-    return Value(Layout(dims, order), Memory(image=made, maker=maker), moves)
+    return Value(Layout(dims, order), TensorMemory(image=made, maker=maker), moves)

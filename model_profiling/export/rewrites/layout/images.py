@@ -9,7 +9,7 @@ import torch
 from model_profiling.export.rewrites.layout.channels import CHANNELWISE, in_order, mixed_image
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.rebuild import Rebuild
-from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed, image_of, value_of
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, fixed, image_of, value_of
 from model_profiling.formats.graph_terms import TO_NCHW
 
 aten = torch.ops.aten
@@ -126,7 +126,7 @@ def mean(rb: Rebuild, node: Any) -> Any:
         tuple(() if dim in over else sizes for dim, sizes in enumerate(value.layout.dims)), parts[0] + parts[2]
     )
     layout = kept if keeps else kept.reshaped(tuple(result.shape))
-    return Value(layout, Memory(image=made)) if layout is not None else None
+    return Value(layout, TensorMemory(image=made)) if layout is not None else None
 
 
 def nearest(rb: Rebuild, node: Any) -> Value | None:

@@ -9,7 +9,7 @@ import torch
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.parts import without
 from model_profiling.export.rewrites.layout.pointwise import common_cuts, own_cuts
-from model_profiling.export.rewrites.layout.rebuild import Outputs, Rebuild
+from model_profiling.export.rewrites.layout.rebuild import LayerOutputs, Rebuild
 from model_profiling.export.rewrites.layout.values import Value, fixed, value_of
 
 aten = torch.ops.aten
@@ -39,19 +39,19 @@ def linear(rb: Rebuild, node: Any) -> Value | None:
     return result
 
 
-def _columns(layout: Layout, last: int) -> Outputs | None:
+def _columns(layout: Layout, last: int) -> LayerOutputs | None:
     """Return the order of the last dimension's axes, if they lie innermost in memory and not as they are named."""
     axes = layout.in_memory([last])
     if len(axes) < 2 or axes == layout.of(last) or layout.order[-len(axes) :] != axes:
         return None
-    return Outputs(layout.dims[last], tuple(number for _, number in axes))
+    return LayerOutputs(layout.dims[last], tuple(number for _, number in axes))
 
 
-def _with_last(layout: Layout, width: int, outputs: Outputs | None) -> Layout:
+def _with_last(layout: Layout, width: int, outputs: LayerOutputs | None) -> Layout:
     """Return the same with another innermost last dimension."""
     last = len(layout.dims) - 1
     rest = tuple(axis for axis in layout.order if axis[0] != last)
-    own = outputs or Outputs((width,) if width != 1 else (), (0,) if width != 1 else ())
+    own = outputs or LayerOutputs((width,) if width != 1 else (), (0,) if width != 1 else ())
     return Layout((*layout.dims[:-1], own.sizes), rest + tuple((last, number) for number in own.order))
 
 

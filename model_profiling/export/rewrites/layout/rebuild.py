@@ -19,7 +19,7 @@ import torch
 
 from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
-from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, Memory, Value, fixed
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, fixed
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
@@ -37,7 +37,7 @@ class Declined(Exception):  # noqa: N818 - nothing went wrong: the program is le
 
 
 @dataclass(frozen=True)
-class Outputs:
+class LayerOutputs:
     """A layer's outputs as axes of these sizes, and the order in which it computes them."""
 
     sizes: tuple[int, ...]
@@ -50,7 +50,7 @@ class Plan:
     are made, and outputs in another order."""
 
     at_once: frozenset[str] = frozenset()
-    outputs: tuple[tuple[str, Outputs], ...] = ()
+    outputs: tuple[tuple[str, LayerOutputs], ...] = ()
     turned: frozenset[str] = frozenset()
     large_by_rows: bool = True
 
@@ -73,7 +73,7 @@ class Rebuild:
         self.moves: list[tuple[Any, int]] = []
         # How often images are turned, by the operators whose they are.
         self.turns: Counter[Any] = Counter()
-        self.wishes: dict[str, Outputs] = {}
+        self.wishes: dict[str, LayerOutputs] = {}
         # Operators that cost layout changes as they stand, and none here.
         self.saved: list[Any] = []
         self.viewed: list[Any] = []
@@ -110,7 +110,7 @@ class Rebuild:
         # The operator may have stayed the model's own node.
         with self.graph.inserting_before(self.at.next):
             rows = self.step(aten.permute_copy.default, self.view(value, (n, h * w, c)), [0, 2, 1])
-            return Value(Layout.contiguous(value.shape), Memory(flat=self.new_view(rows, value.shape)))
+            return Value(Layout.contiguous(value.shape), TensorMemory(flat=self.new_view(rows, value.shape)))
 
     def _outputs(self, node: Any) -> None:
         self.at = node
@@ -130,7 +130,7 @@ class Rebuild:
     def own(self, node: Any) -> Any:
         """Return a node of the model as it is: contiguous, if it is a tensor of a fixed size."""
         value = node.meta.get("val")
-        return Value(Layout.contiguous(value.shape), Memory(flat=node)) if fixed(value) else node
+        return Value(Layout.contiguous(value.shape), TensorMemory(flat=node)) if fixed(value) else node
 
     def contiguous_copy(self, node: Any) -> Any:
         """Return the operator as it stands in the model, on contiguous inputs."""
@@ -227,7 +227,7 @@ class Rebuild:
                 raise Declined(f"a transpose of {len(sizes)} dimensions")
             seen = self.view(value, tuple(sizes))
             made = self.step(aten.permute_copy.default, seen, permutation, like=value.moves)
-            memory = value.memory.moved[value.layout, order] = Memory(flat=made)
+            memory = value.memory.moved[value.layout, order] = TensorMemory(flat=made)
             # Values that lie together and stay together are moved as one.
             in_blocks = permutation[-1] == len(permutation) - 1 and sizes[-1] >= SMALL_BLOCK
             self.moves.append((value.moves, _bytes(made) * (1 if in_blocks else ONE_BY_ONE)))
@@ -246,14 +246,14 @@ class Rebuild:
         axes = layout.order[-count:]
         if width == maker[1] and count > 1 and order[-1] in axes:
             wanted = sorted(range(count), key=lambda number: order.index(axes[number]))
-            self.wishes[maker[0]] = Outputs(tuple(layout.sizes(axes)), tuple(wanted))
+            self.wishes[maker[0]] = LayerOutputs(tuple(layout.sizes(axes)), tuple(wanted))
 
     def maker(self, node: Any, width: int) -> tuple[str, int] | None:
         """Return a layer's name and width if it can compute its outputs in any order: its weights are known."""
         known = all(entry is None or entry.op == "placeholder" for entry in node.args[1:3])
         return (node.name, width) if known and known_value(self.program, node.args[1]) is not None else None
 
-    def constant(self, node: Any, dim: int, outputs: Outputs) -> Any:
+    def constant(self, node: Any, dim: int, outputs: LayerOutputs) -> Any:
         """Return a constant of the model with one dimension in another order; None if it is not a constant."""
         data = known_value(self.program, node)
         if data is None:

@@ -11,7 +11,7 @@ IMAGE_DIMS = (0, 2, 3, 1)
 
 
 @dataclass
-class Memory:
+class TensorMemory:
     """A tensor of the new graph: `flat` has its values in the order of memory, `image` is the same memory as NCHW."""
 
     flat: Any = None
@@ -23,7 +23,7 @@ class Memory:
     maker: Any = None
     # The operator whose image this is, or was before arithmetic.
     origin: Any = None
-    moved: dict[tuple[Layout, tuple[Axis, ...]], "Memory"] = field(default_factory=dict)
+    moved: dict[tuple[Layout, tuple[Axis, ...]], "TensorMemory"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Value:
     """What a node of the model gives. `moves` is the model's own permute that is still to be done, if there is one."""
 
     layout: Layout
-    memory: Memory
+    memory: TensorMemory
     moves: Any = None
 
     @property
@@ -58,13 +58,13 @@ def value_of(layout: Layout, node: Any, source: Value | None = None) -> Value:
     """Return the value of a new tensor in this order, which it has from `source`."""
     moves = source.moves if source is not None and not layout.is_contiguous else None
     maker = source.memory.maker if source is not None else None
-    return Value(layout.simplified(), Memory(flat=node, maker=maker), moves)
+    return Value(layout.simplified(), TensorMemory(flat=node, maker=maker), moves)
 
 
 def image_of(node: Any) -> Value:
     """Return the value of an operator on images: a 4-D tensor with its channels last in memory."""
     layout = Layout.contiguous(node.meta["val"].shape)
-    return Value(Layout(layout.dims, layout.among(IMAGE_DIMS)), Memory(image=node))
+    return Value(Layout(layout.dims, layout.among(IMAGE_DIMS)), TensorMemory(image=node))
 
 
 def fixed(value: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from model_profiling.export.rewrites.layout.images import of_images
 from model_profiling.export.rewrites.layout.order import Layout
 from model_profiling.export.rewrites.layout.rebuild import Rebuild, Rule
-from model_profiling.export.rewrites.layout.values import Memory, Value, fixed, value_of
+from model_profiling.export.rewrites.layout.values import TensorMemory, Value, fixed, value_of
 
 aten = torch.ops.aten
 
@@ -45,7 +45,7 @@ def view_rule(rb: Rebuild, node: Any) -> Value | None:
     if layout is not None:
         return replace(value, layout=layout)
     # The view joins what does not lie together in memory: its values have to be in their usual order.
-    plain = rb.view(Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value))), shape)
+    plain = rb.view(Value(Layout.contiguous(value.shape), TensorMemory(flat=rb.contiguous(value))), shape)
     return value_of(Layout.contiguous(shape), plain)
 
 
@@ -53,7 +53,7 @@ def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
     """Move the values now, if that was found to be better than later."""
     if node.name not in rb.plan.at_once or value.layout.is_contiguous:
         return value
-    return Value(Layout.contiguous(value.shape), Memory(flat=rb.contiguous(value)))
+    return Value(Layout.contiguous(value.shape), TensorMemory(flat=rb.contiguous(value)))
 
 
 def permute_rule(rb: Rebuild, node: Any) -> Value | None:

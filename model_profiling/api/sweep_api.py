@@ -1,0 +1,37 @@
+"""Open a sweep from its file, and choose what carries its jobs out."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model_profiling.base.on_progress import OnNote
+from model_profiling.fleet.sweep.executor import Executor
+from model_profiling.fleet.sweep.jobs import Job, Jobs
+from model_profiling.fleet.sweep.sweep import MakeExecutor, Sweep
+from model_profiling.fleet.sweep.sweep_file import load, parse
+
+
+def open_sweep(asked: str | Path | Mapping[str, Any], out: str | Path | None = None, only: Sequence[str] = ()) -> Sweep:
+    """A sweep by its file, or as the same keys in memory; results go to `out`, else where it says, else out_<name>."""
+    if isinstance(asked, Mapping):
+        found, where, name = parse(dict(asked), "(given as a dictionary)"), "(given as a dictionary)", "sweep"
+    else:
+        path = Path(asked)
+        found, where, name = load(path), str(path), path.stem
+    name = Path(out or found.output or f"out_{name}").name.removeprefix("out_") if out or found.output else name
+    return Sweep(found, where, Path(out or found.output or f"out_{name}"), name, only)
+
+
+def executor(ray: str | None = None) -> MakeExecutor:
+    """Child processes of this machine, or the jobs of a Ray cluster at an address."""
+
+    def make(jobs: Jobs, todo: list[Job], on_note: OnNote) -> Executor:
+        if ray is None:
+            from model_profiling.fleet.sweep.local_executor import LocalExecutor
+
+            return LocalExecutor(jobs.folder, todo)
+        from model_profiling.fleet.sweep.ray_executor import RayExecutor
+
+        return RayExecutor(ray, jobs, todo, on_note)
+
+    return make

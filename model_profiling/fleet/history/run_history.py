@@ -1,0 +1,330 @@
+"""Questions to the history. Every answer is of the folders as they are now."""
+
+import fnmatch
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from model_profiling.base import directories
+from model_profiling.base.errors import InputError
+from model_profiling.base.on_progress import OnProgress, no_progress
+from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
+from model_profiling.fleet.history.index import indexed
+from model_profiling.fleet.history.run_rows import HistoryMeasurement, HistoryRow
+from model_profiling.fleet.history.run_search import FoundRun, real_roots
+from model_profiling.store.artifacts import REPORT_PAGE
+from model_profiling.store.labels import Revision
+
+if TYPE_CHECKING:
+    from model_profiling.fleet.history.trends import Series
+
+_AGO = re.compile(r"([0-9]{1,5})([hdw])")
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+_NO_TRACE = "no run tells: see sme2-kit kernels"
+
+
+class Filters(msgspec.Struct, frozen=True):
+    """Which runs a question is about. `model` may be a pattern; `since` is a time in seconds."""
+
+    model: str | None = None
+    platform: str | None = None
+    dtype: str | None = None
+    labels: Mapping[str, str] = {}
+    since: float | None = None
+
+    def accepts(self, run: "IndexedRun") -> bool:
+        names = (run.model, run.stem)
+        said = {"commit": run.revision, "branch": run.branch, **run.labels}
+        return (
+            (self.model is None or any(fnmatch.fnmatchcase(name, self.model) for name in names))
+            and (self.platform is None or run.platform == self.platform)
+            and (self.dtype is None or run.dtype == self.dtype)
+            and (self.since is None or run.at >= self.since)
+            and all(said.get(key) == value for key, value in self.labels.items())
+        )
+
+
+def parse_since(text: str) -> float:
+    """`2026-11-01`, or `90d` (days; also h and w) before now, as seconds."""
+    if ago := _AGO.fullmatch(text):
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        when = datetime.fromisoformat(text)
+        return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        raise InputError(f"{text[:40]!r} is not a time", "Give a date such as 2026-11-01, or 90d, 12h, 2w.") from None
+
+
+class IndexedRun(msgspec.Struct, frozen=True, gc=False):
+    """A run in the index: its number, its path, and the fields of its row in their order."""
+
+    id: int
+    path: str
+    at: float
+    created: str
+    label: str
+    model: str
+    stem: str
+    dtype: str
+    variant: str
+    platform: str
+    device: str
+    timing: str
+    status: str
+    revision: str
+    branch: str
+    dirty: bool | None
+    labels: dict[str, str]
+    kit_version: str
+    sha256: str
+    problem: str
+
+    @property
+    def code(self) -> Revision:
+        return Revision(self.revision, self.branch, self.dirty)
+
+
+class RunHistory:
+    """The runs below some folders, at the time it was made."""
+
+    def __init__(
+        self,
+        folders: Sequence[str | Path] = (".",),
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        on_progress: OnProgress = no_progress,
+    ) -> None:
+        index, self.search = indexed(real_roots(folders), on_progress)
+        self._found: dict[str, FoundRun] = {run.path: run for run in self.search.runs}
+        self._here = directories.working_directory()
+        rows = [(known.path, known.row) for known in index if known.row is not None]
+        every = [
+            IndexedRun(number, os.fsdecode(path), *msgspec.structs.astuple(row)[:-1])
+            for number, (path, row) in enumerate(rows)
+        ]
+        self.unreadable = [run for run in every if run.problem]
+        self.every = [run for run in every if not run.problem]
+        if filters.model is not None and self.every:
+            _refuse_unknown(filters.model, self.every)
+        self._runs = {run.id: run for run in self.every if filters.accepts(run)}
+        numbers: dict[tuple[Any, ...], int] = {}
+        self._measured = [
+            IndexedMeasurement(
+                number, numbers.setdefault(key, len(numbers)), *msgspec.structs.astuple(each)[len(_HOW) :]
+            )
+            for number in self._runs
+            for key, each in _by_series(rows[number][1])
+        ]
+        self._series = {number: key for key, number in numbers.items()}
+
+    def chosen(self) -> list[IndexedRun]:
+        """The runs that the filters accept, as the index has them."""
+        return list(self._runs.values())
+
+    def runs(self) -> list[HistoryRun]:
+        """Every run, from new to old, and at the end those that cannot be read."""
+        medians: dict[int, dict[str, float]] = {}
+        for entry in self._measured:
+            if entry.median_ms is not None:
+                medians.setdefault(entry.run, {})[self._series[entry.series][5]] = entry.median_ms
+        newest = sorted(self._runs.values(), key=lambda run: (-run.at, run.path))
+        return [self._listed(run, medians.get(run.id, {})) for run in [*newest, *self.unreadable]]
+
+    def _listed(self, run: IndexedRun, medians: dict[str, float]) -> HistoryRun:
+        return HistoryRun(
+            relative_path(self._here, run.path),
+            "earlier" if self._found[run.path].earlier else "latest",
+            run.created,
+            run.label,
+            run.model,
+            run.dtype,
+            run.variant,
+            run.platform,
+            run.device,
+            run.timing,
+            run.status,
+            run.code,
+            run.labels,
+            run.kit_version,
+            run.sha256,
+            medians,
+            run.problem,
+        )
+
+    def series(self) -> "list[Series]":
+        """Measured latency over time, one series for all that may be compared; those with most runs first."""
+        together: dict[int, list[IndexedMeasurement]] = {}
+        for entry in self._measured:
+            if entry.median_ms is not None and entry.median_ms > 0:
+                together.setdefault(entry.series, []).append(entry)
+        found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
+        return sorted(found, key=lambda each: (each.model, each.dtype, len(each.off), -len(each.points), each.title))
+
+    def _one_series(self, key: tuple[Any, ...], entries: "list[IndexedMeasurement]") -> "Series":
+        from model_profiling.fleet.history.trends import Series
+
+        entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))
+        # A run that measured another experiment again still has this one's measurement; so does a copy of a run.
+        once = {(entry.session, entry.median_ms, entry.mad_ms): entry for entry in reversed(entries)}
+        kept = [entry for entry in entries if once[(entry.session, entry.median_ms, entry.mad_ms)] is entry]
+        said = dict(zip((*_WHAT, *_HOW), key, strict=True))
+        said |= {"off": said["off"].split(",") if said["off"] else [], "latency_source": said.pop("source")}
+        return Series(**said, points=[self._point(entry) for entry in kept])
+
+    def _point(self, entry: "IndexedMeasurement") -> Point:
+        run = self._runs[entry.run]
+        page = f"{run.path}/{REPORT_PAGE}" if self._found[run.path].has_page else ""
+        assert entry.median_ms is not None
+        return Point(
+            run.created,
+            entry.median_ms,
+            entry.mad_ms or 0.0,
+            entry.executions or 0,
+            run.label,
+            run.code,
+            run.labels,
+            run.kit_version,
+            run.sha256,
+            run.path,
+            page,
+        )
+
+    def top(self) -> list[TopOperator]:
+        """Where the time goes over the portfolio: operators of the fastest experiment of every model's latest run."""
+        chosen = self._latest(lambda entry: entry.median_ms is not None)
+        sums: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        for run, entries in chosen:
+            best = min(entries, key=lambda entry: entry.median_ms or 0.0)
+            for operator, category, ms in _operators.decode(best.operators):
+                sums.setdefault((operator, category), []).append((ms, f"{run.model} {run.dtype}"))
+        total = sum(ms for parts in sums.values() for ms, _ in parts)
+        found = []
+        for (operator, category), parts in sums.items():
+            ms, most = sum(ms for ms, _ in parts), max(parts)
+            share = ms / total if total else 0.0
+            found.append(TopOperator(operator, category, ms, share, len(parts), most[1], most[0]))
+        return sorted(found, key=lambda entry: (-entry.ms, entry.operator))
+
+    def coverage(self) -> list[ModelCoverage]:
+        """How much of each model runs on SME2, as the latest run with a kernel trace says; the least first."""
+        known = {_kind(run): (run, entries) for run, entries in self._latest(lambda e: e.coverage_percent is not None)}
+        untold = {_kind(run): entries for run, entries in self._latest(lambda entry: bool(entry.coverage_unknown))}
+        found = []
+        for kind in dict.fromkeys(_kind(run) for run in self._runs.values()):
+            if kind in known:
+                run, entries = known[kind]
+                best = max(entries, key=lambda entry: entry.coverage_percent or 0.0)
+                name, place = self._series[best.series][5], relative_path(self._here, run.path)
+                found.append(ModelCoverage(*kind, best.coverage_percent, name, "", place))
+            else:
+                why = untold[kind][0].coverage_unknown if kind in untold else _NO_TRACE
+                found.append(ModelCoverage(*kind, None, "", why, ""))
+        return sorted(found, key=lambda entry: (entry.percent is None, entry.percent or 0.0, entry.model))
+
+    def _latest(
+        self, fits: "Callable[[IndexedMeasurement], bool]"
+    ) -> "list[tuple[IndexedRun, list[IndexedMeasurement]]]":
+        """Of each model, dtype and variant the newest run with measurements that fit, and these."""
+        fitting: dict[int, list[IndexedMeasurement]] = {}
+        for entry in self._measured:
+            if fits(entry):
+                fitting.setdefault(entry.run, []).append(entry)
+        newest: dict[tuple[str, str, str], IndexedRun] = {}
+        for run in sorted((self._runs[key] for key in fitting), key=lambda run: (run.at, run.path)):
+            newest[_kind(run)] = run
+        return [(run, fitting[run.id]) for run in newest.values()]
+
+    def rows(self) -> list[MeasurementRow]:
+        """Every measurement of every run as a flat row, for other programs."""
+        found = []
+        for entry in self._measured:
+            run = self._runs[entry.run]
+            experiment, threads, off, phase, source = self._series[entry.series][5:]
+            found.append(
+                MeasurementRow(
+                    run.created,
+                    run.model,
+                    run.dtype,
+                    run.variant,
+                    run.platform,
+                    run.device,
+                    experiment,
+                    threads,
+                    off,
+                    phase,
+                    run.timing,
+                    source,
+                    entry.median_ms,
+                    entry.mad_ms,
+                    entry.executions,
+                    entry.first_result_ms,
+                    entry.peak_bytes,
+                    entry.coverage_percent,
+                    run.revision,
+                    run.branch,
+                    run.dirty,
+                    run.label,
+                    msgspec.json.encode(run.labels).decode(),
+                    run.kit_version,
+                    run.status,
+                    run.sha256,
+                    run.path,
+                )
+            )
+        return found
+
+
+class IndexedMeasurement(msgspec.Struct, frozen=True, gc=False):
+    """A measurement by the numbers of its run and its series, with the rest of its fields in their order."""
+
+    run: int
+    series: int
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    session: str
+    first_result_ms: float | None
+    peak_bytes: int | None
+    coverage_percent: float | None
+    coverage_unknown: str
+    operators: bytes
+
+
+# What may be compared is alike in these fields of a run and of a measurement; the latter's are its first.
+_WHAT = ("model", "dtype", "variant", "platform", "device")
+_HOW = ("experiment", "threads", "off", "phase", "source")
+_operators = msgspec.json.Decoder(list[tuple[str, str, float]])
+
+
+def _by_series(row: HistoryRow) -> Iterator[tuple[tuple[Any, ...], HistoryMeasurement]]:
+    """Each measurement of a run with what its series is known by."""
+    what = tuple(getattr(row, name) for name in _WHAT)
+    for each in row.measurements:
+        yield (*what, *msgspec.structs.astuple(each)[: len(_HOW)]), each
+
+
+def _kind(run: IndexedRun) -> tuple[str, str, str]:
+    return run.model, run.dtype, run.variant
+
+
+def _refuse_unknown(model: str, runs: Sequence[IndexedRun]) -> None:
+    names = {name for run in runs for name in (run.model, run.stem)}
+    if not any(fnmatch.fnmatchcase(name, model) for name in names):
+        import difflib
+
+        known = sorted({run.model for run in runs})
+        close = difflib.get_close_matches(model, known, n=3)
+        hint = f"Did you mean {', '.join(close)}?" if close else f"There are: {', '.join(known[:10])}."
+        raise InputError(f"there is no run of {model!r}", hint)
+
+
+def relative_path(here: str, path: str) -> str:
+    """A real path relative to the folder `here` where it lies in it."""
+    if path == here:
+        return "."
+    return path.removeprefix(f"{here.rstrip('/')}/") if here else path

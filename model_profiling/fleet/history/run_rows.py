@@ -1,0 +1,331 @@
+"""What the index holds of a run, read from its files: only the fields that are asked for are decoded."""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.export.options import DECIDING
+from model_profiling.fleet.history.run_search import FoundRun
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
+from model_profiling.store.labels import Revision
+from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
+
+_MOST_BYTES = 256 << 20
+# No file needs more.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+
+
+class _Struct(msgspec.Struct, frozen=True, gc=False):
+    """A part of a file: fields that are not named here are skipped."""
+
+
+def _struct(where: str, *more: Any) -> Any:
+    """A part of the export's record: the options that it holds, and `more` fields."""
+    rows = [(row.name, row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where]
+    return msgspec.defstruct(f"_{where}", [*rows, *more], bases=(_Struct,), frozen=True, gc=False, kw_only=True)
+
+
+_Request = _struct(
+    "request",
+    ("settings", dict[str, Any], {}),
+    ("shapes", list[Any], []),
+    ("inputs", list[str], []),
+    ("options", dict[str, Any], {}),
+)
+_Export = _struct("export", ("model", str), ("dtype", str, ""), ("request", _Request))
+
+
+class _Model(_Struct, frozen=True, gc=False):
+    stem: str
+    sha256: str
+    dtype: str
+    export: _Export | None = None  # type: ignore[valid-type]
+
+
+class _Experiment(_Struct, frozen=True, gc=False):
+    status: str
+    mode: str
+    threads: _Count
+    disable_features: list[str] = []
+    latency_source: LatencySource = "untraced executions"
+    method: str = ""
+    phase: Phase | None = None
+    partial: str = ""
+    session: str = ""
+
+
+class _Manifest(_Struct, frozen=True, gc=False):
+    kit_version: str
+    platform: str
+    created: str
+    model: _Model
+    label: str
+    device: str
+    experiments: dict[str, _Experiment] = {}
+    status: str = "partial"
+    timing: str = "measured"
+    schema: int = SCHEMA
+    labels: dict[str, str] = {}
+    revision: Revision = Revision()
+
+
+class _Latency(_Struct, frozen=True, gc=False):
+    runs: _Count
+    median_ms: float
+    mad_ms: float
+
+
+class _FirstResult(_Struct, frozen=True, gc=False):
+    median_ms: float
+
+
+class _Startup(_Struct, frozen=True, gc=False):
+    first_result: _FirstResult
+
+
+class _Memory(_Struct, frozen=True, gc=False):
+    peak_bytes: _Count
+
+
+class _Measured(_Struct, frozen=True, gc=False):
+    latency: _Latency | None = None
+    startup: _Startup | None = None
+    memory: _Memory | None = None
+
+
+class _Metrics(_Struct, frozen=True, gc=False):
+    experiments: dict[str, _Measured] = {}
+
+
+class _Operator(_Struct, frozen=True, gc=False):
+    operator: str
+    category: str
+    ms: float
+
+
+class _Breakdown(_Struct, frozen=True, gc=False):
+    operators: list[_Operator]
+
+
+class _Coverage(_Struct, frozen=True, gc=False):
+    eligible: _Count
+    on_sme2: _Count | None = None
+    work: _Count | None = None
+    work_on_sme2: _Count | None = None
+    unknown: str = ""
+
+
+class _Analysis(_Struct, frozen=True, gc=False):
+    breakdown: _Breakdown
+    coverage: _Coverage | None = None
+
+
+class _Summary(_Struct, frozen=True, gc=False):
+    experiments: dict[str, _Analysis] = {}
+
+
+class HistoryMeasurement(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One experiment of a run. Without `median_ms` it has no latency, and without `coverage_percent` nobody knows."""
+
+    experiment: str
+    threads: int
+    off: str
+    phase: str
+    source: str
+    median_ms: float | None
+    mad_ms: float | None
+    executions: int | None
+    # Which measurement it is: a run that measured only something else has it, too.
+    session: str
+    first_result_ms: float | None
+    peak_bytes: int | None
+    coverage_percent: float | None
+    coverage_unknown: str
+    # A JSON list of [operator, category, ms].
+    operators: bytes
+
+
+class HistoryRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One run. `problem` says why it cannot be read; the rest is then empty."""
+
+    at: float = 0.0
+    created: str = ""
+    label: str = ""
+    model: str = ""
+    stem: str = ""
+    dtype: str = ""
+    variant: str = ""
+    platform: str = ""
+    device: str = ""
+    timing: str = ""
+    status: str = ""
+    commit: str = ""
+    branch: str = ""
+    dirty: bool | None = None
+    labels: dict[str, str] = {}
+    kit_version: str = ""
+    sha256: str = ""
+    problem: str = ""
+    measurements: list[HistoryMeasurement] = []
+
+
+_manifests = msgspec.json.Decoder(_Manifest)
+_metrics = msgspec.json.Decoder(_Metrics)
+_summaries = msgspec.json.Decoder(_Summary)
+_anything = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def read_run(found: FoundRun) -> HistoryRow | None:
+    """The row of a run directory; None if the manifest is one of another program."""
+    home = Path(found.path)
+    try:
+        data = files.read_bytes(home / MANIFEST, "manifest", _MOST_BYTES)
+        try:
+            manifest = _decoded(_manifests, data, MANIFEST)
+        except ValueError:
+            if _is_foreign(data):
+                return None
+            raise
+        if manifest.schema > SCHEMA:
+            return HistoryRow(problem=f"{MANIFEST} was written by a newer kit (schema {manifest.schema})")
+        at = _seconds(manifest.created)
+        metrics = summary = None
+        if found.has_metrics:
+            metrics = _decoded(_metrics, files.read_bytes(home / METRICS, "metrics", _MOST_BYTES), METRICS)
+        if found.has_summary:
+            text = files.read_bytes(home / ANALYSIS_SUMMARY, "analysis", _MOST_BYTES)
+            summary = _decoded(_summaries, text, ANALYSIS_SUMMARY)
+        return _row(manifest, at, metrics or _Metrics(), summary or _Summary())
+    except KitError as error:
+        return HistoryRow(problem=_storable(error.message))
+    except ValueError as error:
+        return HistoryRow(problem=_storable(str(error)))
+
+
+def _storable(text: str) -> str:
+    """`text` as Unicode: a path in it may have bytes that are none."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _seconds(created: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(created).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{MANIFEST}: {created[:40]!r} is not a time") from None
+
+
+def _is_foreign(data: bytes) -> bool:
+    """Whether this is JSON, and none of ours: other programs have a manifest.json as well."""
+    try:
+        fields = _anything.decode(data)
+    except msgspec.ValidationError:
+        return True  # JSON, but a list or a number
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return "kit_version" not in fields and fields.get("kind") != msgspec.Raw(b'"manifest"')
+
+
+def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> HistoryRow:
+    model, revision, device = manifest.model, manifest.revision, manifest.device
+    if chosen := manifest.labels.get("device"):
+        device = f"{device} ({chosen})"
+    return HistoryRow(
+        at,
+        manifest.created,
+        manifest.label,
+        model.export.model if model.export is not None else model.stem,
+        model.stem,
+        model.export.dtype if model.export is not None else model.dtype,
+        _variant(model.export),
+        manifest.platform,
+        device,
+        manifest.timing,
+        manifest.status,
+        revision.commit,
+        revision.branch,
+        revision.dirty,
+        manifest.labels,
+        manifest.kit_version,
+        model.sha256,
+        "",
+        [
+            _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
+            for name, record in manifest.experiments.items()
+            if record.status == "ok"
+        ],
+    )
+
+
+def _variant(export: Any) -> str:
+    """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
+    if export is None:
+        return ""
+    request = export.request
+    parts = []
+    for row in DECIDING:
+        holder = export if row.recorded == "export" else request
+        value = request.options.get(row.name) if row.recorded == "options" else getattr(holder, row.name)
+        if row.tells_apart and value is not None and value != row.plain(row.default):
+            names = value if isinstance(value, list) else [Path(str(value)).name if row.kind is Path else value]
+            parts += [f"{row.title} {name}" for name in names]
+    parts += [f"{name}={value}" for name, value in sorted(request.settings.items())]
+    parts += [f"input {'x'.join(map(str, shape))}" for shape in request.shapes if isinstance(shape, list)]
+    parts += [f"input {text}" for text in request.inputs]
+    return ", ".join(parts)
+
+
+def _measurement(
+    name: str, record: _Experiment, timing: str, measured: _Measured | None, analysis: _Analysis | None
+) -> HistoryMeasurement:
+    """What was measured of an experiment; emulated and partial ones have no latency that belongs into a series."""
+    timed = timing == "measured" and record.mode == "timing" and not record.partial
+    measured = measured if measured is not None and timed else _Measured()
+    latency, startup, memory = measured.latency, measured.startup, measured.memory
+    coverage = analysis.coverage if analysis is not None else None
+    operators = [(o.operator, o.category, o.ms) for o in analysis.breakdown.operators] if analysis and timed else []
+    return HistoryMeasurement(
+        name,
+        record.threads,
+        ",".join(sorted(record.disable_features)),
+        _phase(record),
+        record.latency_source,
+        latency.median_ms if latency is not None else None,
+        latency.mad_ms if latency is not None else None,
+        latency.runs if latency is not None else None,
+        record.session,
+        startup.first_result.median_ms if startup is not None else None,
+        memory.peak_bytes if memory is not None else None,
+        _percent(coverage),
+        coverage.unknown if coverage is not None else "",
+        msgspec.json.encode(operators),
+    )
+
+
+def _phase(record: _Experiment) -> str:
+    """The phase of a language model, else the method if it is not the usual one."""
+    if record.phase is not None:
+        return record.phase.label
+    return "" if record.method == "forward" else record.method
+
+
+def _percent(coverage: _Coverage | None) -> float | None:
+    """How much of the work of CONV and GEMM runs on SME2; of the operators, where the work is not known."""
+    if coverage is None or coverage.unknown:
+        return None
+    if coverage.work and coverage.work_on_sme2 is not None:
+        return coverage.work_on_sme2 / coverage.work * 100
+    if coverage.eligible and coverage.on_sme2 is not None:
+        return coverage.on_sme2 / coverage.eligible * 100
+    return None

@@ -1,0 +1,178 @@
+"""Jobs as child processes of this machine: work side by side on spare CPUs, measurements with their target alone."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.base import files
+from model_profiling.base.code_path import python_command
+from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of, last_line
+from model_profiling.fleet.sweep.jobs import Job, SweepFolder
+from model_profiling.fleet.sweep.sweep_file import SweepTarget
+from model_profiling.platforms.locks import GIVEN, Busy, Claims, job_lock
+
+# How long a job that is ended may take to end its runners and to put a device's settings back.
+_GRACE_S = 10
+_LOOK_S = 0.2
+
+
+@dataclass
+class _Running:
+    job: Job
+    child: subprocess.Popen[bytes]
+    began: float
+    log: Path
+    # Readable when the child has ended; None where the system has no such thing.
+    pidfd: int | None
+
+
+class LocalExecutor:
+    """An executor that needs nothing but this machine."""
+
+    host_comes_last = True
+
+    def __init__(self, folder: SweepFolder, jobs: list[Job], cpus: int | None = None) -> None:
+        self._folder = folder
+        self._claims = Claims(f"sweep in {folder.home.resolve()}")
+        self._running: dict[str, _Running] = {}
+        cpus = cpus or usable_cpus()
+        # What talks to a phone or a board needs a CPU in time, or the turns wait for it.
+        remote = any(job.measures is not None and not job.measures.is_host for job in jobs)
+        self._slots = max(1, cpus - 1 if remote else cpus)
+
+    def lane(self, job: Job) -> str:
+        return job.measures.label if job.measures is not None else ""
+
+    def start(self, job: Job, words: tuple[str, ...]) -> str:
+        if not self._has_room(job.measures):
+            return OWN
+        own = job_lock(self._folder.lock(job))
+        if own is None:
+            return "a process that an earlier sweep started for it, which is still ending"
+        claim = self._claims.try_claim(None if job.measures is None else job.measures.lock)
+        if isinstance(claim, Busy):
+            os.close(own)
+            return claim.reason
+        claim.handles.append(own)
+        try:
+            self._running[job.name] = self._child(job, words, claim.handles)
+        finally:
+            # From now on the child alone holds them.
+            claim.close()
+        return ""
+
+    def _has_room(self, target: SweepTarget | None) -> bool:
+        """Whether the jobs that run here leave room for one more, as far as this sweep knows."""
+        busy = [running.job.measures for running in self._running.values()]
+        if any(other is not None and other.is_host for other in busy):
+            return False
+        if target is None:
+            return busy.count(None) < self._slots
+        return not busy if target.is_host else target not in busy
+
+    def _child(self, job: Job, words: tuple[str, ...], locks: list[int]) -> _Running:
+        log = self._folder.log(job)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        child = start_tied(words, log, locks)
+        return _Running(job, child, time.monotonic(), log, pidfd_of(child))
+
+    def ended(self, timeout_s: float) -> list[FinishedJob]:
+        wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)
+        found = []
+        for name, running in list(self._running.items()):
+            code = running.child.poll()
+            if code is None:
+                continue
+            del self._running[name]
+            _close(running.pidfd)
+            # What it started and did not end, if anything, goes with it.
+            end_group(running.child.pid, signal.SIGKILL)
+            found.append(FinishedJob(running.job, outcome_of(code, time.monotonic() - running.began, running.log)))
+        return found
+
+    def doing(self, job: Job) -> str:
+        running = self._running.get(job.name)
+        return last_line(running.log) if running is not None else ""
+
+    def close(self) -> None:
+        self._claims.step_back()
+        children = list(self._running.values())
+        self._running = {}
+        for running in children:
+            running.child.terminate()
+        until = time.monotonic() + _GRACE_S
+        for running in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                running.child.wait(max(0.0, until - time.monotonic()))
+            end_group(running.child.pid, signal.SIGKILL)
+            running.child.wait()
+            _close(running.pidfd)
+
+
+def usable_cpus() -> int:
+    """How many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def start_tied(
+    words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a command that ends with this process, in a group of its own.
+
+    It holds the locks while it lives, and is told which these are: it does not wait for them.
+    """
+    command = python_command("model_profiling.fleet.sweep.child_lifetime", str(os.getpid()), *words)
+    log.unlink(missing_ok=True)
+    with files.open_log(log) as output:
+        return subprocess.Popen(
+            command,
+            cwd=home,
+            env={**os.environ, GIVEN: ",".join(map(str, locks))},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=locks,
+        )
+
+
+def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
+    if code == 0:
+        return JobOutcome(seconds)
+    return JobOutcome(seconds, *failure_of(files.tail(log, 1 << 20), code))
+
+
+def end_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def pidfd_of(child: "subprocess.Popen[bytes]") -> int | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.pidfd_open(child.pid)
+    except OSError:
+        return None
+
+
+def wait_for(children: "list[tuple[subprocess.Popen[bytes], int | None]]", timeout_s: float) -> None:
+    """Wait until one of them has ended, or so long. Asks the kernel, so that a measurement is not disturbed."""
+    fds = [pidfd for _, pidfd in children if pidfd is not None]
+    if len(fds) == len(children):
+        select.select(fds, [], [], timeout_s)
+        return
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until and all(child.poll() is None for child, _ in children):
+        time.sleep(min(_LOOK_S, timeout_s))
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)

@@ -1,0 +1,368 @@
+"""Carries a sweep out: what is finished is skipped, what can run is started, and every end is written down at once."""
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from model_profiling import __version__
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.on_progress import OnNote, OnProgress, no_notes, no_progress
+from model_profiling.fleet.sweep import portfolio
+from model_profiling.fleet.sweep.executor import OWN, Executor, FinishedJob, JobOutcome
+from model_profiling.fleet.sweep.fetched_results import adopt_export, adopt_run
+from model_profiling.fleet.sweep.jobs import Job, Jobs, SweepFolder, finished_run
+from model_profiling.fleet.sweep.journal import Event, Journal
+from model_profiling.fleet.sweep.ledger import Ledger, Queue
+from model_profiling.fleet.sweep.local_executor import usable_cpus
+from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
+from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
+from model_profiling.pipeline.manifest_records import now
+from model_profiling.pipeline.partial_run import remove_leftovers
+from model_profiling.store import publication
+from model_profiling.store.artifacts import PARTIAL
+from model_profiling.store.run_directory import Manifest
+
+# How often a job whose machine was lost is begun again.
+MOST_ATTEMPTS = 3
+_LOOK_S, _LOOK_WAITING_S = 2.0, 0.2
+# How long to wait before a board is asked again whether somebody still measures on it.
+_PAUSE_S = 5.0
+# Results are written after every job, unless writing takes more than this part of the time.
+_WRITING_SHARE = 0.1
+MakeExecutor = Callable[[Jobs, list[Job], OnNote], Executor]
+
+
+class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the sweep began, how often it was begun anew, and for each cell the oldest round of which results count."""
+
+    created: str
+    round: int = 1
+    since: dict[str, int] = {}
+
+    def anew(self, cells: Iterable[str]) -> "_State":
+        return _State(self.created, self.round + 1, self.since | dict.fromkeys(cells, self.round + 1))
+
+
+class Sweep:
+    """One sweep file and the folder of its results."""
+
+    def __init__(self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = ()) -> None:
+        self._asked = asked
+        self._name = name
+        self.folder = SweepFolder(home)
+        self.jobs = Jobs(asked, cells(asked, where), self.folder)
+        self.wanted = self._chosen(only)
+
+    def _chosen(self, only: Sequence[str]) -> list[Job]:
+        """The jobs of the cells that `only` names, and what these need."""
+        for pattern in only:
+            if not any(_is_named(cell, pattern) for cell in self.jobs.cells):
+                some = ", ".join(cell.name for cell in self.jobs.cells[:5])
+                raise InputError(f"--only {pattern!r} matches no cell", f"Cells are, for example: {some}.")
+        chosen = [cell for cell in self.jobs.cells if not only or any(_is_named(cell, each) for each in only)]
+        names = {cell.name for cell in chosen} | {cell.variant.name for cell in chosen}
+        return [job for job in self.jobs.all if job.subject in names]
+
+    def plan(self, fresh: bool = False) -> list[tuple[Job, bool]]:
+        """The jobs, each with whether it is finished; nothing is started or written."""
+        names = {job.name for job in self.wanted}
+        state = self._read_state()
+        state = state.anew(self._wanted_cells()) if fresh else state
+        return [pair for pair in self.jobs.finished(state.since) if pair[0].name in names]
+
+    def _wanted_cells(self) -> list[str]:
+        return [job.subject for job in self.wanted if job.kind == "run"]
+
+    def _read_state(self) -> _State:
+        try:
+            return files.read_json(self.folder.state / "state.json", _State, "state of a sweep")
+        except InputError:
+            return _State(now(), 1)
+
+    def run(
+        self,
+        make: MakeExecutor,
+        fresh: bool = False,
+        on_progress: OnProgress = no_progress,
+        on_note: OnNote = no_notes,
+    ) -> SweepResult:
+        """Do what is not finished. A failed job never stops the others; what failed is in the result."""
+        with files.locked(self.folder.state, "sweep"):
+            state = self._read_state()
+            if fresh:
+                state = state.anew(self._wanted_cells())
+            files.write_json(self.folder.state / "state.json", state)
+            return _Round(self, state, on_progress, on_note).run(make)
+
+    @property
+    def asked(self) -> SweepFile:
+        return self._asked
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+def _is_named(cell: Cell, pattern: str) -> bool:
+    return fnmatchcase(cell.name, pattern if any(c in pattern for c in "*?[") else f"*{pattern}*")
+
+
+class _Round:
+    """One call of `run`: the state of every job from here on."""
+
+    def __init__(self, sweep: Sweep, state: _State, on_progress: OnProgress, on_note: OnNote) -> None:
+        self._sweep, self._state = sweep, state
+        self._jobs, self._folder = sweep.jobs, sweep.folder
+        self._report, self._note = on_progress, on_note
+        self._journal = Journal(self._folder.journal)
+        seconds = {entry.job: entry.seconds for entry in self._journal.entries if entry.event == "finished"}
+        self._ledger = Ledger(self._jobs.all, seconds, usable_cpus())
+        self._cells: dict[str, CellRecord] = {}
+        self._attempts: dict[str, int] = {}
+        self._running: dict[str, Job] = {}
+        self._noted: set[str] = set()
+        # What the executor said of its machines.
+        self._said: list[str] = []
+        # Until when a lane waits for somebody who measures on its target from another machine.
+        self._paused: dict[str, float] = {}
+        # The commands of jobs that wait to be started.
+        self._prepared: dict[str, tuple[tuple[str, ...], str]] = {}
+        self._written_at, self._writing_s = 0.0, 0.0
+
+    def run(self, make: MakeExecutor) -> SweepResult:
+        shutil.rmtree(self._folder.incoming, ignore_errors=True)
+        for cell in self._jobs.cells:
+            _recover(self._folder.run(cell))
+        wanted = {job.name for job in self._sweep.wanted}
+        for job, done in self._jobs.finished(self._state.since):
+            self._ledger.set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
+        for cell in self._jobs.cells:
+            self._look_at(cell)
+        todo = [job for job in self._sweep.wanted if self._ledger.state(job.name) == "waiting"]
+        if todo:
+            executor = make(self._jobs, todo, self._keep_note)
+            try:
+                self._carry_out(executor, Queue(todo, executor.lane))
+            except KeyboardInterrupt:
+                executor.close()
+                self._write()
+                kept = f"{self._ledger.counted('finished')} of {len(self._jobs.all)} jobs are finished"
+                raise InterruptionError(f"interrupted: {kept}", "Run the same command to continue.") from None
+            finally:
+                executor.close()
+        return self._write()
+
+    def _carry_out(self, executor: Executor, queue: Queue) -> None:
+        while queue or self._running:
+            waits = self._start_what_can(executor, queue)
+            self._tell(executor)
+            ended = executor.ended(_LOOK_WAITING_S if waits else _LOOK_S)
+            for each in ended:
+                del self._running[each.job.name]
+                self._take(each, queue)
+            # While nothing else runs here: a measurement that comes next is not disturbed.
+            if ended and self._writing_s <= (time.monotonic() - self._written_at) * _WRITING_SHARE:
+                self._write()
+
+    def _start_what_can(self, executor: Executor, queue: Queue) -> bool:
+        """Start jobs in their order; whether one waits for somebody else, of whom this sweep will not hear."""
+        waits = False
+        work = [job for lane in queue.ready.values() for job in list(lane)[:1] if job.measures is None]
+        busy = bool(work) or any(job.measures is None for job in self._running.values())
+        for name, lane in queue.ready.items():
+            if lane and self._paused.get(name, 0.0) > time.monotonic():
+                waits = True
+                continue
+            # A measurement on this machine stops all else, so all else comes first.
+            if lane and executor.host_comes_last and busy and lane[0].measures is not None and lane[0].measures.is_host:
+                continue
+            while lane:
+                reason = self._start(executor, lane[0])
+                if reason:
+                    waits = waits or reason != OWN
+                    break
+                lane.popleft()
+        return waits
+
+    def _start(self, executor: Executor, job: Job) -> str:
+        """'' if it was started, else what it waits for."""
+        if job.name not in self._prepared:
+            self._prepared[job.name] = self._words(job)
+        words, there = self._prepared[job.name]
+        reason = executor.start(job, words)
+        if reason:
+            if reason != OWN:
+                self._note_once(f"{job.name} waits: {reason}")
+            return reason
+        del self._prepared[job.name]
+        self._journal.add("started", job.name, self._state.round, replaces=there)
+        self._attempts[job.name] = self._attempts.get(job.name, 0) + 1
+        self._running[job.name] = job
+        self._ledger.set(job, "running")
+        return ""
+
+    def _keep_note(self, sentence: str) -> None:
+        self._said.append(sentence)
+        self._note(sentence)
+
+    def _note_once(self, sentence: str) -> None:
+        if sentence not in self._noted:
+            self._noted.add(sentence)
+            self._note(sentence)
+
+    def _words(self, job: Job) -> tuple[tuple[str, ...], str]:
+        """The command, and the label of the run that it will replace. A new round measures anew what is there.
+
+        A run that ended just before its sweep was killed is there, too: it is of this round if it is not the one that
+        was there when its job was started, and is not measured again.
+        """
+        if job.kind != "run":
+            return job.words, ""
+        manifest = self._finished_run(job)
+        there = manifest.label if manifest is not None else ""
+        since = self._state.since.get(job.subject, 1)
+        mine = [entry for entry in self._journal.of(job.name) if entry.round >= since]
+        first = mine[0].replaces if mine else there
+        anew = since > 1 and bool(there) and there == first
+        return (*job.words, *(["--force"] if anew else [])), first
+
+    def _take(self, ended: FinishedJob, queue: Queue) -> None:
+        """Write down how a job ended, and let in what it was waited for by."""
+        job, outcome = ended.job, ended.outcome
+        if outcome.lost or outcome.busy:
+            event: Event = "busy" if outcome.busy else "lost"
+            self._journal.add(event, job.name, self._state.round, seconds=outcome.seconds, failure=outcome.failure)
+            if outcome.busy:
+                self._attempts[job.name] -= 1
+                self._paused[queue.lane(job)] = time.monotonic() + _PAUSE_S
+            if self._attempts[job.name] < MOST_ATTEMPTS:
+                self._note_once(f"{job.name} {'waits' if outcome.busy else 'is begun again'}: {outcome.failure}")
+                self._ledger.set(job, "waiting")
+                queue.again(job)
+                return
+        if not outcome.failure:
+            outcome = self._confirmed(job, outcome)
+        if outcome.failure:
+            self._fail(job, outcome)
+            for later in queue.failed(job):
+                self._ledger.set(later, "skipped", failure=f"{job.name} failed: {outcome.failure}")
+                self._look_at(later.cell)
+        else:
+            self._journal.add("finished", job.name, self._state.round, seconds=outcome.seconds, node=outcome.node)
+            self._ledger.set(job, "finished", outcome)
+            queue.finished(job)
+        self._look_at(job.cell)
+
+    def _confirmed(self, job: Job, outcome: JobOutcome) -> JobOutcome:
+        """A command that says it did well has to have left what it should, here or on the machine that it ran on."""
+        try:
+            if outcome.incoming is not None:
+                self._adopt(job, outcome.incoming)
+            elif job.kind == "run" and (manifest := self._finished_run(job)) is not None:
+                self._note_run(job, manifest)
+            if self._jobs.is_finished(job, self._state.since.get(job.subject, 1), {job.after: True}):
+                return outcome
+            failure, hint = "it left no complete result", "See its log, and run the sweep again."
+            if outcome.incoming is not None:
+                hint += " All machines of a cluster need the same kit, Python and packages."
+        except KitError as error:
+            failure, hint = error.message, error.hint
+        except OSError as error:
+            failure, hint = f"{error.strerror or error}: {error.filename or ''}", "Check space and permissions there."
+        finally:
+            if outcome.incoming is not None:
+                shutil.rmtree(outcome.incoming, ignore_errors=True)
+        return JobOutcome(outcome.seconds, failure, hint, node=outcome.node)
+
+    def _adopt(self, job: Job, incoming: Path) -> None:
+        if job.cell is None:
+            adopt_export(self._jobs.request(job.variant), incoming)
+            return
+        program = self._jobs.program(job.variant)
+        adopt_run(job, incoming, self._folder.run(job.cell), program, lambda manifest: self._note_run(job, manifest))
+
+    def _finished_run(self, job: Job) -> Manifest | None:
+        return finished_run(self._folder.run(job.cell)) if job.cell is not None else None
+
+    def _note_run(self, job: Job, manifest: Manifest) -> None:
+        assert job.cell is not None
+        self._jobs.note(job.cell, manifest, self._state.round)
+
+    def _fail(self, job: Job, outcome: JobOutcome) -> None:
+        said = {"failure": outcome.failure, "hint": outcome.hint}
+        self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
+        log = self._folder.log(job)
+        self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
+        self._note(f"{job.name} failed: {outcome.failure}")
+
+    def _look_at(self, cell: Cell | None) -> None:
+        """Read the numbers of a cell anew."""
+        if cell is not None:
+            run = self._ledger.records[f"run {cell.name}"]
+            place = self._folder.run(cell)
+            self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
+
+    def _tell(self, executor: Executor) -> None:
+        """What people see while it goes on."""
+        parts = [_said(job, executor.doing(job)) for job in self._running.values()]
+        failed = self._ledger.counted("failed")
+        words = f"{len(parts)} running" if parts else "waiting"
+        words += f", {failed} failed" if failed else ""
+        words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
+        over = self._ledger.counted("finished", "failed", "skipped")
+        self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
+
+    def _write(self) -> SweepResult:
+        began = time.monotonic()
+        result = self._result()
+        files.write_json(self._folder.home / RESULT, result)
+        portfolio.write(result, self._folder.home)
+        self._written_at = time.monotonic()
+        self._writing_s = self._written_at - began
+        return result
+
+    def _result(self) -> SweepResult:
+        ledger = self._ledger
+        left = ledger.counted("waiting", "running", "not asked for")
+        status: SweepStatus = "partial" if left else "failed" if ledger.counted("failed") else "complete"
+        return SweepResult(
+            name=self._sweep.name,
+            kit_version=__version__,
+            created=self._state.created,
+            updated=now(),
+            status=status,
+            targets=list(dict.fromkeys(cell.target.label for cell in self._jobs.cells)),
+            jobs=list(ledger.records.values()),
+            cells=list(self._cells.values()),
+            labels=dict(self._sweep.asked.labels),
+            round=self._state.round,
+            notes=list(self._said),
+        )
+
+
+def _recover(directory: Path) -> None:
+    """Put in place what a killed run had decided to, and remove what it had no time to."""
+    with contextlib.suppress(KitError):
+        if publication.pending(directory) or (directory / PARTIAL).is_dir():
+            with files.locked(directory, "pipeline"):
+                publication.recover(directory)
+                remove_leftovers(directory)
+
+
+def _said(job: Job, doing: str) -> str:
+    """The job, and what it says of its progress; what else it prints is for its log."""
+    kind, _, words = doing.partition(": ")
+    return f"{job.name} ({words})" if kind == job.kind and words else job.name
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,189 @@
+"""What is known of a group of experiments so far: taken turn by turn, or found where an interrupted run left it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from model_profiling.base.errors import KitError
+from model_profiling.formats.pte.sequence import SequenceProgram
+from model_profiling.pipeline.config_types import Experiment
+from model_profiling.pipeline.foreign_runner import execution_times
+from model_profiling.pipeline.progress_log import (
+    Entry,
+    ExperimentStart,
+    PlanRecord,
+    ProcessEnd,
+    ProgressLog,
+    SettleRecord,
+    TurnRecord,
+)
+from model_profiling.pipeline.resume import RemainingRounds, remaining_rounds
+from model_profiling.pipeline.schedule import TURN, Cost, Lane, LaneKind, Round, first_round, later_rounds
+from model_profiling.runner.protocol import Done, Features, Ready
+from model_profiling.store.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
+
+
+@dataclass(frozen=True)
+class MeasuredProgram:
+    """What is executed: a .pte, what its files are called after, and its inputs (none: the runner feeds ones).
+
+    A language model has the tokens that its phases read, instead.
+    """
+
+    pte: Path
+    stem: str
+    inputs: tuple[Path, ...]
+    sequence: SequenceProgram | None = None
+    tokens: Path | None = None
+
+
+@dataclass
+class ExperimentOutcome:
+    """What came of one experiment: its samples and last words, or why it failed."""
+
+    program: MeasuredProgram
+    experiment: Experiment
+    runner: RunnerRecord
+    scratch: Path
+    timed: list[Turn] = field(default_factory=list)
+    traced: list[Turn] = field(default_factory=list)
+    features: Features | None = None
+    ready: Ready | None = None
+    done: Done | None = None
+    failure: KitError | None = None
+    # The ETDumps of its launches, in order.
+    dumps: list[Path] = field(default_factory=list)
+    # Processes that were started only to see how they start, and those of timed executions.
+    starts: list[Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self.timed, self.traced, starts=self.starts, processes=self.processes)
+
+    def file(self, suffix: str) -> Path:
+        name = experiment_file(self.program.stem, self.experiment.name, self.experiment.num_threads, suffix)
+        return self.scratch / name
+
+    def dump(self, launch: int) -> Path:
+        return self.file(f".etdump.launch{launch}")
+
+
+class GroupState:
+    """The steps of a group and what they mean; each is noted as it is made, so that all of it can be found again."""
+
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        outcomes: dict[str, ExperimentOutcome],
+        seed: int = 0,
+        progress: ProgressLog | None = None,
+    ) -> None:
+        self.lanes = list(lanes)
+        self.outcomes = outcomes
+        self.seed = seed
+        self.progress = progress or ProgressLog()
+        # Seconds that starting and ending a process took, by lane; executions so far; when all began.
+        self.launch_s: dict[str, float] = {}
+        self.done = 0
+        self.start = time.monotonic()
+        # Who took each turn, in order.
+        self.order: list[list[str]] = []
+        self.settle_runs: int | None = None
+        self.plan = ""
+        self.launches = 0
+        # What was asked for decides the first round; what was chosen after it, the later ones.
+        self.first = first_round(self.lanes, seed)
+
+    @property
+    def later(self) -> list[Round]:
+        return later_rounds(self.lanes, self.first, self.seed)
+
+    def restore(self) -> RemainingRounds:
+        """Take over what an interrupted run has noted; returns what is left to do."""
+        kept, rest = remaining_rounds(self.progress.entries, self.lanes, self.seed, self._readable)
+        self.progress.entries = kept
+        for entry in kept:
+            if isinstance(entry, TurnRecord):
+                self.order += [[] for _ in range(entry.turn.turn + 1 - len(self.order))]
+                self.order[entry.turn.turn].append(entry.lane)
+            self._apply(entry)
+        sittings = self.progress.sittings
+        if sittings:
+            last = max((entry.turn.at_s for entry in kept if isinstance(entry, TurnRecord)), default=0.0)
+            self.start -= max(last, time.time() - sittings[0].wall_s)
+        return rest
+
+    def _readable(self, lane: str, launch: int, runs: int) -> bool:
+        """Whether the ETDump of a launch is there, with all its executions: a machine may have gone down with it."""
+        found_lane = next(each for each in self.lanes if each.label == lane)
+        if found_lane.kind is LaneKind.STARTUP:
+            return True
+        experiment = found_lane.experiment
+        outcome = self.outcomes[experiment.name]
+        try:
+            found = len(execution_times(outcome.dump(launch)))
+        except KitError:
+            return False
+        return found == runs + (experiment.warmup if outcome.runner.kind == "foreign" else 0)
+
+    def note(self, entry: Entry) -> None:
+        self._apply(entry)
+        self.progress.add(entry)
+
+    def _apply(self, entry: Entry) -> None:
+        """What an entry means to this run, whether it has just been made or was found."""
+        by_label = {lane.label: lane for lane in self.lanes}
+        if isinstance(entry, ExperimentStart):
+            outcome = self.outcomes[entry.experiment]
+            outcome.features, outcome.ready = entry.features, entry.ready
+        elif isinstance(entry, SettleRecord):
+            self.settle_runs = entry.settle_runs
+        elif isinstance(entry, PlanRecord):
+            self.lanes = [
+                Lane(lane.experiment, lane.kind, runs, launches)
+                for lane, (runs, launches) in zip(self.lanes, entry.lanes, strict=True)
+            ]
+            self.plan = entry.reason
+        elif isinstance(entry, TurnRecord):
+            lane = by_label[entry.lane]
+            outcome = self.outcomes[lane.experiment.name]
+            if lane.kind is not LaneKind.STARTUP:
+                (outcome.timed if lane.kind is LaneKind.TIMED else outcome.traced).append(entry.turn)
+            self.done += len(entry.turn.ns)
+        elif isinstance(entry, ProcessEnd):
+            lane = by_label[entry.lane]
+            outcome = self.outcomes[lane.experiment.name]
+            outcome.done = outcome.done or entry.done
+            if lane.kind in (LaneKind.TRACED, LaneKind.LAUNCHED):
+                outcome.dumps.append(outcome.dump(entry.launch))
+            if entry.process is not None:
+                (outcome.starts if lane.kind is LaneKind.STARTUP else outcome.processes).append(entry.process)
+            if entry.launch_s is not None:
+                self.launch_s.setdefault(entry.lane, entry.launch_s)
+
+    def keeps_outputs(self, lane: Lane) -> bool:
+        """Whether this lane's outputs are kept: all lanes of an experiment compute the same."""
+        mine = [each for each in self.lanes if each.experiment is lane.experiment and each.kind is not LaneKind.STARTUP]
+        return lane is mine[-1]
+
+    def cost(self) -> Cost:
+        """What the first round took: lanes of every round, and lanes of a few."""
+        sums = {LaneKind.TIMED: [0.0, 0.0], LaneKind.TRACED: [0.0, 0.0]}
+        startup_s = 0.0
+        for lane in self.lanes:
+            outcome = self.outcomes[lane.experiment.name]
+            if lane.kind is LaneKind.STARTUP:
+                startup_s += self.launch_s.get(lane.label, 0.0)
+                continue
+            turns = outcome.timed if lane.kind is LaneKind.TIMED else outcome.traced
+            if outcome.failure is not None or not turns:
+                continue
+            one = min(ns for turn in turns for ns in turn.ns) / 1e9
+            launch = self.launch_s.get(lane.label, lane.experiment.warmup * one)
+            settle = (self.settle_runs or 0) / TURN if lane.kind is LaneKind.TIMED else 0
+            both = sums[LaneKind.TRACED if lane.kind is LaneKind.TRACED else LaneKind.TIMED]
+            both[0], both[1] = both[0] + launch, both[1] + one * (1 + settle)
+        (launch_s, run_s), (traced_launch_s, traced_run_s) = sums[LaneKind.TIMED], sums[LaneKind.TRACED]
+        return Cost(launch_s, run_s, traced_launch_s, traced_run_s, startup_s)

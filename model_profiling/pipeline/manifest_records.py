@@ -1,0 +1,109 @@
+"""What the manifest says of experiments: how each was run, what came of it, and what a reader has to know."""
+
+import datetime
+import itertools
+from collections.abc import Sequence
+
+from model_profiling.pipeline.config import MODES
+from model_profiling.pipeline.foreign_runner import NOTE as FOREIGN_NOTE
+from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState
+from model_profiling.pipeline.progress_log import ProgressLog, SessionStart
+from model_profiling.store.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
+
+# What of an environment changes all the time.
+_RESTLESS = ("load_1m_5m_15m", "battery", "temperature_celsius", "thermal_status")
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
+    return ScheduleRecord(
+        seed,
+        "alternating launches" if foreign else "alternating launches, interleaved turns",
+        len(account.order),
+        account.settle_runs or 0,
+        account.order,
+        conditions,
+        _launches(account),
+        account.plan,
+    )
+
+
+def _launches(account: GroupState) -> int:
+    """How many launches latency, or evidence, is from; those that only start are counted with each start."""
+    turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
+    return max((len({turn.launch for turn in some}) for some in turns), default=account.launches)
+
+
+def experiment_record(
+    outcome: ExperimentOutcome,
+    fingerprint: str,
+    first: SessionStart,
+    hashes: dict[str, str],
+    timing: Timing,
+    notes: Sequence[str] = (),
+    load_after: float = 0.0,
+    partial: str = "",
+) -> ExperimentRecord:
+    experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
+    foreign = outcome.runner.kind == "foreign"
+    mode: Mode = MODES[experiment.mode] if timing == "measured" else "trace"
+    absent = outcome.features.absent if outcome.features is not None else []
+    return ExperimentRecord(
+        name=experiment.name,
+        status="ok" if failure is None else "failed",
+        fingerprint=fingerprint,
+        session=first.session,
+        mode=mode,
+        threads=experiment.num_threads,
+        disable_features=experiment.disable_features,
+        runner=outcome.runner,
+        started=first.started,
+        finished=now(),
+        features=outcome.features,
+        load_ns=ready.load_ns if ready else 0,
+        warmup_ns=ready.warmup_ns if ready else [],
+        backends=ready.backends if ready else [],
+        inputs=ready.inputs if ready else [],
+        outputs=outcome.done.outputs if outcome.done else [],
+        latency_source="none" if mode == "trace" else "traced executions" if foreign else "untraced executions",
+        load_before=round(first.load, 2),
+        load_after=round(load_after, 2),
+        files=hashes,
+        notes=[
+            *([FOREIGN_NOTE] if foreign else []),
+            *notes,
+            *(f"this CPU does not have '{name}'; nothing was disabled for it" for name in absent),
+        ],
+        failure=failure.message if failure else "",
+        partial=partial,
+        workspace=ready.workspace if ready else "",
+        weight_cache=ready.weight_cache if ready else "",
+        cpus=ready.cpus if ready else 0,
+        method=ready.method if ready else "",
+        phase=experiment.phase,
+        filled=ready.filled if ready else 0,
+        stops_clock=bool(ready and ready.stops_clock),
+    )
+
+
+def resumed_notes(progress: ProgressLog) -> list[str]:
+    """Say that a group was measured in several sittings, and what was different between them."""
+    found, sittings = [], progress.sittings
+    for before, after in itertools.pairwise(sittings):
+        if not after.turns:
+            continue
+        kept = f"{after.launches} launches and {after.turns} turns"
+        found.append(f"interrupted after {kept}, started {before.started}; resumed {after.started}")
+        if before.boot != after.boot:
+            found.append(f"the machine was restarted before {after.started}: the two parts may differ")
+        changed = [
+            key
+            for key in sorted({*before.environment, *after.environment} - {*_RESTLESS})
+            if before.environment.get(key) != after.environment.get(key)
+        ]
+        if changed:
+            found.append(f"the machine changed before {after.started}: {', '.join(changed)}")
+    return found

@@ -1,0 +1,160 @@
+"""What platforms that start the runner as a process of this machine have in common."""
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.platforms.base import LaunchFiles, LaunchRequest, launch_flags, paced_flags
+from model_profiling.platforms.locks import this_machine
+from model_profiling.platforms.operator_libraries import libraries_for
+from model_profiling.runner.build import Build
+from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
+from model_profiling.runner.protocol import Features, decode_message
+from model_profiling.runner.session import ProcessSession, runner_failure
+from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
+
+# How often a runner that is not the kit's is looked at while it runs.
+_LOOK_S = 0.05
+
+
+def list_features(command: list[str]) -> Features | None:
+    """What the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
+    try:
+        done = subprocess.run(
+            [*command, "--list_features"], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        )
+        message = decode_message(done.stdout.splitlines()[0]) if done.stdout else None
+    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
+        return None
+    return message if isinstance(message, Features) else None
+
+
+def no_trace_note(target: str) -> str:
+    """Why kernels cannot be traced on a target; empty if they can."""
+    if target == "linux-aarch64":
+        return ""
+    return (
+        f"no kernel trace: the backend for {target} has no KleidiAI kernels; "
+        "only the active features and the operator names are known"
+    )
+
+
+class ProcessPlatform:
+    """Builds the runner and starts it, behind `prefix` if an emulator is to run it."""
+
+    identity = ""
+    remote = False
+
+    def __init__(self, name: str, build: Build, prefix: tuple[str, ...], timing: Timing, no_lock: bool = False) -> None:
+        self.name = self.folder = name
+        self.kernels_folder = f"{name}_kernels"
+        self.timing = timing
+        self._build = build
+        self._prefix = prefix
+        self._no_lock = no_lock
+        self.trace_note = no_trace_note(build.target.name)
+
+    @property
+    def build(self) -> Build:
+        return self._build
+
+    def features(self) -> Features:
+        found = list_features([*self._prefix, str(self._build.path)])
+        if found is None:
+            raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
+        return found
+
+    def runner(self, runner_path: str | None) -> RunnerRecord:
+        if runner_path is None:
+            build = self._build
+            digest = files.sha256(build.path)
+            return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+        path = Path(runner_path).resolve()
+        if not os.access(path, os.X_OK):
+            raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
+        kind: RunnerKind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
+        return RunnerRecord(kind, str(path), files.sha256(path))
+
+    def open(self, request: LaunchRequest) -> ProcessSession:
+        tokens = request.reading.tokens if request.reading is not None else None
+        libraries = libraries_for(self._build, request.model)
+        places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
+        flags = paced_flags(request, LaunchFiles(*places))
+        variables = {}
+        if request.kernel_trace is not None and not self.trace_note:
+            variables = {**preload_environment(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
+        _refuse_affinity(request)
+        words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
+        return ProcessSession(words, request.log, request.timeout_s, once=request.once)
+
+    def _start(self, variables: dict[str, str]) -> list[str]:
+        """The words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
+        settings = [f"{name}={value}" for name, value in variables.items()]
+        if self._prefix:
+            return [*self._prefix, *(word for setting in settings for word in ("-E", setting))]
+        return ["env", *settings] if settings else []
+
+    def launch(self, request: LaunchRequest, executions: int) -> int:
+        _refuse_affinity(request)
+        flags = launch_flags(request, request.model, executions, request.etdump)
+        command = [*request.launch_prefix, *self._prefix, request.runner.path, *flags]
+        with files.open_log(request.log) as log:
+            start = log.tell()
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            except OSError as error:
+                what = f"the runner {command[0]} cannot be started: {error.strerror}"
+                raise SetupError(what, "Check that it is built for this machine.") from None
+            with process:
+                peak = _watched(process, request.timeout_s)
+        if process.returncode != 0:
+            raise runner_failure(process.returncode, request.log, start)
+        # An emulator's memory is not its guest's.
+        return 0 if self._prefix else peak
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        # The times of an emulator mean nothing, whoever else is at work.
+        return contextlib.nullcontext() if self._no_lock or self.timing != "measured" else this_machine()
+
+    def load(self) -> float:
+        return os.getloadavg()[0]
+
+    def conditions(self) -> Conditions:
+        return Conditions()
+
+    def close(self) -> None:
+        """Nothing was changed."""
+
+
+def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Wait for a process; the most bytes that it was seen to hold in memory, 0 where the system does not say."""
+    deadline, peak = time.monotonic() + timeout_s, 0
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_LOOK_S)
+                return peak
+            with contextlib.suppress(OSError):
+                found = re.search(
+                    r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8"), re.MULTILINE
+                )
+                peak = max(peak, int(found[1]) * 1024 if found else 0)
+            if time.monotonic() > deadline:
+                raise RunError(f"{process.args[0]!s} did not end within {timeout_s:g} s", "Raise `timeout_s`.")  # type: ignore[index]
+    finally:
+        process.kill()
+
+
+def _refuse_affinity(request: LaunchRequest) -> None:
+    if request.affinity is not None:
+        raise InputError(
+            f"`affinity` ('{request.affinity}') is for devices and hosts that are not this machine",
+            'Use a launch_prefix here, for example ["taskset", "3"].',
+        )

@@ -1,0 +1,27 @@
+"""What all pictures share: sizes, title and style."""
+
+import math
+from typing import Any
+
+from model_profiling.report.theme import Theme, config
+
+Spec = dict[str, Any]
+Values = dict[str, Any]
+WIDE, NARROW = 760, 340
+_FEW_DECADES = 4
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers for a logarithmic axis: 1, 2 and 5 in every decade, or where there are many only 1."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= _FEW_DECADES else (1,)
+    return [value for decade in decades for step in steps if low <= (value := step * 10.0**decade) <= high]
+
+
+def frame(spec: Spec, theme: Theme, width: int, title: str, subtitle: str) -> Spec:
+    """A picture with its frame; without a title it has no subtitle either: the text around it says what it shows."""
+    framed: Spec = {"$schema": _SCHEMA, "config": config(theme), "padding": 12, **spec}
+    if title:
+        framed["title"] = {"text": title, "limit": width - 24, **({"subtitle": subtitle} if subtitle else {})}
+    return framed
