@@ -130,7 +130,7 @@ def by_kind(results: Iterable[Followed]) -> dict[str, list[Followed]]:
 
 
 def page(record: AdviceRecord) -> str:
-    """The tables: how each kind did, then every piece."""
+    """Return the tables: how each kind did, then every piece."""
     numbered = [one for one in record.followed if one.gain is not None]
     networks = len({one.network for one in record.followed})
     right = sum(one.right for one in numbered)

@@ -31,7 +31,7 @@ _TIMED_MS = 0.1
 
 
 def claims(pair: PairComparison) -> list[str]:
-    """What is said of two programs: rows with a ratio, and a shift."""
+    """Return what is said of two programs: rows with a ratio, and a shift."""
     profile = pair.profile
     changes = [*profile.categories, profile.execute, *(entry.change for entry in profile.operators)]
     rows = [change.name for change in changes if numbers.speedup(change.ratio, change.low, change.high)[0] not in "~-"]
@@ -40,7 +40,8 @@ def claims(pair: PairComparison) -> list[str]:
 
 
 def against_itself(pte: Path, repeats: int) -> tuple[int, int]:
-    """How many of so many comparisons of a program with its copy say something of parts, and how many of latency."""
+    """Return how many of so many comparisons of a program with its copy say something of parts, and how many of
+    latency."""
     parts = latency = 0
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(shutil.copy(pte, scratch))
@@ -54,7 +55,7 @@ def against_itself(pte: Path, repeats: int) -> tuple[int, int]:
 
 
 def inspector_medians(dump: Path) -> dict[str, float]:
-    """What ExecuTorch's own tool reads of each operator, in milliseconds."""
+    """Return what ExecuTorch's own tool reads of each operator, in milliseconds."""
     from executorch.devtools import Inspector
 
     frame = Inspector(etdump_path=str(dump)).to_dataframe()
@@ -63,14 +64,14 @@ def inspector_medians(dump: Path) -> dict[str, float]:
 
 
 def measure_breakdown(pte: Path, home: Path) -> tuple[Path, Breakdown]:
-    """The dump of a run, and what the kit makes of it."""
+    """Return the dump of a run, and what the kit makes of it."""
     found: Run = run(pte, out=home, budget_s=BUDGET_S, force=True)
     name = next(iter(found.summary.experiments))
     return Path(found.summary.experiments[name].etdump), found.summary.experiments[name].breakdown
 
 
 def operator_errors(breakdown: Breakdown, truth: Mapping[str, float]) -> tuple[float, float]:
-    """How far the sum of operators is from the truth, and how far the worst of those that are long enough."""
+    """Return how far the sum of operators is from the truth, and how far the worst of those that are long enough."""
     times = {entry.name: entry.ms for entry in breakdown.instances if entry.where == "delegated"}
     whole = sum(times[name] for name in truth) / sum(truth.values()) - 1
     each = [times[name] / ms - 1 for name, ms in truth.items() if ms >= _TIMED_MS]

@@ -96,7 +96,8 @@ def measure(script: str, dump: Path, repeats: int) -> dict[str, Any]:
 
 
 def measure_command(dump: Path, repeats: int) -> dict[str, float]:
-    """The wall time and the peak memory of `sme2-kit analyze DUMP` as a user starts it, medians of fresh processes."""
+    """Return the wall time and the peak memory of `sme2-kit analyze DUMP` as a user starts it, medians of fresh
+    processes."""
     wall, rss = [], []
     for _ in range(repeats):
         began = time.perf_counter()

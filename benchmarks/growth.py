@@ -59,7 +59,7 @@ def analyse_work(dump: Path) -> Work:
 
 
 def compare_work(dump: Path) -> Work:
-    """`compare` of a dump with itself, as the command does it."""
+    """Measure `compare` of a dump with itself, as the command does it."""
 
     def work() -> object:
         sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
@@ -95,7 +95,7 @@ def _delegates(size: int, folder: Path) -> Work:
 
 
 def _experiments(size: int, folder: Path) -> Work:
-    """Analysis, tables and the text of a report; pictures are drawn by a library, one after the other."""
+    """Measure analysis, tables and the text of a report; pictures are drawn by a library, one after the other."""
     directory = RunDirectory(forge_run(KNOWN_GOOD, folder / "run", operators=20, executions=20, copies=size))
 
     def work() -> object:
@@ -107,7 +107,8 @@ def _experiments(size: int, folder: Path) -> Work:
 
 
 def _reported(size: int, folder: Path) -> Work:
-    """A whole report with its page and all that is written beside it, but for the drawing, and then its validation."""
+    """Measure a whole report with its page and all that is written beside it, but for the drawing, and then its
+    validation."""
     root = forge_run(KNOWN_GOOD, folder / "run", copies=size)
 
     def work() -> object:

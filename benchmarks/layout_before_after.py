@@ -116,7 +116,7 @@ def measure_case(case: Case, work: Path, budget_s: float, launches: int | None) 
 
 
 def predicted(case: Case, result: LayoutResult, work: Path, budget_s: float) -> LayoutResult:
-    """The result with what the forecast says of both sides, or why it says nothing."""
+    """Return the result with what the forecast says of both sides, or why it says nothing."""
     if result.target or result.note:
         return result
     try:
@@ -139,8 +139,8 @@ def predicted(case: Case, result: LayoutResult, work: Path, budget_s: float) -> 
 
 
 def _kernels(program: Path, out: Path) -> sme2_kit.Run:
-    """The kernels of an emulated run. They are what they are, too, where a program's outputs are wrong, as those of
-    ExecuTorch's own fp16 layer norm are."""
+    """Return the kernels of an emulated run. They are what they are, too, where a program's outputs are wrong, as those
+    of ExecuTorch's own fp16 layer norm are."""
     try:
         return sme2_kit.kernels(program, levels=["sme2"], out=out)
     except sme2_kit.RunError:
@@ -152,7 +152,7 @@ def _home(case: Case, work: Path, after: bool) -> Path:
 
 
 def _exports(case: Case, work: Path) -> list[sme2_kit.ExportResult]:
-    """The model without and with the rewrite."""
+    """Return the model without and with the rewrite."""
     return [_export(case, after, _home(case, work, after) / "artifacts", case.settings) for after in (False, True)]
 
 
@@ -178,7 +178,7 @@ def _cpu() -> str:
 
 
 def table(results: list[LayoutResult]) -> str:
-    """The page's table; a row for each model, before and after in each cell."""
+    """Return the page's table; a row for each model, before and after in each cell."""
     cpus, targets = ({getattr(result, name) for result in results} - {""} for name in ("cpu", "target"))
     lines = [
         f"Measured on {', '.join(sorted(cpus))}, one thread, in turns; ratios with their 95 % interval. With SME2: "
@@ -225,7 +225,7 @@ def _count(number: int | None) -> str:
 
 
 def select_cases(names: str, dtype: str, settings: dict[str, object]) -> list[Case]:
-    """The cases of these models; one that is none of the page's is measured as it is asked for."""
+    """Return the cases of these models; one that is none of the page's is measured as it is asked for."""
     if not names:
         return list(CASES)
     found = []

@@ -32,7 +32,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def phases(work: Path, layers: int, budget_s: float) -> str:
-    """The usual format: prefill, and decode at several depths, with its accelerator on and off."""
+    """Return the usual format: prefill, and decode at several depths, with its accelerator on and off."""
     made = sme2_kit.export(MODEL, dtype=USUAL, settings={"layers": layers}, out=work / "tune" / USUAL)
     run = sme2_kit.run(made, depths=DEPTHS, out=work / "run", budget_s=budget_s)
     metrics = run.metrics
@@ -69,7 +69,7 @@ def _advice(run: sme2_kit.Run) -> str:
 
 
 def formats(work: Path, layers: int, budget_s: float) -> str:
-    """Every weight format, measured side by side."""
+    """Return every weight format, measured side by side."""
     result = sme2_kit.tune(MODEL, settings={"layers": layers}, out=work / "tune", budget_s=budget_s)
     made = [(entry.name, entry.format) for entry in result.tried if entry.format is not None]
     head = ["format", *(f"{p.metrics.label} tokens/s" for p in made[0][1].phases), "KL", "SQNR", ".pte", "peak memory"]
@@ -86,7 +86,7 @@ def formats(work: Path, layers: int, budget_s: float) -> str:
 
 
 def kernels(work: Path) -> str:
-    """Which kernels each format runs on in both phases: the same in every layer, so that one is enough."""
+    """Return which kernels each format runs on in both phases: the same in every layer, so that one is enough."""
     rows = []
     for dtype in FORMATS:
         made = sme2_kit.export(MODEL, dtype=dtype, settings={"layers": 1}, out=work / "one_layer" / dtype)

@@ -54,7 +54,7 @@ NAMES = ("conv small", "mixer", "conv medium", "conv large")
 
 
 def export(home: Path) -> dict[str, tuple[Path, Path]]:
-    """Each network and its twin as a .pte in fp32."""
+    """Return each network and its twin as a .pte in fp32."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 

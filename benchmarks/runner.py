@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def build_seconds() -> tuple[float, float]:
-    """Seconds to build into an empty cache, and to find the build there."""
+    """Return the seconds to build into an empty cache, and to find the build there."""
     with tempfile.TemporaryDirectory() as cache:
         before = os.environ.get("SME2_KIT_CACHE")
         os.environ["SME2_KIT_CACHE"] = cache
@@ -35,7 +35,8 @@ def build_seconds() -> tuple[float, float]:
 
 
 def loop_overhead_percent(model: Path) -> tuple[float, float]:
-    """How much slower the runner's loop is than a bare Module::forward loop, and the latency that is of, in ms."""
+    """Return how much slower the runner's loop is than a bare Module::forward loop, and the latency that is of, in
+    ms."""
     build = build_runner()
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "kit_tables.h").write_text(generate_tables(build.target))
@@ -49,7 +50,7 @@ def loop_overhead_percent(model: Path) -> tuple[float, float]:
 
 
 def tracer_overhead_percent(model: Path) -> float:
-    """How much slower executions are with the tracer attached, measured in turns."""
+    """Return how much slower executions are with the tracer attached, measured in turns."""
     with tempfile.TemporaryDirectory() as scratch:
         raw = {
             "model": str(model),

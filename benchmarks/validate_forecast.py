@@ -74,7 +74,7 @@ def switched(roofs: Roofs, work: Path, models: list[str]) -> list[Switched]:
 
 
 def judge_prediction(run: RunView, roofs: Roofs, model: str) -> Switched | None:
-    """What was predicted of a run against what it measured; None if nothing was switched in it."""
+    """Return what was predicted of a run against what it measured; None if nothing was switched in it."""
     if not run.summary.comparisons:
         return None
     pair = run.summary.comparisons[0]
@@ -130,7 +130,7 @@ def _distribution(what: str, errors: list[float]) -> str:
 
 
 def published_table(work: Path) -> str:
-    """SqueezeSAM's forecast beside the published numbers."""
+    """Return SqueezeSAM's forecast beside the published numbers."""
     lines = []
     for dtype, published in PUBLISHED.items():
         run = sme2_kit.profile("squeeze_sam", dtype=dtype, out=work / f"squeeze_sam-{dtype}", budget_s=40)
@@ -162,7 +162,7 @@ def published_table(work: Path) -> str:
 
 
 def published_categories(stage: Prediction, converting_ms: float) -> dict[str, float]:
-    """Milliseconds by the categories of the published picture: what is none of the first three is Other."""
+    """Return milliseconds by the categories of the published picture: what is none of the first three is Other."""
     ms = {name: share * stage.predicted_ms for name, share in stage.shares.items()}
     found = {name: ms.pop(name) for name in ("CONV", "GEMM", "Data Movement")}
     found["Data Movement"] -= converting_ms
@@ -170,7 +170,7 @@ def published_categories(stage: Prediction, converting_ms: float) -> dict[str, f
 
 
 def conversions(run: RunView, experiment: str) -> float:
-    """Conversions between dtypes (quantizing and back), which the kit counts as data movement.
+    """Return conversions between dtypes (quantizing and back), which the kit counts as data movement.
 
     The kit of the published picture lists transposes, reshapes, layout conversions and copies as that.
     """
@@ -179,7 +179,7 @@ def conversions(run: RunView, experiment: str) -> float:
 
 
 def phone_table(work: Path) -> str:
-    """The two published fp32 results of a C1-class phone."""
+    """Return the two published fp32 results of a C1-class phone."""
     models = ROOT / "benchmarks" / "forecast_models.py"
     rows = ["| | published | predicted | range |", "|---|---:|---:|---:|"]
     for name, target, published, settings in (
@@ -195,7 +195,7 @@ def phone_table(work: Path) -> str:
 
 
 def _kernels(model: str, dtype: str, work: Path, settings: dict[str, int] | None) -> sme2_kit.Run:
-    """Which operators SME2 runs, seen under emulation, of a smaller image where that has the same operators."""
+    """Return which operators SME2 runs, seen under emulation, of a smaller image where that has the same operators."""
     stem = model.rpartition(":")[2].lower()
     out = work / f"{stem}-{dtype}-small"
     if (out / "kernels" / "manifest.json").is_file():

@@ -58,7 +58,7 @@ class MeasuredPair(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """So many processes that never stop computing."""
+    """Run so many processes that never stop computing while the block runs."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
     try:
         yield
@@ -107,19 +107,19 @@ class VerdictStudy:
 
 
 def long_run(taken: list[MeasuredPair]) -> float:
-    """The ratio of medians over everything that was measured."""
+    """Return the ratio of medians over everything that was measured."""
     before = [ns for one in taken for turn in one.before for ns in turn.ns]
     after = [ns for one in taken for turn in one.after for ns in turn.ns]
     return float(np.median(before) / np.median(after))
 
 
 def held(taken: list[MeasuredPair], truth: float) -> int:
-    """How many intervals hold the true ratio."""
+    """Return how many intervals hold the true ratio."""
     return sum(one.comparison.low <= truth <= (one.comparison.high or 0) for one in taken)
 
 
 def tables(taken: list[MeasuredPair]) -> None:
-    """All tables, from all comparisons."""
+    """Print all tables, from all comparisons."""
     by_part = {part: [one for one in taken if one.part == part] for part in (EQUAL, TWIN, DEFAULT, CONTENDED)}
     _verdicts(by_part[EQUAL], by_part[TWIN])
     print("\nthe twin, with the default budget of 30 s for a comparison, nothing beside it\n")
@@ -167,7 +167,7 @@ def _verdicts(equal: list[MeasuredPair], twins: list[MeasuredPair]) -> None:
 
 
 def _contention(taken: list[MeasuredPair]) -> None:
-    """A short network against a long one: does the interval still hold the ratio that a quiet machine shows?"""
+    """Print whether the interval of a short network against a long one still holds the ratio of a quiet machine."""
     quiet = long_run([one for one in taken if one.loops == 0])
     print("\nlost time in       comparisons   ratio off by (median, worst)   intervals hold the quiet ratio")
     for low, high in itertools.pairwise((0.0, 0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.01)):

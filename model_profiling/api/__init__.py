@@ -13,7 +13,7 @@ Importing this package imports neither torch nor executorch nor numpy: each func
 `on_progress(label, done, total)` is called while work goes on, `total` 0 where that is not known; in a notebook a
 progress bar is shown unless it is given. `runs`, `launches` and `budget_s` say how much to measure (timed executions
 and processes per experiment, seconds for all of them); what is left out is chosen to fit the rest. `startup_launches`
-are processes that are started only to see how they start (0: none), with the .pte in the system's `page_cache` ("warm")
+are extra launches that measure start-up (0: none), with the .pte in the system's `page_cache` ("warm")
 or dropped from it ("cold").
 """
 
@@ -360,8 +360,8 @@ def history(
     since: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> History:
-    """Every run below some folders (this one unless said otherwise): `runs`, `series` with their steps, `top` operators
-    and SME2 `coverage` of all models.
+    """Return every run below some folders (this one unless said otherwise): `runs`, `series` with their steps, `top`
+    operators and SME2 `coverage` of all models.
 
     `model` may have * in it, `labels` are of the runs (also "commit" and "branch"), `since` is a date or "90d". Nothing
     is measured, and only an index in the cache is written.
@@ -567,7 +567,8 @@ def _request(
     options: Mapping[str, Any],
     **more: Any,
 ) -> ExportRequest:
-    """What is asked for; `in_memory` is what goes with a module only: example_inputs, name and dynamic_shapes."""
+    """Return what is asked for; `in_memory` is what goes with a module only: example_inputs, name and
+    dynamic_shapes."""
     from model_profiling.api import exporting
     from model_profiling.export.request import ExportRequest
 
@@ -593,7 +594,7 @@ def _request(
 
 
 def _path(given: Any) -> str | Path:
-    """The path of whatever names a program or a run."""
+    """Return the path of whatever names a program or a run."""
     from model_profiling.export.request import ExportResult
 
     if isinstance(given, (str, Path)):

@@ -23,7 +23,7 @@ def run_html(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Seque
 
 
 def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
-    """The verdicts, where the time of both sides goes, and the operators that differ most."""
+    """Return the verdicts, where the time of both sides goes, and the operators that differ most."""
     from model_profiling.report.words import comparison_sentence
 
     text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
@@ -45,7 +45,7 @@ def _bounds(change: object) -> tuple[float | None, float | None, float | None]:
 
 
 def breakdown_picture(run: "RunView") -> str:
-    """Where the time goes, as SVG; empty where no time was measured."""
+    """Return where the time goes, as SVG; empty where no time was measured."""
     from model_profiling.report.charts import of_run
 
     if not run.path.is_file():
@@ -60,7 +60,7 @@ def breakdown_picture(run: "RunView") -> str:
 
 
 def stacked_bars(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
-    """Bars of time by category, one bar for each row."""
+    """Return bars of time by category, one bar for each row."""
     from model_profiling.report.charts import shift
     from model_profiling.report.theme import LIGHT
 
@@ -68,7 +68,7 @@ def stacked_bars(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "S
 
 
 def draw_svg(spec: "Spec | None") -> str:
-    """The picture as SVG; a sentence where it cannot be drawn."""
+    """Return the picture as SVG; a sentence where it cannot be drawn."""
     from model_profiling.report.drawing_process import DrawingProcess
 
     if spec is None:
@@ -99,7 +99,7 @@ def _paragraphs(sentences: list[str]) -> str:
 
 
 def _top_operators(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Sequence[KernelRow]") -> str:
-    """Of the experiment one wants faster; where no time was measured, the operators and their kernels."""
+    """Return the top operators of the experiment one wants faster; without times, the operators and their kernels."""
     timed = [row for row in operators if row.ms is not None]
     if timed:
         wanted = timed[0].experiment if run.path.is_file() else next(iter(run.of_interest), timed[0].experiment)

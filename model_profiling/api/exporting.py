@@ -19,14 +19,14 @@ Exporting = Callable[[ExportRequest, str], ExportResult]
 
 
 def artifact_name(target: str, options: LoadOptions) -> str:
-    """The name that a target's artifacts carry; refuses a target that is not there, before torch is imported."""
+    """Return the name that a target's artifacts carry; refuses a target that is not there, before torch is imported."""
     return model_name(target) + name_suffix(options.settings)
 
 
 def load_options(
     shapes: Any = None, settings: Mapping[str, Any] | None = None, checkpoint: str | Path | None = None
 ) -> LoadOptions:
-    """What is said of a model beside its name, checked."""
+    """Return what is said of a model beside its name, checked."""
     return LoadOptions(
         tuple(map(input_spec, shapes or ())),
         tuple(sorted((settings or {}).items())),
@@ -35,12 +35,12 @@ def load_options(
 
 
 def is_target(model: Any) -> bool:
-    """Whether it is a name or a file; else it is taken for a module in memory."""
+    """Return whether it is a name or a file; else it is taken for a module in memory."""
     return isinstance(model, (str, Path))
 
 
 def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
-    """Exports what requests name; what is on disk already, and would be the same, is not exported again."""
+    """Return a function that exports what requests name; what is on disk already, and would be the same, is reused."""
 
     def export(request: ExportRequest, label: str) -> ExportResult:
         from model_profiling.export.cache import cached
@@ -59,7 +59,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
 
 
 def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progress: OnProgress) -> Exporting:
-    """Exports this module in the way each request asks for."""
+    """Return a function that exports this module in the way each request asks for."""
 
     def export(request: ExportRequest, label: str) -> ExportResult:
         announce = stage_listener(on_progress, label)
@@ -74,24 +74,24 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
 def maker(
     request: ExportRequest, model: Any, example_inputs: Any, report: OnProgress, force: bool, dynamic_shapes: Any = None
 ) -> Exporting:
-    """What exports the model of a request, which is in memory unless it has a target."""
+    """Return what exports the model of a request, which is in memory unless it has a target."""
     if request.target:
         return from_target(report, force)
     return from_memory(model, example_inputs, dynamic_shapes, report)
 
 
 def module_name(module: Any, name: str = "") -> str:
-    """The name that a module's artifacts carry: its class's, unless another is given."""
+    """Return the name that a module's artifacts carry: its class's, unless another is given."""
     return name or snake_case(type(getattr(module, "_orig_mod", module)).__name__)
 
 
 def python_call(request: ExportRequest) -> str:
-    """What a program calls to export a module in memory in this way."""
+    """Return what a program calls to export a module in memory in this way."""
     return f"sme2_kit.export(module, example_inputs, {arguments(request)})"
 
 
 def typed_command(request: ExportRequest) -> str:
-    """What a user types for it; where it is put is up to them."""
+    """Return what a user types for it; where it is put is up to them."""
     return shlex.join(typed(request))
 
 

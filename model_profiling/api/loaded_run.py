@@ -164,7 +164,7 @@ class Run(RunView):
         )
 
     def _experiments(self) -> list[tuple[str, ExperimentAnalysis, bool]]:
-        """Every experiment, and whether its times mean anything."""
+        """Return every experiment, and whether its times mean anything."""
         found = self.summary.experiments.items()
         return [(name, experiment, experiment.breakdown.execute_ms > 0) for name, experiment in found]
 
@@ -178,7 +178,7 @@ class Run(RunView):
             verify_kernels(self.summary)
 
     def check_outputs(self) -> None:
-        """The first half of `check`."""
+        """Check the outputs: the first half of `check`."""
         from model_profiling.analysis.run.output_checks import verify_outputs
 
         if self.manifest.timing != "measured":

@@ -69,7 +69,7 @@ class MeasuredRun:
 def kernels_request(
     model: Path, platform: Platform, levels: Sequence[str] | None, out: Path | None = None, command: str = ""
 ) -> RunRequest:
-    """One traced execution at each level that the platform's CPU has, in a place where no timed run lies."""
+    """Return one traced execution at each level that the platform's CPU has, in a place where no timed run lies."""
     only = [f"{platform.name}_{level}" for level in levels] if levels else None
     place = out or output_root_of(model, platform.kernels_folder)
     return RunRequest(model=model, out=place, ladder=True, only=only, command=command)
@@ -79,8 +79,8 @@ def kernels_request(
 def open_platform(
     chosen: str | Platform | None, on_note: OnNote, *programs: Path, lock: bool = True
 ) -> Iterator[Platform]:
-    """A platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it is
-    the caller's own. Without `lock`, others who measure on this machine are not waited for. What is wrong with the
+    """Open a platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it
+    is the caller's own. Without `lock`, others who measure on this machine are not waited for. What is wrong with the
     programs to measure is said before what this machine lacks."""
     if chosen is not None and not isinstance(chosen, str):
         yield chosen
@@ -122,7 +122,7 @@ def _reused(result: PipelineResult) -> str:
 
 
 def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
-    """The config the user wrote, or one made for this model and machine; and a remark worth making about it."""
+    """Return the config the user wrote, or one made for this model and machine; and a remark worth making about it."""
     label = None if asked.label is None else checked_label(asked.label)
     if asked.config is not None:
         config, remark = load_config(asked.config), ""

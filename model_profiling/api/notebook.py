@@ -14,7 +14,8 @@ _SECONDS_BETWEEN = 0.2
 
 @contextlib.contextmanager
 def notebook_progress(given: OnProgress | None) -> Iterator[OnProgress]:
-    """The caller's callback; without one, a bar if this is a notebook, which is gone when the work is done."""
+    """Provide the caller's callback; without one, a bar if this is a notebook, which is removed when the work is
+    done."""
     if given is not None:
         yield given
     elif not in_notebook():
@@ -28,7 +29,7 @@ def notebook_progress(given: OnProgress | None) -> Iterator[OnProgress]:
 
 
 def in_notebook() -> bool:
-    """Whether this process is a notebook's kernel; IPython is asked only where it is loaded already."""
+    """Return whether this process is a notebook's kernel; IPython is asked only where it is loaded already."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     return getattr(shell, "kernel", None) is not None

@@ -240,11 +240,11 @@ class Records(Sequence[T], Generic[T]):
         return hash((type(self), len(self._rows)))  # rows hold lists, which have no hash
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Each row as plain data: what JSON can hold."""
+        """Return each row as plain data: what JSON can hold."""
         return [msgspec.to_builtins(row) for row in self._rows]
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas.DataFrame, which needs pandas to be installed."""
+        """Return the rows as a pandas.DataFrame, which needs pandas to be installed."""
         try:
             import pandas  # type: ignore[import-untyped,unused-ignore]
         except ModuleNotFoundError as error:
@@ -268,12 +268,12 @@ class Records(Sequence[T], Generic[T]):
 
 
 def escaped(text: str) -> str:
-    """Text for a page: what is markup is shown, and so is what cannot be seen."""
+    """Return text for a page: what is markup is shown, and so is what cannot be seen."""
     return html.escape(visible(text))
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A plain table; names in it come from files and are not trusted."""
+    """Return a plain table; names in it come from files and are not trusted."""
     head = "".join(f"<th>{escaped(name)}</th>" for name in columns)
     body = "".join("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -49,7 +49,7 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
 
 
 def _earlier(cpu: str, on_note: OnNote) -> Roofs | None:
-    """The roofs that are known already; what cannot be read is set aside."""
+    """Return the roofs that are known already; what cannot be read is set aside."""
     try:
         return known_roofs(cpu)
     except InputError as error:
@@ -79,7 +79,7 @@ def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnPro
 
 
 def _probe(dtype: str, home: Path, on_progress: OnProgress) -> Path:
-    """The probe program through the ordinary exporter."""
+    """Return the probe program through the ordinary exporter."""
     spec = importlib.util.find_spec("model_profiling.models")
     if spec is None or not spec.submodule_search_locations:
         raise InputError("the probe program is not there", "Install the kit again.")

@@ -12,7 +12,8 @@ from model_profiling.fleet.sweep.sweep_file import load, parse
 
 
 def open_sweep(asked: str | Path | Mapping[str, Any], out: str | Path | None = None, only: Sequence[str] = ()) -> Sweep:
-    """A sweep by its file, or as the same keys in memory; results go to `out`, else where it says, else out_<name>."""
+    """Return a sweep by its file, or as the same keys in memory; results go to `out`, else where it says, else
+    out_<name>."""
     if isinstance(asked, Mapping):
         found, where, name = parse(dict(asked), "(given as a dictionary)"), "(given as a dictionary)", "sweep"
     else:
@@ -23,7 +24,7 @@ def open_sweep(asked: str | Path | Mapping[str, Any], out: str | Path | None = N
 
 
 def executor(ray: str | None = None) -> MakeExecutor:
-    """Child processes of this machine, or the jobs of a Ray cluster at an address."""
+    """Return child processes of this machine, or the jobs of a Ray cluster at an address."""
 
     def make(jobs: Jobs, todo: list[Job], on_note: OnNote) -> Executor:
         if ray is None:

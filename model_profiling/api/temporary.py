@@ -14,7 +14,7 @@ _home: list[Path] = []
 
 
 def temporary_directory(name: str) -> Path:
-    """A new directory, removed when the process that asked for it ends."""
+    """Return a new directory, removed when the process that asked for it ends."""
     with _lock:
         if not _home:
             _home.append(Path(tempfile.mkdtemp(prefix="sme2_kit_")))

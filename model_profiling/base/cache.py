@@ -54,12 +54,12 @@ class CacheRecord(msgspec.Struct, frozen=True):
 
 
 def digest(*parts: str) -> str:
-    """A short name for what an entry is made from where that is long."""
+    """Return a short name for what an entry is made from where that is long."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
 
 
 def home_of(kind: str, made_from: Mapping[str, str]) -> Path:
-    """Where the entry lies that is made from this, if there is one."""
+    """Return where the entry lies that is made from this, if there is one."""
     assert kind in KINDS
     key = digest(str(_FORMAT), *(f"{name}={value}" for name, value in sorted(made_from.items())))
     return cache_directory() / kind / key
@@ -95,7 +95,7 @@ def entry(
 
 
 def damaged_entries() -> list[Path]:
-    """The entries of this cache that are not what they were made as, whoever made them."""
+    """Return the entries of this cache that are not what they were made as, whoever made them."""
     homes = [home for kind in KINDS for home in sorted((cache_directory() / kind).glob("[0-9a-f]" * _DIGITS))]
     return [home for home in homes if not _keeps_its_record(home)]
 
@@ -113,7 +113,7 @@ def make_way(path: Path) -> None:
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """What was written; None if it is damaged, or not there."""
+    """Return what was written; None if it is damaged, or not there."""
     try:
         whole = _read_regular(path)
     except OSError:
@@ -145,7 +145,7 @@ def _read_regular(path: Path) -> bytes:
 
 
 def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
-    """The record of a folder as it is now: always the same bytes for the same files."""
+    """Return the record of a folder as it is now: always the same bytes for the same files."""
     found = {}
     for folder, _, names in os.walk(home, onerror=_fail):
         for path in (Path(folder, name) for name in names):

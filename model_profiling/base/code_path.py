@@ -20,7 +20,8 @@ _SAFE = ("-P",) if sys.version_info >= (3, 11) else ()
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command `python -m module arguments…` with what this process can import, but for the working directory."""
+    """Return the command `python -m module arguments…` with what this process can import, but for the working
+    directory."""
     return [sys.executable, *_SAFE, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 
@@ -34,7 +35,7 @@ def in_utf8() -> None:
 
 
 def safe_path() -> list[str]:
-    """`sys.path` without the working directory, unless PYTHONPATH names it or the kit itself is in it."""
+    """Return `sys.path` without the working directory, unless PYTHONPATH names it or the kit itself is in it."""
     here = _working_directory()
     named = {_KIT, *_absolute("PYTHONPATH")}
     kept = [entry for entry in sys.path if os.path.isabs(entry) and (entry in named or entry != here)]
@@ -56,14 +57,14 @@ def leave_working_directory_out() -> None:
 
 
 def _absolute(variable: str) -> list[str]:
-    """The directories that a variable names, as they are called from anywhere; an empty entry names none."""
+    """Return the directories that a variable names, as they are called from anywhere; an empty entry names none."""
     here, entries = _working_directory(), filter(None, os.environ.get(variable, "").split(os.pathsep))
     named = [entry if os.path.isabs(entry) else os.path.normpath(os.path.join(here, entry)) for entry in entries]
     return [entry for entry in named if os.path.isabs(entry)]
 
 
 def _working_directory() -> str:
-    """'' if it is gone, from where nothing can be named."""
+    """Return '' if it is gone, from where nothing can be named."""
     try:
         return os.getcwd()
     except OSError:

@@ -22,7 +22,7 @@ CACHE_VARIABLE = "SME2_KIT_CACHE"
 
 
 def cache_directory() -> Path:
-    """`$SME2_KIT_CACHE`, else the user's cache directory by the platform's custom."""
+    """Return `$SME2_KIT_CACHE`, else the user's cache directory by the platform's custom."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return from_home(chosen)
     if sys.platform == "darwin":
@@ -31,13 +31,13 @@ def cache_directory() -> Path:
 
 
 def roofs_directory() -> Path:
-    """`$SME2_KIT_ROOFS`, which machines may share, else in the cache."""
+    """Return `$SME2_KIT_ROOFS`, which machines may share, else in the cache."""
     chosen = os.environ.get("SME2_KIT_ROOFS")
     return from_home(chosen) if chosen else cache_directory() / "roofs"
 
 
 def from_home(path: str) -> Path:
-    """A path that may begin with ~."""
+    """Return a path that may begin with ~."""
     try:
         return Path(path).expanduser().absolute()
     except (OSError, RuntimeError):
@@ -48,7 +48,7 @@ def from_home(path: str) -> Path:
 
 
 def remedy(error: OSError, path: "str | os.PathLike[str]" = "") -> str:
-    """What to do about a file that could not be opened, written or started."""
+    """Return what to do about a file that could not be opened, written or started."""
     if error.errno in _LIMITS:
         return _LIMITS[error.errno]
     if not Path(path).is_absolute() and not working_directory():
@@ -62,7 +62,7 @@ def remedy(error: OSError, path: "str | os.PathLike[str]" = "") -> str:
 
 
 def working_directory() -> str:
-    """Where relative paths were meant from; '' if that directory is gone."""
+    """Return where relative paths were meant from; '' if that directory is gone."""
     try:
         return str(Path.cwd().resolve())
     except OSError:

@@ -102,7 +102,9 @@ _ROWS = (
         accelerators={"aarch64": ("sme2", "sme", "fp16arith"), "x86_64": ("avx512fp16", "avx512f", "avx2")},
         # It has more room: eager PyTorch adds up in fp32, CPUs with fp16 arithmetic in fp16 (MobileNetV3-Small keeps
         # 40.6 dB in one and 27.0 in the other).
-        numerics=DtypeNumerics(30.0, floor_db=20.0, concern_db=30.0, rounding=Limit(5e-2, 30.0), room=Tolerance(8.0, 15.0)),
+        numerics=DtypeNumerics(
+            30.0, floor_db=20.0, concern_db=30.0, rounding=Limit(5e-2, 30.0), room=Tolerance(8.0, 15.0)
+        ),
         tuned="products", wants=frozenset({"fp16arith", "avx512fp16", "f16c"}),
     ),
     Dtype(

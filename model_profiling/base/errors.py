@@ -21,7 +21,7 @@ class KitError(Exception):
         self.hint = visible(hint)
 
     def within(self: Error, where: str) -> Error:
-        """The same error with `where` before its message: its class, exit code, hint and attributes stay."""
+        """Return the same error with `where` before its message: its class, exit code, hint and attributes stay."""
         message = f"{visible(where)}: {self.message}"
         error = _restored(type(self), (message,), vars(self))
         error.message = message
@@ -29,7 +29,7 @@ class KitError(Exception):
         return error
 
     def names(self, path: object) -> bool:
-        """Whether it sends the reader to this file."""
+        """Return whether it sends the reader to this file."""
         return visible(str(path)) in f"{self.message} {self.hint}"
 
     def moved(self, before: object, after: object) -> None:
@@ -44,7 +44,7 @@ class KitError(Exception):
 
 
 def _restored(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
-    """An error as it was, without a call of its constructor."""
+    """Return an error as it was, without a call of its constructor."""
     error = kind.__new__(kind, *args)
     vars(error).update(attributes)
     return error

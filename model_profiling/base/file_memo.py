@@ -54,8 +54,8 @@ _every: "weakref.WeakSet[FileMemo[Any]]" = weakref.WeakSet()
 
 
 def _key(path: Path) -> Key:
-    """A file in one state. As it was written as well: what was computed may hold the path, and the working directory
-    may change."""
+    """Return a file in one state. As it was written as well: what was computed may hold the path, and the working
+    directory may change."""
     state = path.stat()
     places = (str(path), str(path.absolute()))
     return (*places, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)

@@ -68,13 +68,13 @@ def _in_place_of(path: Path) -> Iterator[BinaryIO]:
 
 
 def _hidden(directory: Path) -> Path:
-    """A name that no file has there, nor will have."""
+    """Return a name that no file has there, nor will have."""
     return directory / f".{os.urandom(8).hex()}{_TEMPORARY}"
 
 
 @contextlib.contextmanager
 def scratch_directory(prefix: str = "sme2-kit-") -> Iterator[Path]:
-    """A temporary directory; where it ends with a failure, the files that its message names stay."""
+    """Provide a temporary directory; where the block fails, the files that its message names stay."""
     import tempfile
 
     home = Path(tempfile.mkdtemp(prefix=prefix))
@@ -104,7 +104,7 @@ def remove_scratch(home: Path, failure: BaseException | None) -> None:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """`path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
+    """Return `path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
     try:
         leads_out = not path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):  # links in a circle, before Python 3.13
@@ -136,12 +136,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def text_bytes(text: str) -> bytes:
-    """Text for people as it is written: whoever shows the file on a terminal is not at the mercy of what it quotes."""
+    """Escape text for people before it is written: a terminal that shows the file is not at the mercy of what it
+    quotes."""
     return visible(text).encode()
 
 
 def json_bytes(value: Any, indent: int = 2) -> bytes:
-    """A msgspec struct or plain data as JSON that ends in a newline; what cannot be seen is escaped. 0: on one line."""
+    """Return a msgspec struct or plain data as JSON that ends in a newline; what cannot be seen is escaped. 0: on one
+    line."""
     data = msgspec.json.encode(value)
     return text_bytes((msgspec.json.format(data, indent=indent) if indent else data).decode() + "\n")
 
@@ -151,7 +153,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file; a name that none can have (too long, a zero in it) is of none, whoever wrote it."""
+    """Return whether there is a file; a name that none can have (too long, a zero in it) is of none, whoever wrote
+    it."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -209,7 +212,7 @@ def size_of(file: BinaryIO) -> int:
 
 
 def content(path: Path, limit: int = _MOST_BYTES) -> bytes:
-    """All that a file holds when it is opened, or an OSError; a file that grows meanwhile is not followed."""
+    """Return all that a file holds when it is opened, or an OSError; a file that grows meanwhile is not followed."""
     with open_file(path) as file:
         if (size := size_of(file)) > limit:
             raise OSError(errno.EFBIG, f"it is larger than {limit} bytes")
@@ -217,7 +220,7 @@ def content(path: Path, limit: int = _MOST_BYTES) -> bytes:
 
 
 def tail(path: Path, most: int = 1 << 16, start: int = 0) -> str:
-    """The last `most` bytes of a log as text, none of them before `start`; '' if there is nothing to read."""
+    """Return the last `most` bytes of a log as text, none of them before `start`; '' if there is nothing to read."""
     try:
         with open_file(path) as file:
             file.seek(max(start, size_of(file) - most))
@@ -325,7 +328,7 @@ def sha256(path: Path) -> str:
 
 
 def folder_sha256(directory: Path, pattern: str) -> str:
-    """A hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
+    """Return a hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
     import hashlib
 
     paths = sorted(directory.rglob(pattern)) if directory.is_dir() else []

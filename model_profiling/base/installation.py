@@ -13,7 +13,7 @@ _OF_SETUP = ("run", "export")
 
 
 def clone() -> Path | None:
-    """The root of the clone that the package lies in; None where pip installed it."""
+    """Return the root of the clone that the package lies in; None where pip installed it."""
     root = PACKAGE.parent
     described = root / "pyproject.toml"
     if not (root / "Makefile").is_file() or not described.is_file():
@@ -23,19 +23,21 @@ def clone() -> Path | None:
 
 
 def stands_in_clone() -> bool:
-    """Whether the working directory is the clone, or its package: then the kit itself is what the user works on."""
+    """Return whether the working directory is the clone, or its package: then the kit itself is what the user works
+    on."""
     root, here = clone(), Path(working_directory())
     return root is not None and (here == root or here.is_relative_to(PACKAGE))
 
 
 def default_output(model: str) -> Path:
-    """Where quick tests leave results: out_<model> here, or where the documentation has it if this is the clone."""
+    """Return where quick tests leave results: out_<model> here, or where the documentation has it if this is the
+    clone."""
     root = clone()
     return Path("model_profiling" if root == Path(working_directory()) else "") / f"out_{model}"
 
 
 def install_command(extra: str) -> str:
-    """The shell command that brings what `extra` names to the way the kit was installed here."""
+    """Return the shell command that brings what `extra` names to the way the kit was installed here."""
     root = clone()
     if root is None:
         return f"pip install '{NAME}[{extra}]'"
@@ -50,6 +52,6 @@ def install_command(extra: str) -> str:
 
 
 def relative_to_here(path: Path) -> Path:
-    """The path as it is typed from here: relative where it lies below."""
+    """Return the path as it is typed from here: relative where it lies below."""
     here = working_directory()
     return path.relative_to(here) if here and path.is_relative_to(here) else path

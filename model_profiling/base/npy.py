@@ -13,7 +13,7 @@ _ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, UnicodeError,
 
 
 def read_npy(path: Path, what: str, hint: str, limit: int | None = None) -> Any:
-    """The array of a .npy file, and of no other: not of several in a .npz, and none that would run code."""
+    """Return the array of a .npy file, and of no other: not of several in a .npz, and none that would run code."""
     import numpy as np
 
     try:
@@ -27,7 +27,7 @@ def read_npy(path: Path, what: str, hint: str, limit: int | None = None) -> Any:
 
 
 def read_values(path: Path, dtype: str, shape: Sequence[int]) -> Any:
-    """The values of a file that holds nothing else; a ValueError unless it has exactly so many."""
+    """Return the values of a file that holds nothing else; a ValueError unless it has exactly so many."""
     import numpy as np
 
     kind, count = np.dtype(dtype), int(np.prod(shape, dtype=object))

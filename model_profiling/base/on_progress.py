@@ -29,8 +29,8 @@ def listen_to_notes(on_note: OnNote = _log) -> None:
 
 
 def no_progress(label: str, done: int, total: int) -> None:
-    """For whoever does not want to know."""
+    """Ignore what is reported."""
 
 
 def no_notes(sentence: str) -> None:
-    """For whoever does not want to know."""
+    """Ignore what is reported."""

@@ -4,10 +4,10 @@ import zlib
 
 
 def png_chunk(kind: bytes, body: bytes) -> bytes:
-    """One part: its length, what it is, what it holds, and a check sum."""
+    """Return one part: its length, what it is, what it holds, and a check sum."""
     return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
 
 
 def with_comment(png: bytes, text: str) -> bytes:
-    """The same picture with a text that viewers do not draw; it stands before the last part, which is empty."""
+    """Return the same picture with a text that viewers do not draw; it stands before the last part, which is empty."""
     return png[:-12] + png_chunk(b"tEXt", b"Comment\0" + text.encode()) + png[-12:]

@@ -26,12 +26,12 @@ _live = False
 
 
 def paint(code: int, text: str) -> str:
-    """`text` in one of the terminal's colours, when it is printed by `say` or `warn`."""
+    """Return `text` in one of the terminal's colours, when it is printed by `say` or `warn`."""
     return f"\ue000{_MARK}{code}\ue001{text}\ue000{_MARK}0\ue001"
 
 
 def clean(text: str) -> str:
-    """Only what can be seen, line breaks, and our own colours."""
+    """Return text with only visible characters, line breaks, and our own colours."""
     # Splitting by a pattern with one group alternates between what is around it and the group.
     parts = _OURS.split(text)
     return "".join(f"\033[{part}m" if number % 2 else visible(part) for number, part in enumerate(parts))
@@ -87,12 +87,12 @@ def show_live(text: str, stream: TextIO) -> None:
 
 
 def _erasing(stream: TextIO) -> str:
-    """What removes the live line, if there is one, before something else is written."""
+    """Return what removes the live line, if there is one, before something else is written."""
     return _ERASE if _live and stream.isatty() else ""
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """How wide standard output is: $COLUMNS, else what the terminal says; None where it is no terminal."""
+    """Return how wide standard output is: $COLUMNS, else what the terminal says; None where it is no terminal."""
     stream = sys.stdout if stream is None else stream
     width = 0
     with contextlib.suppress(ValueError):
@@ -105,19 +105,19 @@ def columns(stream: TextIO | None = None) -> int | None:
 
 
 def room(indent: int, otherwise: int) -> int:
-    """How wide text may be that begins at `indent`; `otherwise` is the width where there is no terminal."""
+    """Return how wide text may be that begins at `indent`; `otherwise` is the width where there is no terminal."""
     return max((columns() or otherwise) - indent, _NARROWEST)
 
 
 def fitted(text: str, width: int | None) -> str:
-    """`text` with every line that is wider than `width` broken between words, and what follows indented."""
+    """Return `text` with every line that is wider than `width` broken between words, and what follows indented."""
     if width is None:
         return text
     return "\n".join(part for line in text.split("\n") for part in fitted_line(line, width))
 
 
 def fitted_line(line: str, width: int, hanging: int = 4) -> list[str]:
-    """One line as several that fit; a word that does not has a line of its own."""
+    """Return one line as several that fit; a word that does not has a line of its own."""
     if _length(line) <= width:
         return [line]
     indent = len(line) - len(line.lstrip(" "))
@@ -136,7 +136,7 @@ def _length(text: str) -> int:
 
 
 def documents() -> int:
-    """How many JSON documents this process has printed: a reader of standard output expects one."""
+    """Return how many JSON documents this process has printed: a reader of standard output expects one."""
     return _documents
 
 

@@ -7,14 +7,14 @@ _NOTHING_MS = 0.00005
 
 
 def rounded_ms(value: float) -> float | None:
-    """A time as its digits show it; None where they show that it is next to nothing."""
+    """Return a time as its digits show it; None where they show that it is next to nothing."""
     if 0 < abs(value) < _FEW_DIGITS_MS:
         return round(value * 1000, 1) / 1000 if abs(value) >= _NOTHING_MS else None
     return round(value, 3)
 
 
 def shown_ms(value: float) -> str:
-    """Milliseconds, or microseconds where milliseconds would read 0.00."""
+    """Return milliseconds, or microseconds where milliseconds would read 0.00."""
     if 0 < abs(value) < _FEW_DIGITS_MS:
         # XNNPACK's clock has whole microseconds; a mean over executions is worth one digit more.
         return f"{value * 1000:.1f} us" if abs(value) >= _NOTHING_MS else "<0.1 us"
@@ -26,12 +26,12 @@ _FEW_DIGITS_BYTES = 10 << 10
 
 
 def shown_mib(value: float) -> str:
-    """Mebibytes, or kibibytes where mebibytes would read 0.00."""
+    """Return mebibytes, or kibibytes where mebibytes would read 0.00."""
     if 0 < abs(value) < _FEW_DIGITS_BYTES:
         return f"{value / 2**10:.1f} KiB" if abs(value) >= 52 else "<0.1 KiB"
     return f"{value / 2**20:.2f} MiB" if value else "0 MiB"
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """`number` with the noun that goes with it; `many` where an s is not enough."""
+    """Return `number` with the noun that goes with it; `many` where an s is not enough."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -12,7 +12,7 @@ _DOUBTFUL = re.compile(r"[^ -~\n\t]")
 
 
 def visible(text: str, only_ascii: bool = False) -> str:
-    """`text` with all that cannot be seen escaped, but for spaces, tabs and line breaks."""
+    """Return `text` with all that cannot be seen escaped, but for spaces, tabs and line breaks."""
     if text.isprintable() and not only_ascii:
         return text
     return _DOUBTFUL.sub(_escaped if only_ascii else _shown, text)
@@ -33,7 +33,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def visible_values(value: Any) -> Any:
-    """Plain data with every text and key in it made visible."""
+    """Return plain data with every text and key in it made visible."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def missing_lines(found: "DelegationPreview") -> list[str]:
-    """The operators that the kit's runner lacks, each with its lines; whether there is any, if nobody could look."""
+    """Return the operators that the kit's runner lacks, each with its lines; whether there is any, if nobody could
+    look."""
     if found.missing is None:
         return [f"  runner:    not known which operators it has ({found.no_runner})"]
     lines = [f"    {left.op}{f' (at {_places(left.sources)})' if left.sources else ''}" for left in found.missing]
@@ -76,7 +77,7 @@ def missing_lines(found: "DelegationPreview") -> list[str]:
 
 
 def layout_lines(layout: "LayoutReasons") -> list[str]:
-    """What is moved, by reason, and how much of it a rewrite would remove."""
+    """Return what is moved, by reason, and how much of it a rewrite would remove."""
     note = [f"  note:      {layout.note}"] if layout.note else []
     if layout.note and not layout.transposes and not layout.copies:
         return note

@@ -6,7 +6,7 @@ import shlex
 
 
 def command_line(args: argparse.Namespace) -> str:
-    """`sme2-kit …` with the words that were given, and the variable that shapes a run if it is set."""
+    """Return `sme2-kit …` with the words that were given, and the variable that shapes a run if it is set."""
     from model_profiling.pipeline.schedule import BUDGET_VARIABLE
 
     budget = os.environ.get(BUDGET_VARIABLE)

@@ -47,7 +47,7 @@ def _mark(parser: argparse.ArgumentParser, kinds: dict[str, Any], of_paths: Any)
 
 
 def _models() -> dict[str, Any]:
-    """A model's name, or a file of the user's, in each shell's words."""
+    """Return a model's name, or a file of the user's, in each shell's words."""
     from model_profiling.models import registered_models
 
     names = " ".join(registered_models())

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 
 def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = False, threads: bool = True) -> None:
-    """`of` says what is counted, for example "per experiment"; with `several`, a run may have more thread counts, and
-    without `threads` they are not the user's to choose."""
+    """Add the flags; `of` says what is counted, for example "per experiment"; with `several`, a run may have more
+    thread counts, and without `threads` they are not the user's to choose."""
     parser.add_argument("--runs", type=int, metavar="N", help=f"timed runs {of}, over all launches (default: chosen)")
     parser.add_argument("--launches", type=int, metavar="N", help=f"processes started {of} (default: chosen)")
     parser.add_argument(
@@ -28,7 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser, of: str, several: bool = Fal
 
 
 def thread_counts(text: str) -> list[int]:
-    """`1,2,4` as numbers."""
+    """Return `1,2,4` as numbers."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -36,12 +36,12 @@ def thread_counts(text: str) -> list[int]:
 
 
 def prepare_startup(parser: argparse.ArgumentParser, default: str = "10, or as the budget allows") -> None:
-    """The flags of what is measured of start-up."""
+    """Add the flags of start-up measurements."""
     parser.add_argument(
         "--startup-launches",
         type=int,
         metavar="N",
-        help=f"processes started only to see how they start; 0: none (default: {default})",
+        help=f"extra launches that measure start-up; 0: none (default: {default})",
     )
     parser.add_argument(
         "--page-cache",
@@ -52,7 +52,7 @@ def prepare_startup(parser: argparse.ArgumentParser, default: str = "10, or as t
 
 
 def counts(args: argparse.Namespace) -> "Counts":
-    """What the user asked for, checked."""
+    """Return what the user asked for, checked."""
     from model_profiling.pipeline.counts import checked_counts
 
     return checked_counts(
@@ -67,6 +67,6 @@ def counts(args: argparse.Namespace) -> "Counts":
 
 
 def given(args: argparse.Namespace) -> bool:
-    """Whether any of the flags was used."""
+    """Return whether any of the flags was used."""
     flags = (args.runs, args.launches, args.budget, args.threads, args.startup_launches, args.page_cache)
     return any(value is not None for value in flags)

@@ -25,7 +25,7 @@ _MODEL = "a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
 
 
 def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
-    """The arguments that say which model is meant."""
+    """Add the arguments that say which model is meant."""
     parser.add_argument("target", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
     # Both into one list: the order of the inputs is that of the flags.
@@ -59,7 +59,7 @@ def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
 
 
 def model_text(args: argparse.Namespace) -> str:
-    """The model as the user named it."""
+    """Return the model as the user named it."""
     from model_profiling.base.errors import InputError
 
     if (args.target is None) == (args.model is None):
@@ -71,7 +71,7 @@ def model_text(args: argparse.Namespace) -> str:
 
 
 def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
-    """What the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
+    """Return what the user asked for, checked before torch is imported: the text itself and the name for artifacts."""
     from model_profiling.api.exporting import artifact_name
 
     text = model_text(args)
@@ -79,14 +79,14 @@ def chosen_model(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def model_words(args: argparse.Namespace) -> list[str]:
-    """What was said of the model, for another command that takes the same."""
+    """Return what was said of the model, for another command that takes the same."""
     words = [word for given in args.inputs_asked for word in ("--input", given)]
     words += [word for pair in args.set for word in ("--set", pair)]
     return words + (["--checkpoint", str(args.checkpoint)] if args.checkpoint else [])
 
 
 def load_options(args: argparse.Namespace) -> LoadOptions:
-    """The rest of what the user said about the model."""
+    """Return the rest of what the user said about the model."""
     from model_profiling.api import exporting
     from model_profiling.models.options import settings_of
 
@@ -94,7 +94,8 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
 
 
 def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
-    """The arguments that say how a model is exported; those that are not given have no value (see `options_given`)."""
+    """Add the arguments that say how a model is exported; those that are not given have no value (see
+    `options_given`)."""
     for row in options_of(verb):
         parser.add_argument(row.flag, dest=row.name, default=argparse.SUPPRESS, **_how_to_parse(row, verb))
 
@@ -113,12 +114,12 @@ def _how_to_parse(row: Option, verb: Verb) -> dict[str, Any]:
 
 
 def options_given(args: argparse.Namespace) -> dict[str, Any]:
-    """The options that were said on the command line."""
+    """Return the options that were said on the command line."""
     return {row.name: getattr(args, row.name) for row in OPTIONS if hasattr(args, row.name)}
 
 
 def flags_given(args: argparse.Namespace) -> list[str]:
-    """Every flag that was used of those that say which model is meant or how it is exported."""
+    """Return every flag that was used of those that say which model is meant or how it is exported."""
     model = {"--input": args.inputs_asked, "--set": args.set, "--checkpoint": args.checkpoint}
     used = [flag for flag, value in model.items() if value]
     return used + [row.flag for row in OPTIONS if hasattr(args, row.name)]
@@ -136,7 +137,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def export_request(
     args: argparse.Namespace, verb: Verb = "export", outdir: Path | None = None, candidates: bool = True
 ) -> ExportRequest:
-    """What the words on the command line ask for."""
+    """Return what the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
     target, name = chosen_model(args)
@@ -170,7 +171,7 @@ def say_cached() -> None:
 
 
 def as_data(result: ExportResult) -> dict[str, object]:
-    """The result for programs: where its files are, and its record."""
+    """Return the result for programs: where its files are, and its record."""
     paths = result.paths
     named = {"pte": paths.pte, "etrecord": paths.etrecord, "meta": paths.meta, "inputs": paths.inputs}
     named["expected"] = paths.expected
@@ -193,7 +194,7 @@ def as_text(result: ExportResult) -> str:
 
 
 def delegation_lines(delegation: Delegation) -> list[str]:
-    """Both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
+    """Return both sides of the cut; of what stays out, the operator, the reason and the model's lines."""
     delegated = counted(delegation.delegated_nodes, "operator")
     lines = [
         f"  delegated: {delegated} in {counted(delegation.delegate_calls, 'delegate call')}",
@@ -207,6 +208,6 @@ def delegation_lines(delegation: Delegation) -> list[str]:
 
 
 def relative_source(source: str) -> str:
-    """`path:line` with the path relative to the working directory if it lies below."""
+    """Return `path:line` with the path relative to the working directory if it lies below."""
     path, colon, line = source.rpartition(":")
     return f"{relative_to_here(Path(path))}{colon}{line}"

@@ -201,7 +201,7 @@ def _regressions(args: argparse.Namespace) -> None:
 
 
 def _confirmed(args: argparse.Namespace, history: "RunHistory", series: "list[Series]") -> "list[Series]":
-    """The same series after their candidates were compared, as far as this device can."""
+    """Return the same series after their candidates were compared, as far as this device can."""
     from model_profiling.base.errors import KitError
     from model_profiling.fleet.history.bisection import Measurer
     from model_profiling.fleet.history.program_archive import KeptPrograms
@@ -254,7 +254,7 @@ def _bisect(args: argparse.Namespace) -> None:
 
 
 def _place(series: "Series", reference: str, first: bool) -> int:
-    """The point that a label, or the beginning of a commit or hash, means."""
+    """Return the point that a label, or the beginning of a commit or hash, means."""
     from model_profiling.base.errors import InputError
 
     fitting = [

@@ -14,12 +14,12 @@ _received: list[tuple[int, float]] = []
 
 
 def interruption_code() -> int:
-    """What a process ends with that was interrupted: 130 after Ctrl-C, 143 after SIGTERM."""
+    """Return what a process ends with that was interrupted: 130 after Ctrl-C, 143 after SIGTERM."""
     return _SIGNALS + (_received[-1][0] if _received else 2)
 
 
 def was_interrupted() -> bool:
-    """Whether a signal has asked this process to end; what fails from then on fails because of that."""
+    """Return whether a signal has asked this process to end; what fails from then on fails because of that."""
     return bool(_received)
 
 

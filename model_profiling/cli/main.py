@@ -139,7 +139,7 @@ def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespa
 
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
-    """What happened, what to do, and the exit code."""
+    """Return what happened, what to do, and the exit code."""
     # Tasks that run side by side fail as a group.
     while within := getattr(error, "exceptions", ()):
         error = within[0]
@@ -171,14 +171,14 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
 
 
 def _cause(error: BaseException) -> str:
-    """What the system said: numpy explains at length around it."""
+    """Return what the system said: numpy explains at length around it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _is_ours(error: ImportError) -> bool:
-    """Whether what cannot be imported is a part of the kit."""
+    """Return whether what cannot be imported is a part of the kit."""
     return (error.name or "").startswith("model_profiling")
 
 
@@ -187,7 +187,7 @@ def _missing(error: ModuleNotFoundError) -> tuple[str, str, int]:
 
 
 def _asks_json(words: Iterable[str]) -> bool:
-    """Whether --json, or what argparse takes for it, is among the words of a command that could not be read."""
+    """Return whether --json, or what argparse takes for it, is among the words of a command that could not be read."""
     return any(len(word) > len("--j") and "--json".startswith(word) for word in words)
 
 
@@ -203,7 +203,7 @@ def _fail(message: str, hint: str, code: int, as_json: bool = False) -> int:
 
 
 def make_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The command line with these subcommands in it."""
+    """Return the command line with these subcommands in it."""
     parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",

@@ -71,7 +71,7 @@ def _as_text(rows: list[dict[str, Any]]) -> str:
 
 
 def _kit_lines(row: dict[str, Any], width: int) -> list[str]:
-    """A model in two lines: what it is; its size, the dtypes it is tested in, and the extra it needs."""
+    """Return a model in two lines: what it is; its size, the dtypes it is tested in, and the extra it needs."""
     size = f"{row['parameters']} parameters" if row.get("parameters") else ""
     extra = f"extra: {row['extra']}" if row.get("extra") else ""
     facts = "; ".join(part for part in (size, ", ".join(row.get("dtypes", [])), extra) if part)

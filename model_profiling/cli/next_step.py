@@ -9,7 +9,7 @@ _LABEL = "  next:      "
 
 
 def next_command(*words: object) -> str:
-    """`next: sme2-kit …`; where that is too wide, the shell's backslash ends each line."""
+    """Return `next: sme2-kit …`; where that is too wide, the shell's backslash ends each line."""
     width = columns()
     parts = [shlex.quote(str(word)) for word in ("sme2-kit", *words)]
     return "\n".join(_broken(parts, width)) + "\n" if width else f"{_LABEL}{' '.join(parts)}\n"

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_program(args: argparse.Namespace) -> "ExportRequest":
-    """What a .pte was exported from, if the kit did that and the model is still the same."""
+    """Return what a .pte was exported from, if the kit did that and the model is still the same."""
     from dataclasses import replace
 
     from model_profiling.base.errors import InputError

@@ -28,7 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def depths(text: str) -> tuple[int, ...]:
-    """`0,128,1024` as numbers."""
+    """Return `0,128,1024` as numbers."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -36,12 +36,12 @@ def depths(text: str) -> tuple[int, ...]:
 
 
 def lengths(args: argparse.Namespace) -> "Lengths":
-    """What the user asked for, checked."""
+    """Return what the user asked for, checked."""
     from model_profiling.pipeline.phase_experiments import checked_lengths
 
     return checked_lengths(args.prefill, args.decode, args.depth or (), lambda name: f"--{name}")
 
 
 def given(args: argparse.Namespace) -> bool:
-    """Whether any of the flags was used."""
+    """Return whether any of the flags was used."""
     return any(value is not None for value in (args.prefill, args.decode, args.depth, args.tokens))

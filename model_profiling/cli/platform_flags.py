@@ -29,7 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def choice_of(args: argparse.Namespace) -> Choice:
-    """What the flags say, checked."""
+    """Return what the flags say, checked."""
     choice = Choice(**{part.name: getattr(args, part.name) for part in fields(Choice)})
     return checked(choice, lambda part: f"--{part.replace('_', '-')}")
 
@@ -46,7 +46,7 @@ def refuse(args: argparse.Namespace, whose: str) -> None:
 
 @contextlib.contextmanager
 def chosen_platform(args: argparse.Namespace, *programs: Path) -> Iterator["Platform"]:
-    """The platform the flags name; when the command ends, however it ends, the machine is as it was.
+    """Open the platform the flags name; when the command ends, however it ends, the machine is as it was.
 
     What is wrong with the programs to measure is said before what this machine lacks.
     """

@@ -59,7 +59,7 @@ def _say(line: str) -> None:
 
 
 def _raise_again(lost: "sys.UnraisableHookArgs") -> None:
-    """Python drops what is raised while an object ends or a module is loaded: let an interruption come again."""
+    """Raise an interruption again that Python dropped while an object ended or a module was loaded."""
     import signal
 
     if isinstance(lost.exc_value, KeyboardInterrupt):
@@ -90,7 +90,7 @@ def _open_streams() -> None:
 
 
 def _forget_odd_sizes() -> None:
-    """Libraries read these as well, and fail over what is no size of a terminal."""
+    """Remove odd terminal sizes from the environment: libraries read them as well, and fail."""
     for name in ("COLUMNS", "LINES"):
         size = os.environ.get(name, "")
         if not (size.isdecimal() and len(size) <= _MOST_DIGITS and int(size) > 0):

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> str:
-    """The model; refuses what cannot work before anything is exported or measured."""
+    """Return the model; refuses what cannot work before anything is exported or measured."""
     from model_profiling.base import files
     from model_profiling.base.errors import InputError
     from model_profiling.store.labels import split_labels
@@ -145,7 +145,8 @@ def _show(
 
 
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
-    """The command that goes on from here: try what the advice recommends, else see which kernels SME2 would use."""
+    """Return the command that goes on from here: try what the advice recommends, else see which kernels SME2 would
+    use."""
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and "rewrites" not in args:
         return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]

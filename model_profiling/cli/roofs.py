@@ -13,7 +13,7 @@ from model_profiling.cli.progress import progress
 if TYPE_CHECKING:
     from model_profiling.analysis.roofs.roof_rates import Roofs
 
-HELP = "measure what this CPU reaches at its best, which reports then hold every operator against; `show` it again"
+HELP = "measure peak rates of this CPU; reports compare operators with them; `show` shows them again"
 _WIDTH = 760
 _MEASURING = ("dtype", "threads", "runs", "launches", "output", "platform")
 
@@ -70,7 +70,7 @@ def _measured(args: argparse.Namespace) -> "Roofs":
 
 
 def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
-    """The roofs in a file, of a CPU by its name, or of this machine's."""
+    """Return the roofs in a file, of a CPU by its name, or of this machine's."""
     from model_profiling.analysis.roofs.roof_rates import read_roofs, roofs_path
     from model_profiling.base.errors import InputError
     from model_profiling.platforms.environment import describe_host

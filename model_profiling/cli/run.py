@@ -111,7 +111,7 @@ def _analyze_partial(args: argparse.Namespace) -> int:
 
 
 def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
-    """Where the run lies that the flags mean, and what its config calls it."""
+    """Return where the run lies that the flags mean, and what its config calls it."""
     from model_profiling.pipeline.config import load_config
     from model_profiling.pipeline.defaults import output_root_of
     from model_profiling.platforms.choosing import folder_of

@@ -6,7 +6,7 @@ from model_profiling.base import files
 
 
 def resolve_argument(text: str | Path) -> Path:
-    """The path that `DIR`, `DIR@LABEL` or a file means."""
+    """Return the path that `DIR`, `DIR@LABEL` or a file means."""
     if files.is_file(Path(text)):
         return Path(text)
     from model_profiling.store.runs import resolve

@@ -67,7 +67,7 @@ def _show_plan(plan: "list[tuple[Job, bool]]", as_json: bool) -> None:
 
 
 def as_text(result: "SweepResult", home: Path) -> str:
-    """One line for each cell, and where the page is."""
+    """Return one line for each cell, and where the page is."""
     from model_profiling.fleet.sweep.portfolio import PAGE
     from model_profiling.report import numbers
     from model_profiling.report.terminal_table import table

@@ -48,7 +48,7 @@ def _profile(args: argparse.Namespace) -> "Profile":
 
 
 def _source(args: argparse.Namespace) -> Path:
-    """The ETDump or the timeline CSV, however it was given."""
+    """Return the ETDump or the timeline CSV, however it was given."""
     from model_profiling.base.errors import InputError
 
     given = [path for path in (args.etdump, args.etdump_flag, args.timeline_csv) if path is not None]
@@ -68,7 +68,7 @@ def _write(path: Path | None, text: str) -> int:
 
 
 def _typed() -> str:
-    """The command as it was typed."""
+    """Return the command as it was typed."""
     return shlex.join(["python", *sys.argv] if sys.argv[0].endswith(".py") else sys.argv)
 
 
@@ -140,7 +140,7 @@ def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
 
 
 def _model_behind(dump: Path) -> Path | None:
-    """The .pte that a dump in a run directory came from, if it is still there unchanged."""
+    """Return the .pte that a dump in a run directory came from, if it is still there unchanged."""
     from model_profiling.base.errors import InputError
     from model_profiling.store.run_directory import RunDirectory
 
@@ -184,7 +184,7 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
 
 
 def _latency_of_timelines(args: argparse.Namespace) -> int:
-    """Latency from timelines: executions with the tracer attached, so that is what their source says."""
+    """Return latency from timelines: executions with the tracer attached, as their source says."""
     from model_profiling.analysis.run.timeline import read_turns
     from model_profiling.analysis.timing.categories import load_table
     from model_profiling.analysis.timing.latency import compare, summarise

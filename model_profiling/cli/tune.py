@@ -98,7 +98,8 @@ def as_text(result: "TuneResult") -> str:
 
 
 def _formats_as_text(result: "TuneResult") -> str:
-    """A language model's weight formats: speed of each phase, accuracy, memory, and what SME2 has kernels for."""
+    """Return a language model's weight formats: speed of each phase, accuracy, memory, and what SME2 has kernels
+    for."""
     from model_profiling.analysis.sme2.sme2_weights import KNOWN_FROM
     from model_profiling.report import numbers
     from model_profiling.report.terminal_table import table
@@ -148,7 +149,7 @@ def _formats_as_text(result: "TuneResult") -> str:
 
 
 def _worst_layers_as_text(result: "TuneResult") -> str:
-    """What keeping layers in fp32 costs in time and gives in accuracy."""
+    """Return what keeping layers in fp32 costs in time and gives in accuracy."""
     from model_profiling.report.terminal_table import table
 
     head = ("variant", "median", "speedup (95 % interval)", "SQNR", "", "what is kept")

@@ -2,7 +2,7 @@
 
 Beside each .pte lies a stamp: what was asked for, the versions of all that took part, and a hash of every source file
 the model was built from and of every module of the kit that an export imports. If none of it changed and the artifacts
-are unharmed, the export would give the same again.
+are undamaged, the export would give the same again.
 What a model reads while it is built (data files, environment variables) is not seen: `--force` is for that.
 """
 
@@ -89,7 +89,7 @@ def _is(path: Path, digest: str) -> bool:
 
 
 def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | None:
-    """The export itself, executed once if it is to be and was not; None if its program does not run."""
+    """Return the export itself, executed once if it is to be and was not; None if its program does not run."""
     paths, known = request.paths, record.verification
     if not request.verify or (known is not None and known.status == "verified"):
         return ExportResult(paths, record)
@@ -119,7 +119,7 @@ def write_stamp(request: ExportRequest, record: ExportRecord) -> None:
 
 
 def _graph(paths: ExportPaths) -> str:
-    """A hash of what graph.json says of an export; '' if it says nothing, or cannot be read."""
+    """Return a hash of what graph.json says of an export; '' if it says nothing, or cannot be read."""
     if not files.is_file(paths.graph):
         return ""
     try:
@@ -134,7 +134,7 @@ def _identity(record: ExportRecord) -> str:
 
 
 def describe(request: ExportRequest) -> dict[str, str]:
-    """The request as plain words, a checkpoint and a registered class among them."""
+    """Return the request as plain words, a checkpoint and a registered class among them."""
     known = registered_models().get(request.target or request.model)
     checkpoint = request.options.checkpoint
     fields: dict[str, Any] = {
@@ -154,7 +154,7 @@ def describe(request: ExportRequest) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what takes part and is not the kit's or the user's own code."""
+    """Return the versions of what takes part and is not the kit's or the user's own code."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -165,7 +165,8 @@ def versions() -> dict[str, str]:
 
 
 def _source_name(path: Path) -> str:
-    """The kit's own files are named from its folder: what counts is the kit that runs, wherever another one lies."""
+    """Return a file's name; the kit's own are named from its folder: what counts is the kit that runs, wherever it
+    lies."""
     return f"{_KIT_PREFIX}{path.relative_to(_KIT).as_posix()}" if path.is_relative_to(_KIT) else str(path)
 
 
@@ -174,7 +175,8 @@ def _source(name: str) -> Path:
 
 
 def _exporting_code() -> set[Path]:
-    """Every module of the kit that an export imports, now or later in a function, and what those import in turn."""
+    """Return every module of the kit that an export imports, now or later in a function, and what those import in
+    turn."""
     found: set[Path] = set()
     seen: set[tuple[str, ...]] = set()
     # Rewrites are imported by their names.
@@ -195,7 +197,7 @@ def _exporting_code() -> set[Path]:
 
 
 def _imports_of(path: Path) -> set[str]:
-    """The full names of the kit that a module imports; `from a import b` may mean a module b or a name in a.
+    """Return the full names of the kit that a module imports; `from a import b` may mean a module b or a name in a.
 
     Found as text, because to parse a hundred files takes longer than to lower a small network.
     """
@@ -211,7 +213,7 @@ _imports = FileMemo(_imports_of, most=1000)
 
 
 def _loaded_sources() -> set[Path]:
-    """The files of loaded modules that no version speaks for: the user's own, and the kit's model folders."""
+    """Return the files of loaded modules that no version speaks for: the user's own, and the kit's model folders."""
     outside = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
     # Thousands of modules are loaded: most are told by how their path begins, and only the others are looked at.
     begins = tuple(f"{place}{os.sep}" for place in outside)

@@ -11,7 +11,8 @@ from model_profiling.store.artifacts import ExportRecord, RequestRecord
 
 
 def typed(request: ExportRequest) -> list[str]:
-    """The words of the command, without a place for its files; what is the default is left out, except the dtype."""
+    """Return the words of the command, without a place for its files; what is the default is left out, except the
+    dtype."""
     options = request.options
     words = ["sme2-kit", "export", request.target or request.model, "--dtype", request.dtype]
     for spec in options.inputs:
@@ -23,7 +24,8 @@ def typed(request: ExportRequest) -> list[str]:
 
 
 def arguments(request: ExportRequest, beside: ExportRequest | None = None) -> str:
-    """The options of a request as Python takes them: the dtype and what is not the default, or not as `beside` it."""
+    """Return the options of a request as Python takes them: the dtype and what is not the default, or not as `beside`
+    it."""
     given = {row.name: row.plain(getattr(request, row.name)) for row in DECIDING}
     usual = {row.name: row.plain(row.default if beside is None else getattr(beside, row.name)) for row in DECIDING}
     usual |= {} if beside is not None else {"dtype": None}
@@ -31,7 +33,7 @@ def arguments(request: ExportRequest, beside: ExportRequest | None = None) -> st
 
 
 def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
-    """What was asked for, from what was recorded."""
+    """Return what was asked for, from what was recorded."""
     options = LoadOptions(
         tuple(map(input_spec, asked.inputs or asked.shapes)),
         tuple((key, unplain(value)) for key, value in asked.settings.items()),
@@ -43,7 +45,8 @@ def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
 
 
 def recorded_options(record: ExportRecord, asked: RequestRecord | None) -> dict[str, Any]:
-    """The options that were asked for; without a record of the request those that an export's record has itself."""
+    """Return the options that were asked for; without a record of the request those that an export's record has
+    itself."""
     found: dict[str, Any] = {}
     for row in DECIDING:
         if row.recorded == "export":
@@ -56,7 +59,7 @@ def recorded_options(record: ExportRecord, asked: RequestRecord | None) -> dict[
 
 
 def repeated(record: ExportRecord, base: str) -> list[str] | None:
-    """The command that makes a recorded export again when it is typed in the directory `base`.
+    """Return the command that makes a recorded export again when it is typed in the directory `base`.
 
     None where there is none: the model was in memory, its settings cannot be typed, or nobody recorded what was asked.
     """
@@ -83,7 +86,7 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
 
 
 def _seen_from(base: str, asked: RequestRecord, path: str) -> str:
-    """A path of the export as it must be written in `base`: as it was, below `base`, or in full."""
+    """Return a path of the export as it must be written in `base`: as it was, below `base`, or in full."""
     if not base or base == asked.directory or Path(path).is_absolute():
         return path
     full = Path(asked.directory) / path

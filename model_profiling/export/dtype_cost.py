@@ -23,7 +23,7 @@ def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]
 
 
 def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
-    """What the user should know of it, if anything."""
+    """Return what the user should know of it, if anything."""
     least = dtype_of(dtype).numerics.least_sqnr_db
     if least is None:
         return []

@@ -59,7 +59,7 @@ def export_as_asked(
 
 
 def loader(name: str, module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) -> Callable[[], LoadedModel]:
-    """How a module in memory is loaded: as a copy of its own."""
+    """Return how a module in memory is loaded: as a copy of its own."""
     module = _checked(module)
     positional, keywords = _call(example_inputs)
 
@@ -87,7 +87,7 @@ def _checked(module: Any) -> torch.nn.Module:
 
 
 def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the module is called with: positional and keyword inputs."""
+    """Return what the module is called with: positional and keyword inputs."""
     positional: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
     if isinstance(example_inputs, torch.Tensor):

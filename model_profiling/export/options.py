@@ -63,7 +63,7 @@ class Option:
         return self.helps.get(verb, self.help)
 
     def read(self, value: Any) -> Any:
-        """The value as a request holds it, whoever gives it: a list, a text that is a path."""
+        """Return the value as a request holds it, whoever gives it: a list, a text that is a path."""
         if self.repeated:
             return tuple(sorted(set(value)))
         return value if self.kind is not Path else Path(value) if value else None
@@ -74,11 +74,11 @@ class Option:
         return list[str] if self.repeated else str if self.kind is Path else self.kind
 
     def plain(self, value: Any) -> Any:
-        """The value as JSON holds it; `read` reads it again."""
+        """Return the value as JSON holds it; `read` reads it again."""
         return list(value) if self.repeated else str(value or "") if self.kind is Path else value
 
     def words(self, value: Any) -> list[str]:
-        """The words of a command that ask for `value`."""
+        """Return the words of a command that ask for `value`."""
         if self.kind is bool:
             return [self.flag] if value is not self.default else []
         return [word for each in (value if self.repeated else [value]) for word in (self.flag, str(each))]
@@ -201,7 +201,7 @@ class ExportOptions:
                 row.check(self)
 
     def recorded(self, where: Literal["export", "request", "options"]) -> dict[str, Any]:
-        """The options that a part of the record holds, as JSON holds them."""
+        """Return the options that a part of the record holds, as JSON holds them."""
         return {row.name: row.plain(getattr(self, row.name)) for row in DECIDING if row.recorded == where}
 
 
@@ -256,13 +256,13 @@ def options_of(verb: Verb) -> list[Option]:
 
 
 def settled(verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a verb: those that were given, else its defaults. None stands for the default."""
+    """Return all options of a verb: those that were given, else its defaults. None stands for the default."""
     defaults = {row.name: row.default_of(verb) for row in options_of(verb)}
     return defaults | {name: value for name, value in given.items() if value is not None}
 
 
 def expanded(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> inspect.Signature:
-    """The signature of a function with its `**options` spelled out, before its other keyword parameters."""
+    """Return the signature of a function with its `**options` spelled out, before its other keyword parameters."""
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     by_place = [each for each in own if each.kind is not each.KEYWORD_ONLY]

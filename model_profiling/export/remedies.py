@@ -58,7 +58,7 @@ REMEDIES = (
     Remedy(
         "example inputs that do not fit",
         r"shapes cannot be multiplied|size mismatch|expected input|must match the size|positional arg|\d+ channels",
-        "The model refuses its own example inputs: check their number, shapes and dtypes.",
+        "forward() does not accept the example inputs: check their number, shapes and dtypes.",
     ),
     Remedy(
         "an index outside its table",

@@ -25,7 +25,7 @@ class ExportRequest(ExportOptions):
         return ExportPaths.for_export(self.outdir, self.model, self.backend, self.dtype)
 
     def record(self, origin: Literal["registry", "file", "memory"]) -> RequestRecord:
-        """What the export record does not say otherwise, so that the same can be asked again."""
+        """Return what the export record does not say otherwise, so that the same can be asked again."""
         options = self.options
         plain = all(spec == InputSpec(spec.shape) and spec.shape for spec in options.inputs)
         return RequestRecord(
@@ -43,7 +43,7 @@ class ExportRequest(ExportOptions):
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON can hold it; a value that is more than a number or a text is not taken for one."""
+    """Return a setting as JSON can hold it; a value that is more than a number or a text is not taken for one."""
     held = isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value))
     return value if held else {"python": repr(value)}
 
@@ -56,7 +56,7 @@ class Unreadable:
 
 
 def unplain(value: Any) -> Any:
-    """The setting of a record again."""
+    """Return the setting of a record again."""
     if not isinstance(value, dict):
         return value
     text = str(value.get("python"))

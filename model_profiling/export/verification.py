@@ -181,7 +181,8 @@ def _decibel(value: float) -> str:
 
 
 def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Failure | None:
-    """An fp32 program whose floating-point outputs are not those of the model; indices may differ where values tie."""
+    """Return an fp32 program whose floating-point outputs are not those of the model; indices may differ where values
+    tie."""
     if dtype_of(record.dtype).converts:
         return None
     floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]

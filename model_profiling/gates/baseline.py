@@ -59,6 +59,6 @@ def _same_experiments(old: Manifest, new: Manifest) -> None:
 
 
 def _run(text: str) -> tuple[RunDirectory, str | None] | None:
-    """The run directory `text` names and which experiment of it; None for a dump."""
+    """Return the run directory `text` names and which experiment of it; None for a dump."""
     named = run_and_experiment(text)
     return (RunDirectory(named[0]), named[1]) if named is not None else None

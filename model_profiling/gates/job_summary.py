@@ -12,7 +12,7 @@ _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
 
 
 def job_summary(results: Sequence[PairComparison], judgements: list[Judgement], strict: bool = False) -> str:
-    """The verdict first, then each comparison in a row, then what changed inside, category by category."""
+    """Return the verdict first, then each comparison in a row, then what changed inside, category by category."""
     title = "Performance" if not judgements else f"Performance gate: {conclusion(judgements, strict)}"
     verdicts: list[Block] = [Bullets([judgement.sentence for judgement in judgements])] if judgements else []
     rows = [row for result in results for row in _rows(result, judgements)]
@@ -48,7 +48,7 @@ def _details(result: PairComparison) -> Section:
 
 
 def comparison_title(result: PairComparison, gate: Gate) -> str:
-    """What was compared, in words."""
+    """Return what was compared, in words."""
     if gate == "start-up" and result.startup is not None:
         return startup_sentence(result.startup)
     if gate == "peak memory" and result.memory is not None:
@@ -57,7 +57,7 @@ def comparison_title(result: PairComparison, gate: Gate) -> str:
 
 
 def _metrics(result: PairComparison) -> list[Table]:
-    """The metrics of both sides, where both are known."""
+    """Return the metrics of both sides, where both are known."""
     before, after = result.before, result.after
     if before is None or after is None:
         return []

@@ -11,8 +11,8 @@ from model_profiling.report import metric_columns
 
 
 def junit_xml(results: Sequence[PairComparison], judgements: list[Judgement]) -> str:
-    """Each comparison as a test case; one that no gate judged passes and only says what it saw. What start-up and
-    memory are judged for are cases of their own."""
+    """Return each comparison as a test case; one that no gate judged passes and only says what it saw. What start-up
+    and memory are judged for are cases of their own."""
     suite = ET.Element("testsuite", name="sme2-kit compare")
     for result in results:
         mine = {judgement.gate: judgement for judgement in judgements if judgement.of(result)}
@@ -40,7 +40,7 @@ def _add_case(suite: ET.Element, result: PairComparison, gate: Gate, judgement: 
 
 
 def _add_metrics(case: ET.Element, result: PairComparison) -> None:
-    """The metrics of both sides as properties: CI systems show them, and some draw them over time."""
+    """Add the metrics of both sides as properties: CI systems show them, and some draw them over time."""
     if result.before is None or result.after is None:
         return
     properties = ET.Element("properties")

@@ -47,7 +47,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def conclusion(judgements: Sequence[Judgement], strict: bool) -> str:
-    """The last word of a gate: failed, passed, or that there is no verdict and what that means for CI."""
+    """Return the last word of a gate: failed, passed, or that there is no verdict and what that means for CI."""
     unsure = [judgement for judgement in judgements if judgement.outcome == "unsure"]
     if any(judgement.outcome == "failed" for judgement in judgements):
         return "failed"
@@ -91,7 +91,7 @@ def _startup(pair: PairComparison) -> Comparison:
 
 
 def _why(pair: PairComparison, reason: Literal["startup_unknown", "memory_unknown"]) -> str:
-    """Which side lacks it, and why."""
+    """Return which side lacks it, and why."""
     sides = (("before", pair.before), ("after", pair.after))
     told = [
         f"{side}: {getattr(measured, reason)}" for side, measured in sides if measured and getattr(measured, reason)
@@ -134,7 +134,7 @@ def _memory(pair: PairComparison, limit: float, strict: bool) -> Judgement:
 def _held(
     pair: PairComparison, gate: Gate, bounds: tuple[float, float], claim: str, limit: float, more: str, strict: bool
 ) -> Judgement:
-    """Failed if the whole interval is above the limit, unsure if a part of it is."""
+    """Return failed if the whole interval is above the limit, unsure if a part of it is."""
     name, claim = pair.latency.after, f"{claim} by more than {limit:g} %"
     if bounds[0] > limit:
         return _judgement(pair, gate, limit, "failed", f"{name} is {claim}", strict)

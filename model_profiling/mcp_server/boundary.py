@@ -16,7 +16,7 @@ class Workspace:
         self.root = root.resolve()
 
     def inside(self, text: str) -> Path:
-        """The real path `text` means, seen from the workspace; an error if that is outside."""
+        """Return the real path `text` means, seen from the workspace; an error if that is outside."""
         try:
             path = (self.root / text).resolve()
         except (OSError, ValueError, RuntimeError):
@@ -26,21 +26,22 @@ class Workspace:
         return path
 
     def run(self, text: str) -> Path:
-        """The run directory that `DIR` or `DIR@LABEL` means, or a file in one; inside, whatever a label leads to."""
+        """Return the run directory that `DIR` or `DIR@LABEL` means, or a file in one; inside, whatever a label leads
+        to."""
         return self.inside(str(resolve(self.inside(text))))
 
     def relative(self, path: Path | str) -> str:
-        """How to name a path to the assistant: relative to the workspace where it is inside."""
+        """Return how to name a path to the assistant: relative to the workspace where it is inside."""
         real = (self.root / path).resolve()
         return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
 
     def place(self, text: str) -> str:
-        """`path:line` of a model's source with the path as `relative` names it."""
+        """Return `path:line` of a model's source with the path as `relative` names it."""
         path, colon, line = text.rpartition(":")
         return f"{self.relative(path)}{colon}{line}" if path else text
 
     def model(self, text: str) -> str:
-        """A model to export: a registered name as it is, or `file.py:Class` with the file inside.
+        """Return a model to export: a registered name as it is, or `file.py:Class` with the file inside.
 
         Relative to the workspace, where commands are run: so it is written into records and reports.
         """
@@ -52,7 +53,8 @@ class Workspace:
         return f"{self.relative(self.inside(file))}:{name}"
 
     def config(self, text: str) -> tuple[Path, Path | None]:
-        """A config whose own paths are inside, too, and its output_root; None if it has none, which `run` will say."""
+        """Return a config whose own paths are inside, too, and its output_root; None if it has none, which `run` will
+        say."""
         path = self.inside(text)
         try:
             # The same reader as the pipeline's: another might see other values where a key stands twice.

@@ -144,7 +144,7 @@ def _is_result(output: str) -> bool:
 
 
 def _error(code: int, said: list[str]) -> KitError:
-    """The error that the command ended with, each of its two parts over as many lines as it has."""
+    """Return the error that the command ended with, each of its two parts over as many lines as it has."""
     text = "\n".join(said).strip()
     _, found, error_text = f"\n{text}".rpartition("\nerror: ")
     message, _, hint = error_text.partition("\n  fix: ")

@@ -23,12 +23,13 @@ class Commands:
         return await run_kit(list(words), self.workspace.root, steps, accept)
 
     def output(self, model: Path, given: str | None, platform: str) -> Path:
-        """Where a run of `model` goes: where it was asked to, or the usual place, which must be inside as well."""
+        """Return where a run of `model` goes: where it was asked to, or the usual place, which must be inside as
+        well."""
         return self.workspace.inside(given or str(output_root_of(model, platform)))
 
 
 def steps_of(context: Context) -> ProgressCounter:
-    """The progress of one call."""
+    """Return the progress of one call."""
 
     async def tell(done: float, total: float | None, message: str) -> None:
         await context.report_progress(done, total, message)
@@ -37,12 +38,12 @@ def steps_of(context: Context) -> ProgressCounter:
 
 
 def flags(**given: object) -> list[str]:
-    """`--name=value` of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
+    """Return `--name=value` of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None]
 
 
 def machine_words(machine: str | None) -> list[str]:
-    """The flags that name another machine."""
+    """Return the flags that name another machine."""
     if machine is None:
         return []
     choice = checked(named(machine))
@@ -62,7 +63,8 @@ def settings_words(settings: Mapping[str, object] | None) -> list[str]:
 
 
 def _spelled(value: object) -> str:
-    """A value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something else."""
+    """Return a value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something
+    else."""
     if not isinstance(value, str):
         return repr(value)
     try:

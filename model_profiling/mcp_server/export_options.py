@@ -42,7 +42,7 @@ def _parameter(row: Option, verb: Verb, optional: bool, defaults: Mapping[str, A
 
 
 def option_words(given: Mapping[str, Any], workspace: Workspace) -> list[str]:
-    """The flags of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
+    """Return the flags of what was given; `=` keeps a value that begins with a dash from being read as a flag."""
     words = []
     for row in OPTIONS:
         value = given.get(row.name)

@@ -10,7 +10,7 @@ from model_profiling.mcp_server.child import CommandResult
 
 
 def history(workspace: Workspace, question: str, ended: CommandResult, most: int) -> answers.HistoryAnswer:
-    """The first `most` entries, with paths of the workspace."""
+    """Return the first `most` entries, with paths of the workspace."""
     if question == "list":
         runs = ended.read(list[HistoryRun])
         shown = [replace(run, path=workspace.relative(run.path)) for run in runs[:most]]

@@ -96,7 +96,7 @@ ThreadCounts = Annotated[
 StartupLaunches = Annotated[
     int | None,
     Field(
-        description="Processes started per experiment only to see how they start: load, packing, first inference. 0: "
+        description="Extra launches per experiment that measure start-up: load, packing, first inference. 0: "
         "none (default: 10, or as the budget allows; of `compare` none, unless start-up is judged).",
         ge=0,
         le=1000,

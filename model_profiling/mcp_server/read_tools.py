@@ -33,19 +33,21 @@ class ReadTools:
             bool, Field(description="Check only what export and run need (else also emulator, Android, profiling).")
         ] = True,
     ) -> answers.Readiness:
-        """What this machine can do, what is missing, and the command that fixes it."""
+        """Return what this machine can do, what is missing, and the command that fixes it."""
         words = switches(essentials=essentials)
         ended = await self._commands.kit(steps_of(context), "doctor", "--json", *words, accept=(0, 3))
         checks = ended.read(list[Check])
         return answers.Readiness(all(check.ok for check in checks if check.essential), checks)
 
     async def models(self, context: Context) -> answers.KnownModels:
-        """The models that can be exported by name, those in files of the workspace too, and what packages they lack."""
+        """Return the models that can be exported by name, those in files of the workspace too, and what packages they
+        lack."""
         ended = await self._commands.kit(steps_of(context), "models", "--json")
         return answers.KnownModels(ended.read(list[answers.KnownModel]))
 
     async def runs(self, context: Context, run_dir: p.RunDir) -> answers.ListedRuns:
-        """The runs of a run directory: the latest, earlier ones by label, and interrupted ones, with their medians."""
+        """Return the runs of a run directory: the latest, earlier ones by label, and interrupted ones, with their
+        medians."""
         path = self._workspace.run(run_dir)
         found = (await self._commands.kit(steps_of(context), "runs", str(path), "--json")).read(list[answers.ListedRun])
         return answers.ListedRuns([self._named(entry) for entry in found])
@@ -77,8 +79,9 @@ class ReadTools:
         ] = None,
         most: Annotated[int, Field(description="How many entries to answer with.", ge=1, le=1000)] = 20,
     ) -> answers.HistoryAnswer:
-        """All runs in the workspace over time. A step in a series is a candidate: call it a regression only if its
-        state is "confirmed", which takes `sme2-kit history bisect` at a terminal. Nothing is measured or written."""
+        """Return all runs in the workspace over time. A step in a series is a candidate: call it a regression only if
+        its state is "confirmed", which takes `sme2-kit history bisect` at a terminal. Nothing is measured or
+        written."""
         words = flags(model=model, platform=platform, dtype=dtype, since=since, below=below)
         words += repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         ended = await self._commands.kit(steps_of(context), "history", question, "--json", *words)
@@ -92,9 +95,9 @@ class ReadTools:
             int, Field(description="How many operators and lines of the model to list.", ge=1, le=1000)
         ] = _SHOWN,
     ) -> answers.AnalysisAnswer:
-        """Where the time goes in a run directory or an .etdump: categories, operators, lines of the model, how the
-        bottleneck moved, and advice: what to change, where, and the gain to expect. Writes the analysis into the run
-        directory again."""
+        """Return where the time goes in a run directory or an .etdump: categories, operators, lines of the model, how
+        the bottleneck moved, and advice: what to change, where, and the gain to expect. Writes the analysis into the
+        run directory again."""
         path = self._workspace.run(run_dir)
         summary = (await self._commands.kit(steps_of(context), "analyze", str(path), "--json")).read(AnalysisSummary)
         file = self._workspace.relative(path / ANALYSIS_SUMMARY) if path.is_dir() else ""
@@ -144,8 +147,8 @@ class ReadTools:
             str | None, Field(description="A roofs.json in the workspace, such as that of a run (default: this CPU's).")
         ] = None,
     ) -> answers.KnownRoofs:
-        """What a CPU reaches at its best with this backend, as `sme2-kit roofs` measured it: best rates and bandwidths
-        by dtype, features and threads. Analyses hold every operator against it."""
+        """Return what a CPU reaches at its best with this backend, as `sme2-kit roofs` measured it: best rates and
+        bandwidths by dtype, features and threads. Analyses compare every operator with it."""
         words = [] if file is None else [str(self._workspace.inside(file))]
         found = (await self._commands.kit(steps_of(context), "roofs", "show", *words, "--json")).read(Roofs)
         return answers.KnownRoofs(found.cpu, found.created, found.executorch, roof_rows(found), kind_rows(found))

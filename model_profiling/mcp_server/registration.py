@@ -19,7 +19,7 @@ Method = Callable[..., Awaitable[msgspec.Struct]]
 
 
 def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
-    """A tool that answers with the method's Struct as structured content, and as JSON text for older clients."""
+    """Return a tool that answers with the method's Struct as structured content, and as JSON text for older clients."""
     description = " ".join((method.__doc__ or "").split())
     tool = Tool.from_function(
         _answering(method), description=description, annotations=annotations, structured_output=False
@@ -35,14 +35,15 @@ def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
 
 
 def output_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a Struct with an object at its root, which the protocol wants, instead of a reference."""
+    """Return the JSON Schema of a Struct with an object at its root, which the protocol wants, instead of a
+    reference."""
     schema = files.json_schema(type_)
     root = schema["$defs"].pop(schema.pop("$ref").removeprefix("#/$defs/"))
     return {**root, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
 
 
 def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
-    """What the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
+    """Return what the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
 
     @functools.wraps(method)
     async def answering(*args: Any, **kwargs: Any) -> CallToolResult:

@@ -152,7 +152,7 @@ def _experiment(workspace: Workspace, entry: ExperimentAnalysis, most: int) -> a
 
 
 def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
-    """The model's lines, costliest first; operators whose line is not known are in none; no times, no lines."""
+    """Return the model's lines, costliest first; operators whose line is not known are in none; no times, no lines."""
     if not breakdown.execute_ms:
         return []
     rows: dict[tuple[str, int], list[int]] = {}

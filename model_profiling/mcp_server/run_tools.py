@@ -181,8 +181,8 @@ class RunTools:
     async def kernels(
         self, context: Context, model: p.Pte, output_root: p.OutputRoot = None, machine: p.Machine = None
     ) -> answers.KernelsAnswer:
-        """Which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without times.
-        Where `unknown` has a reason, only the kernels are known, not which operators use them."""
+        """Return which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without
+        times. Where `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
         folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
         place = self._commands.output(path, output_root, folder)
@@ -266,7 +266,7 @@ class RunTools:
     def _what_to_run(
         self, model: str | None, config: str | None, output_root: str | None, platform: str
     ) -> tuple[Path, list[str]]:
-        """Where the run goes, and the words that say what is run."""
+        """Return where the run goes, and the words that say what is run."""
         if config is not None:
             path, root = self._workspace.config(config)
             words = [str(self._workspace.inside(model))] if model is not None else []
@@ -279,7 +279,7 @@ class RunTools:
         return place, [str(path), "--output-root", str(place)]
 
     def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
-        """The words that say which model is meant and how it is exported, for every command that takes one."""
+        """Return the words that say which model is meant and how it is exported, for every command that takes one."""
         weights = options.get("checkpoint")
         words = flags(model=self._workspace.model(model))
         words += flags(checkpoint=None if weights is None else self._workspace.inside(weights))
@@ -287,7 +287,8 @@ class RunTools:
         return words + option_words(options, self._workspace)
 
     def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
-        """The directory of a model with these settings, as `sme2-kit export` names it; an error if there is none."""
+        """Return the directory of a model with these settings, as `sme2-kit export` names it; an error if there is
+        none."""
         from model_profiling.api.exporting import artifact_name, load_options
 
         target = self._workspace.model(model)
@@ -297,5 +298,5 @@ class RunTools:
 
 
 def _threads(asked: int | list[int] | None) -> str | None:
-    """Numbers of threads as `--threads` reads them."""
+    """Return numbers of threads as `--threads` reads them."""
     return None if asked is None else str(asked) if isinstance(asked, int) else ",".join(map(str, asked))

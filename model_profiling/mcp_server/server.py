@@ -48,7 +48,7 @@ _MEASURES_ANYWHERE = _hints(read_only=False, destructive=True, idempotent=False,
 
 
 def build_server(root: Path) -> MCPServer[Any]:
-    """A server whose tools work in `root` and nowhere else."""
+    """Return a server whose tools work in `root` and nowhere else."""
     commands = Commands(Workspace(root))
     reading, making = ReadTools(commands), RunTools(commands)
     reads = (reading.doctor, reading.models, reading.runs, reading.history, reading.roofs, reading.what_if)

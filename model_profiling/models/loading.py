@@ -86,7 +86,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
 
 
 def _origin(name: str, target: "Callable[[], Any] | str") -> Literal["registry", "file", "memory"]:
-    """Whether another process finds the model, too: not if this one registered a class of its own."""
+    """Return whether another process finds the model, too: not if this one registered a class of its own."""
     if file_target(name) is not None:
         return "file"
     ours = isinstance(target, str) or getattr(target, "__module__", "").startswith("model_profiling.models.")
@@ -168,7 +168,7 @@ def _explain(name: str, error: Exception) -> KitError:
 
 
 def _own_line(error: Exception) -> str:
-    """The innermost line that belongs neither to an installed package nor to the kit's own loading."""
+    """Return the innermost line that belongs neither to an installed package nor to the kit's own loading."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         f

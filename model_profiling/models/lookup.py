@@ -28,7 +28,7 @@ class FileTarget:
 
 
 def snake_case(class_name: str) -> str:
-    """A class's name as that of a model: `MyNet` is `my_net`."""
+    """Return a class's name as that of a model: `MyNet` is `my_net`."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", class_name)
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain).lower().strip("_") or "model"
 
@@ -77,7 +77,7 @@ def file_target(text: str) -> FileTarget | None:
 
 
 def models_here() -> list[FileTarget]:
-    """The models in files of the working directory, and in `model.py` of its folders; read, not run."""
+    """Return the models in files of the working directory, and in `model.py` of its folders; read, not run."""
     found = []
     for path in sorted([*Path().glob("*.py"), *Path().glob("*/model.py")]):
         try:

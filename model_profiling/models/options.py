@@ -51,7 +51,7 @@ class InputSpec:
 
 
 def input_spec(given: "str | Sequence[int] | InputSpec") -> InputSpec:
-    """`1,3,224,224`, `int64:1,128:0..30522`, or a plain shape, as one input."""
+    """Return `1,3,224,224`, `int64:1,128:0..30522`, or a plain shape, as one input."""
     if isinstance(given, InputSpec):
         return given
     if not isinstance(given, str):
@@ -123,7 +123,8 @@ def settings_of(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def setting(text: str) -> Any:
-    """A value as it is typed: a Python literal (512, 0.5, True, None, (1, 2), '512'), true or false; else text."""
+    """Return a value as it is typed: a Python literal (512, 0.5, True, None, (1, 2), '512'), true or false; else
+    text."""
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -133,7 +134,7 @@ def setting(text: str) -> Any:
 
 
 def literal_text(value: Any) -> str | None:
-    """What is typed for a setting of this value; None if there is no such text."""
+    """Return what is typed for a setting of this value; None if there is no such text."""
     for text in ([value] if isinstance(value, str) else []) + [repr(value)]:
         if text and text.isprintable() and _same(setting(text), value):
             return text
@@ -146,7 +147,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def name_suffix(settings: Iterable[tuple[str, Any]]) -> str:
-    """What settings add to the name of a model's files: `_resolution512`."""
+    """Return what settings add to the name of a model's files: `_resolution512`."""
     whole = "".join(f"_{key}{re.sub(r'[^A-Za-z0-9.-]+', '-', str(value)).rstrip('-')}" for key, value in settings)
     if len(whole) <= _LONGEST_SUFFIX:
         return whole

@@ -25,5 +25,5 @@ def own_copy(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def own_inputs(value: Any) -> Any:
-    """Nested inputs with tensors of their own: a model may write into what it is given."""
+    """Return nested inputs with tensors of their own: a model may write into what it is given."""
     return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)

@@ -36,6 +36,6 @@ def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keyword
 
 
 def _other_buffers(module: torch.nn.Module, norms: list[torch.nn.Module]) -> set[str]:
-    """The names of all buffers but the norms' own, which are what this is for."""
+    """Return the names of all buffers but the norms' own, which are what this is for."""
     settled = {id(buffer) for norm in norms for buffer in norm.buffers()}
     return {name for name, buffer in module.named_buffers() if id(buffer) not in settled}

@@ -157,7 +157,7 @@ def _check(name: str) -> None:
 
 
 def _config(name: str, schema: str = "") -> str:
-    """A config with all of this machine's features and one experiment, which runs anywhere."""
+    """Return a config with all of this machine's features and one experiment, which runs anywhere."""
     platform = "mac" if sys.platform == "darwin" else "linux"
     config = {
         **({"$schema": schema} if schema else {}),

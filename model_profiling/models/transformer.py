@@ -93,7 +93,8 @@ class TransformerModel(EagerModelBase):
 
 
 def _initialise(model: torch.nn.Module) -> None:
-    """Random matrices at the scale of an untrained model, and norms of ones; the head is the embedding, as published.
+    """Set random matrices at the scale of an untrained model, and norms of ones; the head is the embedding, as
+    published.
 
     torch gives an embedding values of 1, which make logits of 20 and more and a softmax of one token.
     """
@@ -104,7 +105,7 @@ def _initialise(model: torch.nn.Module) -> None:
 
 
 def _with_custom_operators(model: torch.nn.Module) -> torch.nn.Module:
-    """In the order of export_llm: attention first, then the cache."""
+    """Replace operators by ExecuTorch's own in the order of export_llm: attention first, then the cache."""
     from executorch.examples.models.llama.source_transformation.custom_kv_cache import (
         replace_kv_cache_with_custom_kv_cache,
     )

@@ -106,7 +106,7 @@ class FileModel:
 
 
 def random_input(spec: InputSpec) -> torch.Tensor:
-    """A tensor of random values as asked for, from torch's generator."""
+    """Return a tensor of random values as asked for, from torch's generator."""
     dtype: torch.dtype = getattr(torch, spec.dtype)
     if spec.dtype == "bool":
         return torch.randint(2, spec.shape, dtype=torch.uint8).to(torch.bool)
@@ -119,7 +119,7 @@ def random_input(spec: InputSpec) -> torch.Tensor:
 
 
 def unknown_setting(named: str, key: str, known: Iterable[str]) -> InputError:
-    """What a class or function takes, for who set something else."""
+    """Return what a class or function takes, for who set something else."""
     takes = [name for name in known if name != "self"]
     return InputError(
         f"{named} has no setting called {key!r}",
@@ -132,7 +132,7 @@ def _called_with(settings: dict[str, Any]) -> str:
 
 
 def _example(signature: inspect.Signature) -> str:
-    """`--set width=…` for each argument that has no default."""
+    """Return `--set width=…` for each argument that has no default."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     needed = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind in kinds]
     return " ".join(f"--set {name}=VALUE" for name in needed) or "--set NAME=VALUE"

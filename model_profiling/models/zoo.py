@@ -48,7 +48,7 @@ def _imports_of(package: str) -> frozenset[str]:
 
 @functools.cache
 def _imported_modules(path: Path, root: Path) -> frozenset[str]:
-    """The absolute names of the modules that importing a file imports in turn."""
+    """Return the absolute names of the modules that importing a file imports in turn."""
     here = [*PACKAGE.split("."), *path.relative_to(root).with_suffix("").parts]
     found: set[str] = set()
     for node in _certain_statements(ast.parse(path.read_text(encoding="utf-8"))):

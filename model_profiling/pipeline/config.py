@@ -39,7 +39,7 @@ REPOSITORY = "EXECUTORCH_REPO"
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a config, with the spellings the learning path also uses."""
+    """Return the JSON Schema of a config, with the spellings the learning path also uses."""
     schema = files.json_schema(Config)
     properties = schema["$defs"]["Experiment"]["properties"]
     properties["mode"] = {"enum": sorted(MODES), "default": "timing"}
@@ -53,7 +53,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def named_paths(raw: Any) -> list[str]:
-    """Every path that a decoded config names, whatever else is wrong with it."""
+    """Return every path that a decoded config names, whatever else is wrong with it."""
     schema = json_schema()
     return list(_paths_in(raw, schema, schema["$defs"]))
 
@@ -78,7 +78,7 @@ def load_config(path: Path) -> Config:
 
 
 def read_object(path: Path, what: str, instead: str) -> dict[str, Any]:
-    """The JSON object in a file that a user wrote; `instead` is what to do where it holds something else."""
+    """Return the JSON object in a file that a user wrote; `instead` is what to do where it holds something else."""
     try:
         raw = json.loads(files.read_bytes(path, what, limit=16 << 20))
     except ValueError as error:
@@ -131,7 +131,7 @@ def _with_full_names(experiment: Any, where: str) -> Any:
 
 
 def _with_runners(config: Config) -> Config:
-    """The config with each relative runner path that is not here looked up in the user's ExecuTorch clone."""
+    """Return the config with each relative runner path that is not here looked up in the user's ExecuTorch clone."""
     experiments = [
         msgspec.structs.replace(experiment, runner_path=_runner(experiment.runner_path))
         if experiment.runner_path
@@ -142,7 +142,8 @@ def _with_runners(config: Config) -> Config:
 
 
 def _runner(path: str) -> str:
-    """`executorch/cmake-out/…` and `cmake-out/…` are in $EXECUTORCH_REPO if they are not in the working directory."""
+    """Return a runner's path; `executorch/cmake-out/…` and `cmake-out/…` are in $EXECUTORCH_REPO if they are not
+    here."""
     repository = os.environ.get(REPOSITORY)
     if not repository or Path(path).is_absolute() or files.is_file(Path(path)):
         return path
@@ -152,7 +153,7 @@ def _runner(path: str) -> str:
 
 
 def explain_error(message: str) -> str:
-    """What msgspec says of a wrong value, in the words of whoever wrote the file."""
+    """Return what msgspec says of a wrong value, in the words of whoever wrote the file."""
     plain = message.replace("Object contains", "there is an").replace(" | null`", "`")
     return plain.replace("`$.", "`").replace("`$`", "the top level")
 
@@ -168,18 +169,18 @@ def _hint(message: str) -> str:
 
 
 def closest_key(key: str, known: set[str]) -> str:
-    """What to do about a key that nobody knows."""
+    """Return what to do about a key that nobody knows."""
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
 
 def is_experiment_name(name: str) -> bool:
-    """Whether an experiment may have this name: its folder lies beside the files of the run."""
+    """Return whether an experiment may have this name: its folder lies beside the files of the run."""
     return re.search(NAME_PATTERN, name) is not None and not name.endswith(_FILES) and name not in _FOLDERS
 
 
 def _checked(config: Config, where: str) -> Config:
-    """Everything a type cannot say: names are unique, modes and pairs exist, files are there."""
+    """Check everything a type cannot say: names are unique, modes and pairs exist, files are there."""
     names = [experiment.name for experiment in config.experiments]
     for name in names:
         if names.count(name) > 1:
@@ -233,7 +234,7 @@ def _checked(config: Config, where: str) -> Config:
 
 
 def _check_phases(config: Config, where: str) -> None:
-    """Phases have inputs of their own, and only equal ones are compared."""
+    """Check phases: they have inputs of their own, and only equal ones are compared."""
     phases = {experiment.name: experiment.phase for experiment in config.experiments}
     for experiment in config.experiments:
         if experiment.phase is not None and (config.inputs or experiment.method or experiment.runner_path):
@@ -251,7 +252,7 @@ def _check_phases(config: Config, where: str) -> None:
 
 
 def compare_pairs(config: Config) -> list[tuple[str, str]]:
-    """The pairs asked for, else each experiment with features off before the one like it with nothing off."""
+    """Return the pairs asked for, else each experiment with features off before the one like it with nothing off."""
     if config.analysis.compare_pairs:
         return config.analysis.compare_pairs
     timed = [e for e in config.experiments if MODES[e.mode] == "timing"]
@@ -268,7 +269,7 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
 
 
 def _by_name(timed: list[Experiment]) -> list[tuple[str, str]]:
-    """Two experiments where no features tell before from after, for every number of threads; of more, none."""
+    """Return two experiments where no features tell before from after, for every number of threads; of more, none."""
     alone: dict[str, dict[int | None, str]] = {}
     for experiment in timed:
         name, threads = without_threads(experiment.name)

@@ -18,7 +18,7 @@ def checked_counts(
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
 ) -> Counts:
-    """What was asked for, if it can be had; `spelled` is how the user wrote each name."""
+    """Return what was asked for, if it can be had; `spelled` is how the user wrote each name."""
     for name, value in (("runs", runs), ("launches", launches)):
         if value is not None and value < 1:
             raise InputError(f"{spelled(name)} must be at least 1, not {value}", "Leave it out for the default.")

@@ -38,7 +38,8 @@ def default_config(
     method: str | None = None,
     token_file: Path | None = None,
 ) -> tuple[Config, str]:
-    """On and off for the accelerator that matters most to this dtype here; else one experiment and the reason.
+    """Return a config with the accelerator that matters most to this dtype on and off; else one experiment and the
+    reason.
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
@@ -101,7 +102,8 @@ def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
 
 
 def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
-    """NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing here."""
+    """Return NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing
+    here."""
     platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
@@ -138,12 +140,13 @@ def checked_program(model: Path) -> Path:
 
 
 def output_root_of(model: Path, platform: str) -> Path:
-    """Where a run of `model` goes if nobody says where."""
+    """Return where a run of `model` goes if nobody says where."""
     return default_output_root(ExportPaths(model.resolve()), platform)
 
 
 def default_output_root(paths: ExportPaths, platform: str) -> Path:
-    """`out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other files.
+    """Return `out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other
+    files.
 
     Where another dtype of the model was run before, the dtype is added.
     """
@@ -155,7 +158,7 @@ def default_output_root(paths: ExportPaths, platform: str) -> Path:
 
 
 def root_below(home: Path, platform: str, model: Path) -> Path:
-    """`runs/<platform>` of the directory that a user names for all results."""
+    """Return `runs/<platform>` of the directory that a user names for all results."""
     return _root(home, platform, ExportPaths(model.resolve()))
 
 
@@ -167,6 +170,7 @@ def _root(home: Path, platform: str, paths: ExportPaths) -> Path:
 
 
 def _model_name(paths: ExportPaths) -> str:
-    """What the export called the model; of a .pte that came without its record, its name without backend and dtype."""
+    """Return what the export called the model; of a .pte that came without its record, its name without backend and
+    dtype."""
     record = export_record(paths)
     return record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem

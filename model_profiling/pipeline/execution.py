@@ -81,7 +81,7 @@ class GroupRun:
                     stack.callback(session.close)
 
     def _take(self, each: Round, shift: int) -> None:
-        """One round: timed lanes side by side, then the others one by one, each straight from its warm-up.
+        """Run one round: timed lanes side by side, then the others one by one, each straight from its warm-up.
 
         After an interruption there are `shift` more launches than rounds.
         """
@@ -222,7 +222,7 @@ class GroupRun:
         return self._sessions[lane.label].ready.warmup_ns[:1]
 
     def _process(self, lane: Lane, launch: int, session: Session, done: Done) -> Process | None:
-        """What is known of a process that has ended; None of those with a tracer, which changes both."""
+        """Return what is known of a process that has ended; None of those with a tracer, which changes both."""
         if lane.kind is LaneKind.TRACED:
             return None
         ready, began = session.ready, self._began.pop(lane.label)

@@ -43,7 +43,7 @@ def collect(outcome: ExperimentOutcome, home: Path) -> dict[str, str]:
 
 
 def _merge(dumps: list[Path], target: Path) -> None:
-    """One ETDump from those of all launches."""
+    """Merge the ETDumps of all launches into one."""
     try:
         if len(dumps) == 1:
             files.copy_file(dumps[0], target)

@@ -48,11 +48,11 @@ class LaunchedSession:
         return Done(self._runs, self._etdump.stat().st_size, [], peak=self._peak)
 
     def close(self) -> None:
-        """Nothing stays open between launches."""
+        """Do nothing: nothing stays open between launches."""
 
 
 def execution_times(path: Path) -> list[int]:
-    """The duration of each `Method::execute` of a dump, in nanoseconds."""
+    """Return the duration of each `Method::execute` of a dump, in nanoseconds."""
     dump = etdump.read(path)
     nesting = etdump.nest(dump)
     return [int(value) for value in dump.events.duration[nesting.executions]]

@@ -54,7 +54,7 @@ class ExperimentOutcome:
     failure: KitError | None = None
     # The ETDumps of its launches, in order.
     dumps: list[Path] = field(default_factory=list)
-    # Processes that were started only to see how they start, and those of timed executions.
+    # Extra launches that measure start-up, and processes of timed executions.
     starts: list[Process] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
 
@@ -116,7 +116,8 @@ class GroupState:
         return rest
 
     def _readable(self, lane: str, launch: int, runs: int) -> bool:
-        """Whether the ETDump of a launch is there, with all its executions: a machine may have gone down with it."""
+        """Return whether the ETDump of a launch is there, with all its executions: a machine may have gone down with
+        it."""
         found_lane = next(each for each in self.lanes if each.label == lane)
         if found_lane.kind is LaneKind.STARTUP:
             return True
@@ -133,7 +134,7 @@ class GroupState:
         self.progress.add(entry)
 
     def _apply(self, entry: Entry) -> None:
-        """What an entry means to this run, whether it has just been made or was found."""
+        """Apply an entry to this run, whether it has just been made or was found."""
         by_label = {lane.label: lane for lane in self.lanes}
         if isinstance(entry, ExperimentStart):
             outcome = self.outcomes[entry.experiment]
@@ -164,12 +165,12 @@ class GroupState:
                 self.launch_s.setdefault(entry.lane, entry.launch_s)
 
     def keeps_outputs(self, lane: Lane) -> bool:
-        """Whether this lane's outputs are kept: all lanes of an experiment compute the same."""
+        """Return whether this lane's outputs are kept: all lanes of an experiment compute the same."""
         mine = [each for each in self.lanes if each.experiment is lane.experiment and each.kind is not LaneKind.STARTUP]
         return lane is mine[-1]
 
     def cost(self) -> Cost:
-        """What the first round took: lanes of every round, and lanes of a few."""
+        """Return what the first round took: lanes of every round, and lanes of a few."""
         sums = {LaneKind.TIMED: [0.0, 0.0], LaneKind.TRACED: [0.0, 0.0]}
         startup_s = 0.0
         for lane in self.lanes:

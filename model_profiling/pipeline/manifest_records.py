@@ -32,7 +32,7 @@ def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: C
 
 
 def _launches(account: GroupState) -> int:
-    """How many launches latency, or evidence, is from; those that only start are counted with each start."""
+    """Return how many launches latency, or evidence, is from; those that only start are counted with each start."""
     turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
     return max((len({turn.launch for turn in some}) for some in turns), default=account.launches)
 

@@ -38,7 +38,7 @@ class PartialRun:
         self.path = files.inside(root, root / PARTIAL / name)
 
     def begin(self, unfinished: InterruptedRun) -> InterruptedRun:
-        """What was begun here before, else `unfinished`, which then is."""
+        """Return what was begun here before, else `unfinished`, which then is."""
         path = self.path / UNFINISHED
         with contextlib.suppress(KitError):
             if path.is_file():
@@ -54,7 +54,7 @@ class PartialRun:
         return self.path / READY / name
 
     def progress(self, names: Sequence[str]) -> ProgressLog:
-        """What a group has measured so far; nothing if that was a group of other experiments."""
+        """Return what a group has measured so far; nothing if that was a group of other experiments."""
         progress = ProgressLog(self._progress(names))
         if progress.entries and not (progress.sittings and progress.sittings[0].experiments == list(names)):
             self.forget(names)
@@ -62,7 +62,7 @@ class PartialRun:
         return progress
 
     def record(self, names: Sequence[str]) -> GroupRecord | None:
-        """The record of a group that is complete; None if it is not."""
+        """Return the record of a group that is complete; None if it is not."""
         path = self.ready(f"{names[0]}.json")
         with contextlib.suppress(KitError):
             if path.is_file():
@@ -72,7 +72,7 @@ class PartialRun:
         return None
 
     def complete(self, names: Sequence[str], record: GroupRecord) -> None:
-        """From here on the group is not measured again."""
+        """Mark the group as complete: from here on it is not measured again."""
         files.write_json(self.ready(f"{names[0]}.json"), record)
         self.forget(names)
 
@@ -114,7 +114,7 @@ def remove_leftovers(root: Path) -> None:
 
 
 def _is_in_place(entry: InterruptedRun, latest: Manifest) -> bool:
-    """Whether a run is the latest of its directory, with all that it was to measure."""
+    """Return whether a run is the latest of its directory, with all that it was to measure."""
     good = {name: record for name, record in latest.experiments.items() if record.status == "ok" and not record.partial}
     done = {name: record.fingerprint for name, record in good.items()}
     same = all(done.get(name) == fingerprint for name, fingerprint in entry.fingerprints.items())

@@ -42,7 +42,8 @@ class Lengths:
 
 
 def sequence_of(model: Path) -> SequenceProgram | None:
-    """How the program in a file reads tokens; None if it does not, or cannot be read, which the runner will say."""
+    """Return how the program in a file reads tokens; None if it does not, or cannot be read, which the runner will
+    say."""
     try:
         return sequence_program(pte.read(model))
     except pte.PteError:
@@ -50,7 +51,7 @@ def sequence_of(model: Path) -> SequenceProgram | None:
 
 
 def usual_method(model: Path) -> str | None:
-    """The method to run if nobody names one; None leaves that to the runner."""
+    """Return the method to run if nobody names one; None leaves that to the runner."""
     try:
         name = pte.read(model).usual_method
     except pte.PteError:
@@ -59,7 +60,7 @@ def usual_method(model: Path) -> str | None:
 
 
 def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bool = False) -> list[Phase]:
-    """The phases to run; what is asked for and cannot be is an error that says what the program takes."""
+    """Return the phases to run; what is asked for and cannot be is an error that says what the program takes."""
     room = min(sequence.context if sequence.context is not None else MOST_TOKENS, MOST_TOKENS)
     many, one = sequence.prefill, sequence.decode
     found = []
@@ -100,7 +101,7 @@ def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bo
 def checked_lengths(
     prefill: int | None, decode: int | None, depths: Sequence[int], spelled: Callable[[str], str]
 ) -> Lengths:
-    """What a user asks for, if it can be counted; `spelled` is how they wrote a name."""
+    """Return what a user asks for, if it can be counted; `spelled` is how they wrote a name."""
     for name, value in (("prefill", prefill), ("decode", decode)):
         if value is not None and not 0 <= value <= MOST_TOKENS:
             raise InputError(f"{spelled(name)} must be 0 to {MOST_TOKENS} tokens, not {value}", "For example 128.")
@@ -115,13 +116,14 @@ def checked_lengths(
 
 
 def wants_phases(config: Config) -> bool:
-    """Whether a config leaves open what a language model reads."""
+    """Return whether a config leaves open what a language model reads."""
     plain = not any(e.phase or e.method or e.runner_path for e in config.experiments)
     return plain and not config.inputs
 
 
 def expand_phases(config: Config, phases: Sequence[Phase], where: str) -> Config:
-    """The config with each of its experiments in every phase; how a process starts is seen with the first of them."""
+    """Return the config with each of its experiments in every phase; how a process starts is seen with the first of
+    them."""
     names = {e.name: {phase: _name(e.name, phase) for phase in phases} for e in config.experiments}
     experiments = [
         msgspec.structs.replace(
@@ -151,7 +153,7 @@ def _name(name: str, phase: Phase) -> str:
 
 
 def token_plan(sequence: SequenceProgram, experiment: Experiment, tokens: Path) -> tuple[str, TokenPlan]:
-    """The method that a phase executes, and what it reads."""
+    """Return the method that a phase executes, and what it reads."""
     phase = experiment.phase
     assert phase is not None
     reader = sequence.prefill if phase.kind == "prefill" else sequence.decode
@@ -176,7 +178,8 @@ def token_plan(sequence: SequenceProgram, experiment: Experiment, tokens: Path) 
 
 
 def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths, export: ExportRecord | None) -> Path:
-    """The file of tokens that the experiments read: the user's; else random ones, which begin as the export's do."""
+    """Return the file of tokens that the experiments read: the user's; else random ones, which begin as the export's
+    do."""
     phases = [experiment.phase for experiment in config.experiments if experiment.phase is not None]
     needed = max(positions(sequence, phase) for phase in phases)
     if config.token_file is not None:
@@ -185,7 +188,7 @@ def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths
 
 
 def exported_tokens(paths: ExportPaths, export: ExportRecord | None) -> Path | None:
-    """The tokens that an export left beside the .pte; None if it left none."""
+    """Return the tokens that an export left beside the .pte; None if it left none."""
     return paths.directory / export.sequence.tokens if export is not None and export.sequence is not None else None
 
 
@@ -217,7 +220,7 @@ def token_count(path: Path) -> int:
 
 
 def random_tokens(exported: Path | None, needed: int, vocabulary: int | None, seed: int) -> Path:
-    """Random tokens, in the kit's cache: no program's speed depends on which they are."""
+    """Return random tokens, in the kit's cache: no program's speed depends on which they are."""
     import numpy as np
 
     begin = np.zeros(0, np.int64)

@@ -85,11 +85,11 @@ class Pipeline:
         self._runners: dict[str | None, RunnerRecord] = {}
 
     def _dtype(self, config: Config) -> ProgramDtype:
-        """What the methods that the experiments run compute in."""
+        """Return what the methods that the experiments run compute in."""
         return program_dtype(self._paths.pte, {e.method for e in config.experiments if e.method is not None})
 
     def _with_phases(self, config: Config, platform: Platform) -> Config:
-        """A config that says nothing of phases, for a language model: each experiment in every phase."""
+        """Return a config that says nothing of phases, for a language model: each experiment in every phase."""
         if self._sequence is None:
             if phased := next((e for e in config.experiments if e.phase is not None), None):
                 raise InputError(
@@ -157,7 +157,7 @@ class Pipeline:
         return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished), self._standing.archive)
 
     def _begin(self, fresh: Manifest, fingerprints: dict[str, str]) -> Manifest:
-        """The manifest of this run: as it was begun by a run that was interrupted, else new."""
+        """Return the manifest of this run: as it was begun by a run that was interrupted, else new."""
         manifest = self._standing.taken_over(fresh)
         runners = {e.name: self._runner(e) for e in self._config.experiments}
         threads = sorted({e.num_threads for e in self._config.experiments})
@@ -260,12 +260,12 @@ class Pipeline:
             (self._directory.path / FAILED).rmdir()
 
     def _home_of_failure(self, name: str) -> Path:
-        """Where the files of an experiment that failed end up: in its place, unless a good result is there."""
+        """Return where the files of an experiment that failed end up: in its place, unless a good result is there."""
         root = self._directory.path
         return root / FAILED / name if self._standing.replaces else root / name
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
-        """One error for all failed experiments, with the kind of the first."""
+        """Return one error for all failed experiments, with the kind of the first."""
         name, first = failures[0]
         error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
@@ -314,14 +314,15 @@ class Pipeline:
             self._note(f"the program could not be kept for later comparisons: {error}")
 
     def _key(self, fingerprints: dict[str, str]) -> str:
-        """What tells this run from others that may be interrupted here: how it is asked for, and on which machine."""
+        """Return what tells this run from others that may be interrupted here: how it is asked for, and on which
+        machine."""
         facts = self._probe.environment
         machine = [self._probe.arch, sorted(self._probe.features), facts.get("cpu"), facts.get("cores")]
         asked = [self._force, self._config.label, sorted(self._only), sorted(fingerprints.items())]
         return hashlib.sha256(msgspec.json.encode([__version__, asked, machine])).hexdigest()[:12]
 
     def _fingerprint(self, experiment: Experiment, model: ModelRecord) -> str:
-        """A hash of everything that decides what an experiment measures."""
+        """Return a hash of everything that decides what an experiment measures."""
         digest = hashlib.sha256(msgspec.json.encode(experiment))
         runner = self._runner(experiment)
         platform = (self._platform.name, self._platform.identity)
@@ -342,7 +343,7 @@ class Pipeline:
         return self._runners[experiment.runner_path]
 
     def _input_files(self, export: ExportRecord | None) -> tuple[Path, ...]:
-        """The config's inputs, else the samples saved beside the .pte."""
+        """Return the config's inputs, else the samples saved beside the .pte."""
         if self._config.inputs:
             return tuple(Path(file).resolve() for file in self._config.inputs)
         return sample_inputs(self._paths, export)
@@ -370,7 +371,7 @@ def _forget_unused(manifest: Manifest) -> None:
 
 
 def export_record(paths: ExportPaths) -> ExportRecord | None:
-    """What export_meta.json beside the .pte says of it; None if it says nothing or of another file."""
+    """Return what export_meta.json beside the .pte says of it; None if it says nothing or of another file."""
     if not paths.meta.is_file():
         return None
     record = files.read_json(paths.meta, ExportMeta, "export metadata").exports.get(paths.stem)
@@ -380,7 +381,7 @@ def export_record(paths: ExportPaths) -> ExportRecord | None:
 
 
 def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path, ...]:
-    """The inputs an export saved beside the .pte; none if it is not known how it was exported."""
+    """Return the inputs an export saved beside the .pte; none if it is not known how it was exported."""
     if export is None:
         return ()
     inputs = tuple(paths.directory / tensor.file for tensor in export.inputs)
@@ -393,7 +394,8 @@ def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path
 
 
 def asked_dtype(paths: ExportPaths) -> str:
-    """What results of a program are filed under: the dtype that its export was asked for, else what it computes in."""
+    """Return what results of a program are filed under: the dtype that its export was asked for, else what it computes
+    in."""
     export = export_record(paths)
     return export.dtype if export is not None else program_dtype(paths.pte).main
 

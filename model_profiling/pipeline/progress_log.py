@@ -120,7 +120,7 @@ class ProgressLog:
         return max((launches or 1 for _, launches in plans[-1].lanes), default=1) if plans else None
 
     def said(self) -> str:
-        """How far it is, in words. A launch that was interrupted and its rest are one of those planned."""
+        """Return how far it is, in words. A launch that was interrupted and its rest are one of those planned."""
         begun, planned = (
             len({entry.round for entry in self.entries if isinstance(entry, TurnRecord)}),
             self.planned_launches,
@@ -129,7 +129,7 @@ class ProgressLog:
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """The entries up to the first line that is none: nothing after a torn line can be trusted."""
+    """Yield the entries up to the first line that is none: nothing after a torn line can be trusted."""
     if not path.is_file():
         return
     for line in files.read_bytes(path, "progress").split(b"\n"):
@@ -140,7 +140,7 @@ def _read(path: Path) -> Iterator[Entry]:
 
 
 def combined(conditions: list[Conditions]) -> Conditions:
-    """What a machine went through over several sittings; what the way to it cost is of the last one."""
+    """Return what a machine went through over several sittings; what the way to it cost is of the last one."""
     if not conditions:
         return Conditions()
     last = conditions[-1]

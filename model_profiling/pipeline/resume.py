@@ -23,7 +23,7 @@ class RemainingRounds:
 def remaining_rounds(
     entries: Sequence[Entry], lanes: Sequence[Lane], seed: int, readable: Readable
 ) -> tuple[list[Entry], RemainingRounds]:
-    """The entries that count, and the rounds that are left. A turn counts if every lane took its part of it."""
+    """Return the entries that count, and the rounds that are left. A turn counts if every lane took its part of it."""
     first = first_round(lanes, seed)
     planned = next((entry for entry in entries if isinstance(entry, PlanRecord)), None)
     if planned is not None and len(planned.lanes) != len(lanes):
@@ -64,7 +64,7 @@ class _Found:
         self.counted: set[int] = set()
 
     def rest_of(self, each: Round) -> Round:
-        """What is left of a round, and what is not is counted."""
+        """Return what is left of a round, and what is not is counted."""
         turns = 0
         for step, shares in enumerate(each.turns):
             parts = [self._part(each.launch, step, share) for share in shares]
@@ -79,7 +79,8 @@ class _Found:
         return replace(each, turns=(), taken=turns, alone=self._alone_left(each))
 
     def _alone_left(self, each: Round) -> tuple[tuple[int, int], ...]:
-        """Lanes without turns. Those whose times are compared belong together; kernel traces stand for themselves."""
+        """Return the lanes without turns. Those whose times are compared belong together; kernel traces stand for
+        themselves."""
         complete = {share[0] for share in each.alone if self._alone(each.launch, share)}
         compared = {index for index, _ in each.alone if not self._only_evidence(self._lanes[index])}
         if not compared <= complete:
@@ -99,6 +100,6 @@ class _Found:
         return part if part is not None and len(part.turn.ns) == share[1] else None
 
     def _only_evidence(self, lane: Lane) -> bool:
-        """Whether nothing of its experiment is timed."""
+        """Return whether nothing of its experiment is timed."""
         others = [other.kind for other in self._lanes if other.experiment.name == lane.experiment.name]
         return others == [LaneKind.TRACED]

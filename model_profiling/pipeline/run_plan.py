@@ -29,7 +29,7 @@ class RunPlan:
     archive: str
 
     def taken_over(self, fresh: Manifest) -> Manifest:
-        """`fresh` with the results of the run that is there, as far as this run is about the same program."""
+        """Return `fresh` with the results of the run that is there, as far as this run is about the same program."""
         fresh.label = self.label
         if self.goes_on and self.found is not None:
             fresh.experiments, fresh.schedules = dict(self.found.experiments), dict(self.found.schedules)
@@ -39,7 +39,7 @@ class RunPlan:
         return fresh
 
     def dropped(self, manifest: Manifest) -> list[str]:
-        """Experiments that are there and are none of the new run."""
+        """Return experiments that are there and are none of the new run."""
         there = self.found.experiments if self.found else {}
         mine = (EARLIER, FAILED)
         return [name for name in there if name not in manifest.experiments and name not in mine and name[0] != "."]
@@ -104,7 +104,8 @@ def _is_called(found: Manifest, label: str) -> bool:
 
 
 def _free(root: Path, asked: RequestedRun) -> str:
-    """The label asked for, which names one run of a directory: a complete one, or one that waits to be gone on with."""
+    """Return the label asked for, which names one run of a directory: a complete one, or one that waits to be gone on
+    with."""
     label = asked.label or ""
     mine = {entry.label for place, entry in interrupted_runs(root) if place == asked.place}
     if label.lower() in used_labels(root) and label not in mine:
@@ -120,7 +121,7 @@ def _is_good(record: ExperimentRecord) -> bool:
 
 
 def _is_finished(root: Path, record: ExperimentRecord, fingerprint: str) -> bool:
-    """Whether an experiment was run as it would be now and its files are all still what they were."""
+    """Return whether an experiment was run as it would be now and its files are all still what they were."""
     if record.status != "ok" or record.partial or record.fingerprint != fingerprint:
         return False
     home = RunDirectory(root).experiment(record.name)

@@ -53,7 +53,8 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
 
 
 def _chosen(root: Path, label: str | None, command: str) -> tuple[Path, InterruptedRun]:
-    """The interrupted run that is meant: by its label, as the one that this command began, or as the only one."""
+    """Return the interrupted run that is meant: by its label, as the one that this command began, or as the only
+    one."""
     waiting = list(interrupted_runs(root))
     typed = shlex.join(word for word in shlex.split(command) if word != FLAG)
     for found in (
@@ -135,7 +136,7 @@ def _collect_group(
 
 
 def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: InterruptedRun) -> bool:
-    """Whether no good result would go: there is none, or what there is belongs to the same run."""
+    """Return whether no good result would go: there is none, or what there is belongs to the same run."""
     if found is None:
         return True
     mine = found.label in (unfinished.label, manifest.label) and found.model.sha256 == manifest.model.sha256

@@ -127,7 +127,7 @@ class Round:
 
 
 def groups(config: Config) -> list[list[Experiment]]:
-    """Experiments that are compared with each other, directly or through others, together; the rest one by one.
+    """Return experiments that are compared with each other, directly or through others, together; the rest one by one.
 
     Those that differ only in their threads are compared, too, unless they only show which kernels run.
     """
@@ -146,7 +146,7 @@ def groups(config: Config) -> list[list[Experiment]]:
 
 
 def _of_other_threads(config: Config) -> list[tuple[str, str]]:
-    """Each timed experiment with the first of those that differ from it only in their threads, if some do."""
+    """Return each timed experiment with the first of those that differ from it only in their threads, if some do."""
     found: dict[bytes, list[Experiment]] = {}
     for experiment in config.experiments:
         if MODES[experiment.mode] == "timing":
@@ -162,8 +162,8 @@ def lanes_of(
     traced: bool = True,
     startups: bool = True,
 ) -> list[Lane]:
-    """Each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced` none of
-    those; without `startups` none that only start."""
+    """Return each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced`
+    none of those; without `startups` none that only start."""
     lanes = []
     for experiment in experiments:
         runs, launches = experiment.num_runs, experiment.launches
@@ -196,7 +196,7 @@ def lanes_of(
 
 
 def first_round(lanes: Sequence[Lane], seed: int) -> Round:
-    """A launch of every lane, which also shows what launches and executions cost."""
+    """Return a launch of every lane, which also shows what launches and executions cost."""
     return _round(lanes, 0, [lane.first_runs for lane in lanes], random.Random(f"{seed}/0"))
 
 
@@ -224,7 +224,7 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
 
 
 def default_budget_s() -> float:
-    """The budget of commands that name none."""
+    """Return the budget of commands that name none."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         seconds = float(text) if text else BUDGET_S
@@ -242,7 +242,8 @@ def _gives_latency(lane: Lane) -> bool:
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
-    """Launches with a tracer, and executions in each: as many as operators' medians need, or fit their part of it."""
+    """Return launches with a tracer, and executions in each: as many as operators' medians need, or fit their part of
+    it."""
     part_s, run_s = budget_s * TRACED_SHARE, max(cost.traced_run_s, 1e-9)
     launches = max(least, min(TRACED_LAUNCHES, int(part_s / (cost.traced_launch_s + TURN * run_s))))
     runs = int((part_s / launches - cost.traced_launch_s) / run_s)
@@ -268,7 +269,8 @@ def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
 
 
 def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:
-    """The launches after the first: what each lane has left spread over all of them, in an order of their own."""
+    """Return the launches after the first: what each lane has left spread over all of them, in an order of their
+    own."""
     taken = [
         sum(runs for turn in (*first.turns, first.alone) for i, runs in turn if i == at) for at in range(len(lanes))
     ]

@@ -27,9 +27,10 @@ _TIMEOUT_S = 600.0
 
 
 def programs_of(
-    models: Mapping[str, Path], lengths: Lengths = Lengths()
+    models: Mapping[str, Path],
+    lengths: Lengths = Lengths(),  # noqa: B008
 ) -> tuple[dict[str, MeasuredProgram], list[Phase]]:
-    """Programs as they can be measured side by side, and the phases to do it in if they are language models."""
+    """Return programs as they can be measured side by side, and the phases to do it in if they are language models."""
     paths = {name: ExportPaths(model.resolve()) for name, model in models.items()}
     records = {name: export_record(each) for name, each in paths.items()}
     sequences = {name: sequence_of(each.pte) for name, each in paths.items()}

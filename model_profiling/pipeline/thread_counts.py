@@ -14,7 +14,7 @@ _OWN = ("name", "num_threads", "startup_launches")
 
 
 def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
-    """Numbers of threads, each once, if a model can run with them; `what` is how the user wrote it."""
+    """Return numbers of threads, each once, if a model can run with them; `what` is how the user wrote it."""
     hint = "For example 1,2,4."
     if not 1 <= len(counts) <= MOST_COUNTS:
         raise InputError(f"{what} must name 1 to {MOST_COUNTS} numbers of threads, not {len(counts)}", hint)
@@ -30,7 +30,8 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
 
 
 def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dict[int, list[int]]]:
-    """Experiments as JSON with the first number of each list of threads, and the lists by the place of theirs."""
+    """Return experiments as JSON with the first number of each list of threads, and the lists by the place of
+    theirs."""
     found: list[Any] = []
     lists: dict[int, list[int]] = {}
     for place, experiment in enumerate(experiments):
@@ -42,7 +43,8 @@ def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dic
 
 
 def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
-    """A config with an experiment for each number of threads, and each pair of compared ones for those both have."""
+    """Return a config with an experiment for each number of threads, and each pair of compared ones for those both
+    have."""
     if not any(len(counts) > 1 for counts in lists.values()):
         return config
     experiments: list[Experiment] = []
@@ -58,7 +60,8 @@ def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -
 
 
 def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experiment]:
-    """How a process starts does not depend on its threads, or hardly: it is seen once unless a number is given."""
+    """Return an experiment for each thread count; start-up hardly depends on threads, and is measured once unless asked
+    for."""
     return [
         msgspec.structs.replace(
             experiment,
@@ -71,7 +74,8 @@ def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experimen
 
 
 def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], where: str) -> list[tuple[str, str]]:
-    """A pair of experiments for every number of threads that both have; names of none are left for who checks them."""
+    """Return a pair of experiments for every number of threads that both have; names of none are left for who checks
+    them."""
     if before not in by_count or after not in by_count:
         return [(before, after)]
     sides = by_count[before], by_count[after]
@@ -87,7 +91,7 @@ def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], w
 
 
 def key_without_threads(experiment: Experiment) -> bytes:
-    """What is the same for experiments that differ in nothing but their threads."""
+    """Return what is the same for experiments that differ in nothing but their threads."""
     return msgspec.json.encode(
         {key: getattr(experiment, key) for key in experiment.__struct_fields__ if key not in _OWN}
     )

@@ -70,7 +70,7 @@ class LaunchFiles:
 
 
 def paced_flags(request: LaunchRequest, at: LaunchFiles) -> list[str]:
-    """The flags of the kit's runner for a session."""
+    """Return the flags of the kit's runner for a session."""
     flags = [f"--model_path={at.model}", f"--cpu_threads={request.threads}"]
     if request.score:
         flags += ["--num_executions=0", f"--score={request.score}"]
@@ -94,7 +94,7 @@ def paced_flags(request: LaunchRequest, at: LaunchFiles) -> list[str]:
 
 
 def launch_flags(request: LaunchRequest, model: At, executions: int, etdump: At | None) -> list[str]:
-    """The flags that every executor_runner takes, for one launch of a fixed number of executions."""
+    """Return the flags that every executor_runner takes, for one launch of a fixed number of executions."""
     counts = [f"--num_executions={executions}", f"--cpu_threads={request.threads}"]
     return [f"--model_path={model}", *counts, f"--etdump_path={etdump}"]
 
@@ -151,7 +151,7 @@ class Platform(Protocol):
         """Find out what this platform is; a platform that cannot work here says which to use instead."""
 
     def runner(self, runner_path: str | None) -> RunnerRecord:
-        """The runner to use: the kit's own, built if need be, or the user's."""
+        """Return the runner to use: the kit's own, built if need be, or the user's."""
 
     def open(self, request: LaunchRequest) -> Session:
         """Start a paced session of the kit's runner."""
@@ -166,10 +166,10 @@ class Platform(Protocol):
         """Have the machine alone while something is timed on it; waits for whoever measures there, and says so."""
 
     def load(self) -> float:
-        """How busy the machine is with other work: the one-minute load average."""
+        """Return how busy the machine is with other work: the one-minute load average."""
 
     def conditions(self) -> Conditions:
-        """What the machine went through since the last call, for the manifest."""
+        """Return what the machine went through since the last call, for the manifest."""
 
     def close(self) -> None:
         """Leave the machine as it was found, whatever happened."""

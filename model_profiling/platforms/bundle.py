@@ -53,7 +53,7 @@ class Bundle:
         return sum(path.stat().st_size for path in self.sources.values())
 
     def start(self, home: str, preload: str | None = None) -> list[str]:
-        """The command on the device, before the runner's own flags; `home` is the bundle's folder there.
+        """Return the command on the device, before the runner's own flags; `home` is the bundle's folder there.
 
         `preload` is loaded by its name: a space would end its path.
         """
@@ -67,13 +67,13 @@ class Bundle:
 
 
 def small_bundle(build: Build) -> Bundle:
-    """The kit's runner for a Linux target whose own C and C++ runtime may do."""
+    """Return the kit's runner for a Linux target whose own C and C++ runtime may do."""
     sources = {RUNNER_NAME: build.path} | {name: build.sdk.libraries / name for name in _EXECUTORCH}
     return _bundle(sources, "")
 
 
 def kit_bundle(build: Build) -> Bundle:
-    """The kit's runner for a Linux target with everything that it needs on a device without glibc."""
+    """Return the kit's runner for a Linux target with everything that it needs on a device without glibc."""
     loader, machine = _LOADERS[build.target.arch]
     sources = {RUNNER_NAME: build.path}
     sources |= {name: build.sdk.libraries / name for name in _EXECUTORCH}
@@ -101,21 +101,21 @@ def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
 
 
 def own_bundle(runner: Path) -> Bundle:
-    """A user's own runner, for example built with the NDK, and the C++ runtime beside it if there is one."""
+    """Return a user's own runner, for example built with the NDK, and the C++ runtime beside it if there is one."""
     beside = runner.with_name("libc++_shared.so")
     sources = {"runner": runner} | ({beside.name: beside} if beside.is_file() else {})
     return Bundle(sources, {name: files.sha256(path) for name, path in sources.items()}, "", "runner")
 
 
 def licence_text(names: list[str]) -> str:
-    """What LICENCES.txt says on the device: every file, its licence, and where its source is."""
+    """Return what LICENCES.txt says on the device: every file, its licence, and where its source is."""
     head = "Pushed by the SME2 ExecuTorch Profiling Kit to measure on this device."
     tail = "Sources: the packages gcc and glibc of the distribution it was built on; executorch on PyPI."
     return "\n".join([head, *(f"{name}: {LICENCES[name]}" for name in sorted(names)), tail, ""])
 
 
 def _from_compiler(build: Build, name: str) -> Path:
-    """Where the target's compiler finds this library; a bare name means that it does not."""
+    """Return where the target's compiler finds this library; a bare name means that it does not."""
     done = run_program([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
     return Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def named(text: str | None) -> Choice:
-    """A choice in one word: a name such as `linux`, or with a machine, as EXAMPLES has them; None is this machine."""
+    """Return a choice in one word: a name such as `linux`, or with a machine, as EXAMPLES has them; None is this
+    machine."""
     name, colon, machine = (text or "").partition(":")
     if not colon:
         return Choice(text)
@@ -28,7 +29,7 @@ def named(text: str | None) -> Choice:
 
 
 def checked(choice: Choice, spelled: Callable[[str], str] = str) -> Choice:
-    """A choice whose parts fit together; `spelled` says how the user writes a part."""
+    """Return a choice whose parts fit together; `spelled` says how the user writes a part."""
     if choice.platform not in (None, *NAMES):
         raise InputError(f"there is no platform {choice.platform!r}", f"Use one of {', '.join(NAMES)}.")
     row = row_of(choice.platform)
@@ -60,7 +61,8 @@ def checked(choice: Choice, spelled: Callable[[str], str] = str) -> Choice:
 
 
 def chosen(choice: Choice, prefixes: Sequence[Sequence[str]] = (), on_note: OnNote = no_notes) -> "Platform":
-    """The platform; the caller closes it. `prefixes` are words before the runner, of which an emulator has a say."""
+    """Return the platform; the caller closes it. `prefixes` are words before the runner, of which an emulator has a
+    say."""
     row = row_of(checked(choice).platform)
     emulated = any(PurePosixPath(word).name.startswith("qemu-") for prefix in prefixes for word in prefix)
     opened: Platform = import_module(row.module).open_platform(choice, emulated, on_note)
@@ -68,6 +70,6 @@ def chosen(choice: Choice, prefixes: Sequence[Sequence[str]] = (), on_note: OnNo
 
 
 def folder_of(choice: Choice) -> str:
-    """The folder among a model's runs that a choice writes to, without opening it."""
+    """Return the folder among a model's runs that a choice writes to, without opening it."""
     row = row_of(checked(choice).platform)
     return machine_folder(row.name, getattr(choice, row.machine)) if row.needs_machine else row.name

@@ -59,14 +59,14 @@ class DeviceFacts:
 
 
 def features(cpuinfo: str, arch: str) -> tuple[str, ...]:
-    """Those of XNNPACK's features that every core has."""
+    """Return those of XNNPACK's features that every core has."""
     flags = _cpu_flags(cpuinfo)
     spelled = _SPELLINGS[arch]
     return tuple(each.name for each in feature_tables.TABLES[arch] if spelled.get(each.name, each.name) in flags)
 
 
 def cpu_names(cpuinfo: str) -> list[str]:
-    """The different CPUs of a machine, in the order in which Linux counts them."""
+    """Return the different CPUs of a machine, in the order in which Linux counts them."""
     named = re.findall(r"^model name\s*:\s*(\S.*?)\s*$", cpuinfo, re.MULTILINE)
     makers = re.findall(r"^CPU implementer\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
     parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
@@ -80,13 +80,13 @@ def _arm_name(implementer: str, part: str) -> str:
 
 
 def _cpu_flags(text: str) -> set[str]:
-    """Features that every core has; a phone's cores may differ, and Linux then shows each its own line."""
+    """Return features that every core has; a phone's cores may differ, and Linux then shows each its own line."""
     lines = re.findall(r"^(?:Features|flags)\s*:\s*(.*)$", text, re.MULTILINE)
     return set.intersection(*(set(line.split()) for line in lines)) if lines else set()
 
 
 def clusters_in(text: str) -> tuple[CpuCluster, ...]:
-    """Clusters from the slowest to the fastest."""
+    """Return clusters from the slowest to the fastest."""
     found = []
     for line in text.splitlines():
         cpus, _, khz = line.partition("|")
@@ -101,7 +101,7 @@ def sme_units(text: str) -> dict[str, object]:
 
 
 def cluster_names(clusters: tuple[CpuCluster, ...]) -> dict[CpuCluster, tuple[str, ...]]:
-    """`big` is the fastest, `little` the slowest of several, `mid` whatever lies between."""
+    """Return clusters by name: `big` is the fastest, `little` the slowest of several, `mid` whatever lies between."""
     speeds = sorted({cluster.max_khz for cluster in clusters})
     names: dict[CpuCluster, tuple[str, ...]] = {}
     for cluster in clusters:
@@ -113,7 +113,7 @@ def cluster_names(clusters: tuple[CpuCluster, ...]) -> dict[CpuCluster, tuple[st
 
 
 def affinity_mask(affinity: str, clusters: tuple[CpuCluster, ...]) -> str:
-    """The hexadecimal mask of a cluster's name; a mask is taken as it is."""
+    """Return the hexadecimal mask of a cluster's name; a mask is taken as it is."""
     if affinity not in ("big", "mid", "little"):
         return f"{int(affinity, 16):x}"
     names = cluster_names(clusters)
@@ -130,6 +130,6 @@ def memory_bytes(text: str) -> int | None:
 
 
 def named_clusters(clusters: tuple[CpuCluster, ...]) -> dict[str, object]:
-    """Clusters as an environment shows them."""
+    """Return clusters as an environment shows them."""
     names = cluster_names(clusters)
     return {f"{'/'.join(names[c]) or 'cpu'}{c.cpus[0]}": {"cpus": list(c.cpus), "max_khz": c.max_khz} for c in clusters}

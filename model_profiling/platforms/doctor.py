@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def essential_checks() -> list[Check]:
-    """What `export` and `run` on this machine cannot do without."""
+    """Return what `export` and `run` on this machine cannot do without."""
     return [
         _python(),
         _guarded("ExecuTorch", _wheel),
@@ -58,7 +58,7 @@ def essential_checks() -> list[Check]:
 
 
 def further_checks() -> list[Check]:
-    """What other platforms and quiet measurements need."""
+    """Return what other platforms and quiet measurements need."""
     return [
         _emulator(),
         _cross_compiler(),
@@ -93,7 +93,7 @@ def _runner() -> str:
 
 
 def _features() -> str:
-    """The CPU's features, and which of them an on/off comparison would switch."""
+    """Return the CPU's features, and which of them an on/off comparison would switch."""
     said = list_features([str(build_runner().path)])
     if said is None:
         raise KitError(
@@ -132,7 +132,7 @@ def _emulator() -> Check:
 
 
 def _cross_compiler() -> Check:
-    """Needed to run Arm code on a machine that is not Arm."""
+    """Check for what it takes to run Arm code on a machine that is not Arm."""
     target = TARGETS["linux-aarch64"]
     if host_target() == target:
         return Check("Arm compiler", True, "this machine's own")
@@ -143,7 +143,7 @@ def _cross_compiler() -> Check:
 
 
 def _cache() -> Check:
-    """After the runner, which was made again if it was damaged."""
+    """Check the cache, after the runner, which was made again if it was damaged."""
     try:
         home, damaged = cache_directory(), cache.damaged_entries()
     except KitError as error:
@@ -175,7 +175,7 @@ def _governor() -> Check:
 
 
 def _jitter() -> Check:
-    """How much a fixed piece of work varies here: the noise every measurement will meet."""
+    """Return how much a fixed piece of work varies here: the noise every measurement will meet."""
     times = []
     for _ in range(200):
         start = time.perf_counter()

@@ -34,12 +34,12 @@ class Qemu:
 
 
 def how_to_install() -> str:
-    """The command that brings a QEMU which knows SME2, on Debian and Ubuntu."""
+    """Return the command that brings a QEMU which knows SME2, on Debian and Ubuntu."""
     return f"bash {shlex.quote(str(relative_to_here(PACKAGE / 'scripts' / 'install_emulator.sh')))}"
 
 
 def find_qemu() -> Qemu | None:
-    """The emulator on the path, whatever its age."""
+    """Return the emulator on the path, whatever its age."""
     path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if path is None:
         return None
@@ -82,5 +82,5 @@ def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPl
 
 
 def sme_level(present: set[str]) -> str:
-    """What of SME can be seen: `SME2`, `SME1 only` or `no SME`."""
+    """Return what of SME can be seen: `SME2`, `SME1 only` or `no SME`."""
     return "SME2" if "sme2" in present else "SME1 only" if "sme" in present else "no SME"

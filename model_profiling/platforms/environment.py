@@ -17,7 +17,7 @@ _ADDR_NO_RANDOMIZE = 0x0040000
 
 
 def describe_host() -> dict[str, object]:
-    """Operating system, CPU, memory, clock policy and load of this machine; what cannot be known is left out."""
+    """Return operating system, CPU, memory, clock policy and load of this machine; what cannot be known is left out."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
@@ -30,7 +30,7 @@ def describe_host() -> dict[str, object]:
 
 
 def boot_id() -> str:
-    """What differs after every restart of this machine."""
+    """Return what differs after every restart of this machine."""
     return _sysctl("kern.boottime") if sys.platform == "darwin" else _read(Path("/proc/sys/kernel/random/boot_id"))
 
 
@@ -50,7 +50,8 @@ def _linux_facts() -> dict[str, object]:
 
 
 def _address_randomisation() -> str:
-    """Whether every process gets its memory elsewhere: without it, launches do not show how much that matters."""
+    """Return whether every process gets its memory elsewhere: without it, launches do not show how much that
+    matters."""
     policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
     switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
     return NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else ""

@@ -61,12 +61,12 @@ class HeatLog:
         self.waited_s += self.clock() - begin
 
     def cooled_down_s(self) -> float:
-        """How long turns waited for the device to cool, since the last call."""
+        """Return how long turns waited for the device to cool, since the last call."""
         waited, self.waited_s = self.waited_s, 0.0
         return round(waited, 3)
 
     def finish(self) -> tuple[list[HeatSample], str]:
-        """All samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
+        """Return all samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
         self._look()
         samples, self.samples, self._start = self.samples, [], None
         return samples, throttling(samples)
@@ -84,7 +84,7 @@ class HeatLog:
 
 
 def throttling(samples: list[HeatSample]) -> str:
-    """What says that the device throttled, in words; empty if nothing does."""
+    """Return what says that the device throttled, in words; empty if nothing does."""
     worst = max((SEVERITIES.index(sample.status) for sample in samples), default=0)
     temperatures = [sample.celsius for sample in samples if sample.celsius is not None]
     heat = f" at up to {max(temperatures):g} °C" if temperatures else ""

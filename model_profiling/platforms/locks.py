@@ -90,7 +90,8 @@ class Claims:
         self._gate: int | None = None
 
     def try_claim(self, measures: str | None) -> Claim | Busy:
-        """`measures` names the lock of what is measured on: HOST, or another machine's; None for other work."""
+        """Try to take locks. `measures` names that of what is measured on: HOST, or another machine's; None for other
+        work."""
         if measures == HOST:
             return self._alone()
         gate = _try(_GATE, fcntl.LOCK_EX)
@@ -113,7 +114,7 @@ class Claims:
         return claim
 
     def try_target(self, name: str) -> Claim | Busy:
-        """The lock of another machine alone."""
+        """Return the lock of another machine alone."""
         target = _try(name, fcntl.LOCK_EX)
         if target is None:
             return Busy(f"{name.removeprefix('target-')} is being measured on", _holder(name))
@@ -202,12 +203,12 @@ def wait_and_take(take: Callable[[], T], look_s: float = _LOOK_S) -> T:
 
 
 def target_lock(platform_name: str, place: str) -> str:
-    """The name of the lock of another machine: a phone by its serial, a board by its host."""
+    """Return the name of the lock of another machine: a phone by its serial, a board by its host."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", f"target-{platform_name}-{place}")[:200]
 
 
 def is_inherited(name: str) -> bool:
-    """Whether a sweep that started this process gave it this lock, and it is really held."""
+    """Return whether a sweep that started this process gave it this lock, and it is really held."""
     for number in os.environ.get(GIVEN, "").split(","):
         with contextlib.suppress(KitError, OSError, ValueError, OverflowError):
             handle = _open(name)
@@ -222,13 +223,13 @@ def is_inherited(name: str) -> bool:
 
 
 def job_lock(path: Path) -> int | None:
-    """The lock of one job of one sweep; None while a process of an earlier sweep still works on it."""
+    """Return the lock of one job of one sweep; None while a process of an earlier sweep still works on it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return _locked(_opened(path), fcntl.LOCK_EX)
 
 
 def process_exists(number: int) -> bool:
-    """Whether there is such a process on this machine, of whomever."""
+    """Return whether there is such a process on this machine, of whomever."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
@@ -254,7 +255,7 @@ def _locked(handle: int, how: int) -> int | None:
 
 
 def _open(name: str) -> int:
-    """The file of a lock, the same for all users of this machine if that can be."""
+    """Return the file of a lock, the same for all users of this machine if that can be."""
     if not os.environ.get(VARIABLE):
         for folder in filter(_is_for_all_users, _FOR_ALL_USERS):
             with contextlib.suppress(OSError):
@@ -272,7 +273,7 @@ def _opened(path: Path) -> int:
 
 
 def _is_for_all_users(folder: Path) -> bool:
-    """Whether everybody may make files there, and nobody but the system remove those of others."""
+    """Return whether everybody may make files there, and nobody but the system remove those of others."""
     try:
         found = folder.stat()
     except OSError:
@@ -289,7 +290,7 @@ def _only_name(handle: int) -> int:
 
 
 def _own_folder() -> Path:
-    """`$SME2_KIT_LOCKS`, else one in the cache for each machine, which is nobody else's."""
+    """Return `$SME2_KIT_LOCKS`, else one in the cache for each machine, which is nobody else's."""
     chosen = os.environ.get(VARIABLE)
     machine = re.sub(r"[^A-Za-z0-9_.-]", "_", platform.node())[:80]
     home = from_home(chosen) if chosen else cache_directory() / "locks" / f"on-{machine}"
@@ -308,7 +309,7 @@ def _said_in(name: str) -> Path:
 
 
 def _holder(name: str) -> str:
-    """Which process of this user holds a lock, as far as it said so and is still there."""
+    """Return which process of this user holds a lock, as far as it said so and is still there."""
     try:
         handle = os.open(_said_in(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (KitError, OSError):

@@ -14,7 +14,8 @@ from model_profiling.runner.protocol import Operators, decode_message
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
-    """The libraries to load for a program, in order; none for one that cannot be read, which the runner will say."""
+    """Return the libraries to load for a program, in order; none for one that cannot be read, which the runner will
+    say."""
     try:
         program = pte.read(model)
     except pte.PteError:
@@ -23,7 +24,7 @@ def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
 
 
 def missing_operators(build: Build, model: Path) -> list[str]:
-    """The operators that a program calls and that neither the runner nor its libraries have, each once."""
+    """Return the operators that a program calls and that neither the runner nor its libraries have, each once."""
     called = _called(pte.read(model))
     try:
         libraries = libraries_for(build, model)
@@ -35,7 +36,7 @@ def missing_operators(build: Build, model: Path) -> list[str]:
 
 @functools.cache
 def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[str]:
-    """All operators that a runner of this machine has, `aten::add.out`, with those of libraries."""
+    """Return all operators that a runner of this machine has, `aten::add.out`, with those of libraries."""
     flags = [f"--operator_library={library}" for library in libraries]
     done = subprocess.run(
         [str(runner), "--list_operators", *flags], capture_output=True, check=False, stdin=subprocess.DEVNULL

@@ -25,7 +25,7 @@ _LOOK_S = 0.05
 
 
 def list_features(command: list[str]) -> Features | None:
-    """What the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
+    """Return what the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
     try:
         done = subprocess.run(
             [*command, "--list_features"], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
@@ -37,7 +37,7 @@ def list_features(command: list[str]) -> Features | None:
 
 
 def no_trace_note(target: str) -> str:
-    """Why kernels cannot be traced on a target; empty if they can."""
+    """Return why kernels cannot be traced on a target; empty if they can."""
     if target == "linux-aarch64":
         return ""
     return (
@@ -95,7 +95,7 @@ class ProcessPlatform:
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
-        """The words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
+        """Return the words before the runner: an emulator sets variables for its guest alone, `env` for a process."""
         settings = [f"{name}={value}" for name, value in variables.items()]
         if self._prefix:
             return [*self._prefix, *(word for setting in settings for word in ("-E", setting))]
@@ -130,7 +130,7 @@ class ProcessPlatform:
         return Conditions()
 
     def close(self) -> None:
-        """Nothing was changed."""
+        """Do nothing: nothing was changed."""
 
 
 def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:

@@ -16,7 +16,7 @@ _SHARED, _OWN = 0b11, 0b10
 
 
 def linux_units(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, object]:
-    """The SME units of this machine; empty where Linux does not say."""
+    """Return the SME units of this machine; empty where Linux does not say."""
     registers = {}
     for path in cpus.glob(f"cpu[0-9]*/{REGISTER}"):
         try:
@@ -27,7 +27,8 @@ def linux_units(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, objec
 
 
 def units(registers: Mapping[str, str]) -> dict[str, object]:
-    """The units, from each CPU's SMIDR_EL1 as text; empty if any of them is no such register: a part says nothing."""
+    """Return the units, from each CPU's SMIDR_EL1 as text; empty if any of them is no such register: a part says
+    nothing."""
     shared: dict[object, list[int]] = {}
     for name, text in registers.items():
         cpu, value = re.fullmatch(r"cpu([0-9]{1,4})", name), re.fullmatch(r"0x([0-9a-f]{1,16})", text.strip().lower())
@@ -41,7 +42,7 @@ def units(registers: Mapping[str, str]) -> dict[str, object]:
 
 
 def _unit(register: int, name: str) -> object:
-    """What is the same for CPUs that share a unit."""
+    """Return what is the same for CPUs that share a unit."""
     sharing, low, high = register >> 13 & 0b11, register & 0xFFF, register >> 32 & 0xFFFFF
     if sharing == _OWN or (sharing != _SHARED and not low):
         return name
@@ -49,7 +50,7 @@ def _unit(register: int, name: str) -> object:
 
 
 def _ranges(cpus: list[int]) -> str:
-    """`0-3, 8` as Linux writes lists of CPUs."""
+    """Return `0-3, 8` as Linux writes lists of CPUs."""
     parts: list[list[int]] = []
     for cpu in cpus:
         if parts and cpu == parts[-1][-1] + 1:
@@ -60,7 +61,8 @@ def _ranges(cpus: list[int]) -> str:
 
 
 def apple_units(sysctl: Callable[[str], str]) -> dict[str, object]:
-    """The SME units of an Apple chip: one for each cluster, which are the cores that share a second-level cache."""
+    """Return the SME units of an Apple chip: one for each cluster, which are the cores that share a second-level
+    cache."""
     if "1" not in (sysctl("hw.optional.arm.FEAT_SME"), sysctl("hw.optional.arm.FEAT_SME2")):
         return {}
     found: list[int] = []

@@ -30,7 +30,8 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def address(href: str) -> str:
-    """A relative path as an address; quoted, it can be neither a script nor the end of an attribute or of a link."""
+    """Return a relative path as an address; quoted, it can be neither a script nor the end of an attribute or of a
+    link."""
     from urllib.parse import quote
 
     return quote(href, safe="/.~")

@@ -39,7 +39,7 @@ def report(runs: Sequence[RunView], title: str = "") -> Report:
 
 
 def names(runs: Sequence[RunView]) -> list[str]:
-    """What to call each run: model and platform, and its directory where these do not tell runs apart."""
+    """Return what to call each run: model and platform, and its directory where these do not tell runs apart."""
     short = [title(run) for run in runs]
     often = Counter(short)
     longer = [f"{name}, {cpu(run)}" if often[name] > 1 else name for name, run in zip(short, runs, strict=True)]
@@ -48,7 +48,7 @@ def names(runs: Sequence[RunView]) -> list[str]:
 
 
 def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, charts.Spec]:
-    """Speedups with intervals, and categories of every compared experiment."""
+    """Return speedups with intervals, and categories of every compared experiment."""
     found: dict[str, charts.Spec] = {}
     speed, parts = [], []
     for name, run in zip(names(runs), runs, strict=True):
@@ -77,7 +77,7 @@ def _first(runs: Sequence[RunView]) -> str:
 
 
 def _labelled(run: RunView) -> list[tuple[str, str]]:
-    """Experiments with their short names, each once."""
+    """Return experiments with their short names, each once."""
     labels: dict[str, str] = {}
     for comparison in run.summary.comparisons:
         pair = (comparison.before, comparison.after)
@@ -116,7 +116,7 @@ def _speed(runs: Sequence[RunView]) -> Section | None:
 
 
 def _threads(runs: Sequence[RunView]) -> Section | None:
-    """Every number of threads of the runs that measured several."""
+    """Return every number of threads of the runs that measured several."""
     rows: list[tuple[Cell, ...]] = []
     said = []
     for name, run in zip(names(runs), runs, strict=True):
@@ -157,7 +157,7 @@ def _categories_with_time(runs: Sequence[RunView]) -> list[str]:
 
 
 def _movers(runs: Sequence[RunView]) -> Section | None:
-    """What to do next, run by run: the finding that would gain most."""
+    """Return what to do next, run by run: the finding that would gain most."""
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:

@@ -37,7 +37,7 @@ def draw(spec: dict[str, Any], scale: float = SCREEN_SCALE) -> Drawing:
 
 
 def compress_png(png_bytes: bytes) -> bytes:
-    """The same picture, packed harder: about a third of the size, for a while of work."""
+    """Return the same picture, packed harder: about a third of the size, for a while of work."""
     chunks, at = [], 8
     while at < len(png_bytes):
         length = int.from_bytes(png_bytes[at : at + 4], "big")

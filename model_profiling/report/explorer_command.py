@@ -17,7 +17,7 @@ _PTE_ADAPTER = "pte_adapter_model_explorer"
 
 
 def explorer_command(run: RunView, written: list[Path]) -> list[str]:
-    """What to type, for files that were written for it; with Arm's adapter beside it, it shows the .pte, too."""
+    """Return what to type, for files that were written for it; with Arm's adapter beside it, it shows the .pte, too."""
     home = run.path / MODEL_EXPLORER
     models = [str(path) for path in written if path.name.endswith(EXPLORER_GRAPH)]
     # Those of the ETRecord belong to a graph that is not opened here. It shows the first model, and of it the last

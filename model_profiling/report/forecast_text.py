@@ -14,19 +14,19 @@ _MOST_OPERATORS = 8
 
 
 def left_operators(forecast: Forecast) -> list[tuple[str, RemainingOperator]]:
-    """The costliest operators that SME2 leaves as they are, by names that are told apart."""
+    """Return the costliest operators that SME2 leaves as they are, by names that are told apart."""
     names = unique_labels((entry.name, entry.instruction) for entry in forecast.left)
     return list(zip(names, forecast.left, strict=True))[:_MOST_LEFT]
 
 
 def gaining_operators(forecast: Forecast) -> list[tuple[str, PredictedOperator]]:
-    """The costliest operators that SME2 runs, by names that are told apart."""
+    """Return the costliest operators that SME2 runs, by names that are told apart."""
     names = unique_labels((entry.name, entry.instruction) for entry in forecast.operators)
     return list(zip(names, forecast.operators, strict=True))[:_MOST_OPERATORS]
 
 
 def notes_of(forecasts: Sequence[Forecast]) -> list[str]:
-    """What has to be known of some forecasts, each note once."""
+    """Return what has to be known of some forecasts, each note once."""
     return unique(note for forecast in forecasts for note in forecast.notes)
 
 
@@ -68,7 +68,7 @@ def _experiment(forecast: Forecast) -> list[str]:
 
 
 def _gaining(forecast: Forecast) -> list[str]:
-    """What each operator gains on the target, and why; nothing where gains are assumed."""
+    """Return what each operator gains on the target, and why; nothing where gains are assumed."""
     if not forecast.operators:
         return []
     shown = gaining_operators(forecast)

@@ -34,14 +34,14 @@ class _Strings:
 
 
 def graph_data(run: RunView) -> dict[str, Any]:
-    """All graphs of a run as the scripts take them."""
+    """Return all graphs of a run as the scripts take them."""
     strings = _Strings()
     graphs = [_graph(graph, run, strings) for graph in run.graphs]
     return {"graphs": graphs, "strings": strings.all}
 
 
 def fits_report(run: RunView) -> bool:
-    """Whether the graph is small enough to be a part of every report."""
+    """Return whether the graph is small enough to be a part of every report."""
     return sum(len(run.summary.experiments[name].breakdown.instances) for name in _graphed(run)) <= MOST_IN_REPORT
 
 
@@ -91,13 +91,14 @@ def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings
 
 
 def title(node: GraphNode) -> str:
-    """The operator without its number, types and layout: `Convolution`, `mean`."""
+    """Return the operator without its number, types and layout: `Convolution`, `mean`."""
     name = node.operator.split(" (")[0]
     return name.split("::")[-1].split(".")[0] if node.where == "portable" else name
 
 
 def facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
-    """What to say of a node that was chosen, in order; nothing of what is not known but where that has a reason."""
+    """Yield what to say of a node that was chosen, in order; nothing of what is not known but where that has a
+    reason."""
     if node.ms is not None and node.share is not None:
         yield "time", f"{numbers.ms(node.ms)}, {numbers.share(node.share)} of Method::execute"
     if node.change is not None:

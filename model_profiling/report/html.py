@@ -34,7 +34,8 @@ _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.j
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
-    """The whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light theme."""
+    """Return the whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light
+    theme."""
     near = run.detailed
     graphed = bool(run.shown) and graph_page.fits_report(near)
     script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))
@@ -59,7 +60,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
 
 
 def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: str) -> str:
-    """A page about many runs: a report's blocks in the same frame, with nothing of one run.
+    """Return a page about many runs: a report's blocks in the same frame, with nothing of one run.
 
     Figures are as of `page`; what a point of one stands for (its `description` in Vega-Lite) is shown where the mouse
     is. `made_from` ends the footer: what the page can be made again from.
@@ -81,7 +82,7 @@ def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: 
 
 
 def graph(run: RunView) -> str:
-    """A page with the graph of a run and nothing else."""
+    """Return a page with the graph of a run and nothing else."""
     if not run.graphs:
         raise InputError(f"no experiment of {run.directory} has finished", "Measure it again: sme2-kit run")
     script = _script("common.js", *_GRAPH_SCRIPTS, "theme.js")
@@ -121,7 +122,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _inline(text: str) -> Markup:
-    """Plain text, in which what stands between backticks is code."""
+    """Return plain text, in which what stands between backticks is code."""
     parts = text.split("`")
     # An odd number of pieces: every backtick has its other.
     if len(parts) % 2 == 0:
@@ -151,12 +152,12 @@ def _hash(script: str) -> str:
 
 
 def _colours() -> dict[str, list[str]]:
-    """The colour of each category, and what to write with on it."""
+    """Return the colour of each category, and what to write with on it."""
     return {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in (*CATEGORIES, RUNTIME)}
 
 
 def _data(run: RunView) -> dict[str, Any]:
-    """What the scripts need: categories for what-if, one execution for the timeline, colours for both."""
+    """Return what the scripts need: categories for what-if, one execution for the timeline, colours for both."""
     metrics = run.summary.metrics
     experiments = {}
     for name in run.shown:
@@ -193,6 +194,6 @@ def _timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def _json(value: object) -> Markup:
-    """JSON that can stand inside a script element: nothing in it can end the element or begin a comment."""
+    """Return JSON that can stand inside a script element: nothing in it can end the element or begin a comment."""
     text = json.dumps(visible_values(value), separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -55,7 +55,8 @@ def kernels_data(run: RunView) -> Kernels:
 
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
-    """kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why not."""
+    """Return kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why
+    not."""
     sections = [
         Section(name, label(name), _evidence(experiment.coverage, experiment.kernels))
         for name, experiment in summary.experiments.items()
@@ -81,15 +82,15 @@ def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]
 
 
 def weight_cells(entry: FormatKernels) -> Row:
-    """One weight format as `WEIGHT_COLUMNS` has it."""
+    """Return one weight format as `WEIGHT_COLUMNS` has it."""
     kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
     on_sme2 = Number("unknown" if entry.on_sme2 is None else str(entry.on_sme2), entry.on_sme2)
     return (entry.weights, Number(str(entry.operators), entry.operators), on_sme2, Name(kernels), entry.why)
 
 
 def detailed_experiments(run: RunView) -> list[str]:
-    """The traced experiments worth showing operator by operator: of each phase the one that uses SME2 most, and among
-    equals the one that could use most."""
+    """Return the traced experiments worth showing operator by operator: of each phase the one that uses SME2 most, and
+    among equals the one that could use most."""
     best: dict[str, str] = {}
     rank: dict[str, tuple[int, int]] = {}
     for name, experiment in run.summary.experiments.items():
@@ -102,7 +103,7 @@ def detailed_experiments(run: RunView) -> list[str]:
 
 
 def log_view(logs: dict[str, list[TracedKernel]]) -> str:
-    """Kernels of several trace logs side by side: how often each log names each."""
+    """Return kernels of several trace logs side by side: how often each log names each."""
     names = sorted({(entry.instructions, entry.kernel) for entries in logs.values() for entry in entries})
     counts = {name: {entry.kernel: entry.count for entry in entries} for name, entries in logs.items()}
     rows: list[Row] = []
@@ -131,7 +132,8 @@ def _row(name: str, operator: CoveredOperator) -> Row:
 
 
 def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
-    """For the terminal: the headline, and in detail each operator with its matrix kernel or the reason why not."""
+    """Return lines for the terminal: the headline, and in detail each operator with its matrix kernel or why it has
+    none."""
     sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
     lines = [f"  {name}: {coverage.headline}{sme}"]
     if coverage.unknown:
@@ -149,7 +151,7 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
 
 
 def _weight_lines(coverage: Coverage) -> list[str]:
-    """`weights in int4 per channel: SME2 runs 7 of 7 (7 x ...)`."""
+    """Return `weights in int4 per channel: SME2 runs 7 of 7 (7 x ...)`."""
     lines = []
     for entry in coverage.formats:
         kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
@@ -167,5 +169,5 @@ def _short(kernel: str) -> str:
 
 
 def _reason(operator: CoveredOperator, said: set[tuple[str, str]]) -> str:
-    """Why an operator does not run on SME2, unless that was said of all of its weight format."""
+    """Return why an operator does not run on SME2, unless that was said of all of its weight format."""
     return f"  ({operator.why_not})" if operator.why_not and (operator.weights, operator.why_not) not in said else ""

@@ -65,7 +65,7 @@ def _first_screen(report: Report) -> list[str]:
 
 
 def _figures(figures: list[KeyFigure], subdued: bool) -> list[str]:
-    """One row of numbers under their names, bold unless subdued, and below each what to know of it."""
+    """Return one row of numbers under their names, bold unless subdued, and below each what to know of it."""
     rows = [[f.label for f in figures], [f.value for f in figures], [f.note for f in figures]]
     labels, values, notes = ([text(cell) for cell in row] for row in rows)
     return [
@@ -87,7 +87,7 @@ def _blocks(blocks: list[Block] | list[AdviceBlock], pictures: Mapping[str, str]
 
 
 def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
-    """A block with the blank line before it that Markdown wants; `place` is that of a finding in its list."""
+    """Return a block with the blank line before it that Markdown wants; `place` is that of a finding in its list."""
     match block:
         case Paragraph(words):
             return ["", text(words)]
@@ -138,14 +138,14 @@ def _tree(tree: Tree) -> list[str]:
 
 
 def _flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
-    """A tree's rows in order, each with its depth."""
+    """Yield a tree's rows in order, each with its depth."""
     yield depth, branch
     for child in branch.children:
         yield from _flat(child, depth + 1)
 
 
 def _row(cells: list[str]) -> str:
-    """A row of cells that are Markdown already."""
+    """Return a row of cells that are Markdown already."""
     return "| " + " | ".join(cells) + " |"
 
 
@@ -193,7 +193,7 @@ def _escaped(value: str) -> str:
 
 
 def code(value: str) -> str:
-    """Untrusted text as code in a table or a sentence; nothing in it can end the code or the cell."""
+    """Return untrusted text as code in a table or a sentence; nothing in it can end the code or the cell."""
     value = " ".join(value.split())
     if not value:
         return ""

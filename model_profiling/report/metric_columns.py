@@ -54,12 +54,12 @@ def _of(value: Callable[[Latency], float | None]) -> Getter:
 
 
 def _tracer_unknown(measured: ExperimentMetrics) -> str:
-    """`~` where the cost is too little to tell, a dash where it was not measured."""
+    """Return `~` where the cost is too little to tell, a dash where it was not measured."""
     return "~" if measured.tracer_overhead_measured else "-"
 
 
 def _first_result(measured: ExperimentMetrics) -> float | None:
-    """From the start of a process to its first result."""
+    """Return the time from the start of a process to its first result."""
     return measured.startup.first_result.median_ms if measured.startup is not None else None
 
 
@@ -120,5 +120,5 @@ def labels(chosen: Iterable[Column]) -> list[str]:
 
 
 def disabled_features(measured: ExperimentMetrics) -> str:
-    """The CPU features that an experiment ran without."""
+    """Return the CPU features that an experiment ran without."""
     return ", ".join(measured.disabled) or "nothing"

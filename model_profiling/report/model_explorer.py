@@ -98,7 +98,7 @@ class _Measure(msgspec.Struct, frozen=True):
 
 
 def _number(value: float | None, digits: int) -> ExplorerValue | None:
-    """Model Explorer shows all digits that there are. Nine of a millisecond add up to what they did."""
+    """Round a value: Model Explorer shows all digits there are, and nine of a millisecond add up to what they did."""
     return ExplorerValue(round(value, digits)) if value is not None else None
 
 
@@ -116,8 +116,8 @@ _MEASURES: dict[Metric, _Measure] = {
 
 
 def graphs(run: RunView) -> dict[str, ExplorerGraphs]:
-    """The graphs of a run by file, as Model Explorer takes them: nodes in modules, facts as attributes, shapes on
-    edges."""
+    """Return the graphs of a run by file, as Model Explorer takes them: nodes in modules, facts as attributes, shapes
+    on edges."""
     return {
         f"{graph.experiment}{EXPLORER_GRAPH}": ExplorerGraphs(
             f"{run.summary.model}, {graph.title}", [ExplorerGraph(graph.title, list(_nodes(graph, run)))]
@@ -143,7 +143,7 @@ def _nodes(graph: OperatorGraph, run: RunView) -> Iterator[ExplorerNode]:
 
 
 def overlays(run: RunView) -> dict[str, dict[str, Overlay]]:
-    """Every overlay by its file, each with the graphs it is for; none of what nothing is known.
+    """Return every overlay by its file, each with the graphs it is for; none of what nothing is known.
 
     Those of the ETRecord's graph are apart: both it and the .pte's call a graph by its method.
     """
@@ -170,7 +170,8 @@ def _results(
     places: Callable[[GraphNode, bool], Iterator[tuple[str, str]]],
     adds_up: bool,
 ) -> dict[str, dict[str, ExplorerValue]]:
-    """Values by graph and node: where several operators are one node, their sum, or, of what has none, the first."""
+    """Return values by graph and node: where several operators are one node, their sum, or, of what has none, the
+    first."""
     found: dict[str, dict[str, list[ExplorerValue]]] = {}
     for node in graph.nodes:
         if node.id in values:
@@ -191,8 +192,8 @@ class _Places:
         self._names = {node.id: name for node in graph.nodes if (name := _name(record, node, self._method))}
 
     def of_program(self, node: GraphNode, adds_up: bool) -> Iterator[tuple[str, str]]:
-        """In the run's own graph, and in the .pte as Arm's adapter draws it: instructions of the method, and nodes of
-        each delegate in a graph of its own."""
+        """Yield where it is in the run's own graph, and in the .pte as Arm's adapter draws it: instructions of the
+        method, and nodes of each delegate in a graph of its own."""
         yield self._id, str(node.id)
         if node.instruction < 0 or node.name == "method":
             return
@@ -203,7 +204,7 @@ class _Places:
             yield f"{self._file}::{call}", str(node.program_node)
 
     def of_record(self, node: GraphNode, adds_up: bool) -> Iterator[tuple[str, str]]:
-        """In the exported program that the ETRecord holds, as Arm's adapter draws it."""
+        """Yield where it is in the exported program that the ETRecord holds, as Arm's adapter draws it."""
         if node.id in self._names:
             yield self._method, self._names[node.id]
 
@@ -214,7 +215,7 @@ def _joined(several: list[ExplorerValue], adds_up: bool) -> ExplorerValue:
 
 
 def _name(record: etrecord.Etrecord | None, node: GraphNode, method: str) -> str:
-    """What the ETRecord's adapter calls the node that an operator was made from; '' if it is not known."""
+    """Return what the ETRecord's adapter calls the node that an operator was made from; '' if it is not known."""
     source = node.source
     if record is None or source is None or not source.debug_handle:
         return ""

@@ -20,64 +20,66 @@ def count(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A part of the whole, as percent with one digit."""
+    """Return a part of the whole, as percent with one digit."""
     return f"{value * 100:.1f} %"
 
 
 def of_roof(value: float | None) -> str:
-    """Which part of the best rate of a CPU an operator reaches; a dash where that is not known."""
+    """Return which part of the best rate of a CPU an operator reaches; a dash where that is not known."""
     if value is None:
         return "-"
     return "above" if value > ABOVE_ROOF else f"{value * 100:.0f} %"
 
 
 def rate(value: float) -> str:
-    """G(FL)OP/s or GB/s, with as many digits as mean something."""
+    """Return G(FL)OP/s or GB/s, with as many digits as mean something."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def percent(value: float) -> str:
-    """A change that may go either way."""
+    """Return a change that may go either way."""
     return f"{value:+.1f} %"
 
 
 def ratio(value: float | None) -> str:
-    """How many times faster; a dash where it cannot be said."""
+    """Return how many times faster; a dash where it cannot be said."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"
 
 
 def times_faster(before_ms: float, after_ms: float) -> str:
-    """The quotient of two times that stand beside it, from the digits that are shown."""
+    """Return the quotient of two times that stand beside it, from the digits that are shown."""
     before, after = rounded_ms(before_ms), rounded_ms(after_ms)
     return ratio(before / after if before and after else None)
 
 
 def gain(value: float | None) -> str:
-    """A predicted speedup; past ten, what it would be if all of that time were gone is no prediction any more."""
+    """Return a predicted speedup; past ten, what it would be if all of that time were gone is no prediction any
+    more."""
     return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
 def bounded_ms(median: float, low: float | None, high: float | None) -> str:
-    """`1.420 ms (1.400 to 1.440)`; the median alone where nothing bounds it."""
+    """Return `1.420 ms (1.400 to 1.440)`; the median alone where nothing bounds it."""
     return ms(median) if low is None or high is None else f"{ms(median)} ({low:.3f} to {high:.3f})"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """The bounds of a ratio; a dash where they are so far apart that they bound nothing."""
+    """Return the bounds of a ratio; a dash where they are so far apart that they bound nothing."""
     if low is None or high is None or not math.isfinite(high) or (low * _BOUNDS_NOTHING < 1 < high / _BOUNDS_NOTHING):
         return "-"
     return f"{low:.2f} to {high:.2f}"
 
 
 def speedup(value: float | None, low: float | None, high: float | None) -> str:
-    """How many times faster; `~` where the interval does not tell faster from slower, a dash where nothing is known."""
+    """Return how many times faster; `~` where the interval does not tell faster from slower, a dash where nothing is
+    known."""
     if value is None:
         return "-"
     return ratio(value) if _tells(low, high) else "~"
 
 
 def bounded_speedup(value: float | None, low: float | None, high: float | None) -> str:
-    """`1.42x (1.40 to 1.44)`, `~` or a dash."""
+    """Return `1.42x (1.40 to 1.44)`, `~` or a dash."""
     bounds = f" ({interval(low, high)})" if value is not None and _tells(low, high) else ""
     return speedup(value, low, high) + bounds
 
@@ -87,7 +89,8 @@ def _tells(low: float | None, high: float | None) -> bool:
 
 
 def spread(percent: float | None) -> str:
-    """How much executions (MAD) or launches (a standard deviation) differ; a dash where too few were made to tell."""
+    """Return how much executions (MAD) or launches (a standard deviation) differ; a dash where too few were made to
+    tell."""
     return "-" if percent is None else f"{percent:.1f} %"
 
 

@@ -23,7 +23,7 @@ _GAP_US = 50.0
 
 
 def trace(model: str, profiles: dict[str, Profile]) -> dict[str, Any]:
-    """One track per experiment; on it typical executions in a row, calls and operators nested."""
+    """Return one track per experiment; on it typical executions in a row, calls and operators nested."""
     events: list[dict[str, Any]] = [_meta("process_name", 0, model)]
     for track, (experiment, profile) in enumerate(profiles.items(), 1):
         events.append(_meta("thread_name", track, experiment))
@@ -35,7 +35,7 @@ def trace(model: str, profiles: dict[str, Profile]) -> dict[str, Any]:
 
 
 def _typical(profile: Profile) -> list[int]:
-    """The executions closest to the median, in the order they ran."""
+    """Return the executions closest to the median, in the order they ran."""
     distance = np.abs(profile.execute - np.median(profile.execute))
     return sorted(np.argsort(distance, kind="stable")[:MOST_EXECUTIONS].tolist())
 

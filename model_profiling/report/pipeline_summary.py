@@ -69,7 +69,7 @@ def _categories(run: "RunView") -> Block:
 
 
 def _remarks(run: "RunView") -> Section:
-    """Kernels, machine and program."""
+    """Return kernels, machine and program."""
     covered = [
         f"{run.label(name)}: {experiment.coverage.headline} (`kernel_view.md` has each)"
         for name, experiment in run.summary.experiments.items()

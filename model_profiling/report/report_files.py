@@ -93,7 +93,7 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
 
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
-    """The command that writes this report again."""
+    """Return the command that writes this report again."""
     words = ["report {dir}"]
     if page:
         words.append("--html")
@@ -110,12 +110,12 @@ def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
 
 
 def _chosen(run: RunView) -> list[str]:
-    """The flags for the experiments that were asked for."""
+    """Return the flags for the experiments that were asked for."""
     return [f"--experiment {shlex.quote(name)}" for name in run.asked]
 
 
 def _to(path: Path, output: Path) -> str:
-    """`--output`, relative to the run directory where it lies in there: a run directory may be moved."""
+    """Return `--output`, relative to the run directory where it lies in there: a run directory may be moved."""
     home, place = path.resolve(), output.resolve()
     if place.is_relative_to(home):
         return f"--output {{dir}}/{shlex.quote(str(place.relative_to(home)))}"
@@ -137,7 +137,7 @@ def write_pictures(
 
 
 def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) -> list[Path]:
-    """The trace, unless times mean nothing."""
+    """Return the trace, unless times mean nothing."""
     if not run.measured or not run.shown:
         return []
     profiles = {name: run.profiles[name] for name in run.shown}
@@ -149,7 +149,7 @@ def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) 
 def write_picture(
     run: RunView, artist: DrawingPool, name: str, output: Path, theme: str, width: int
 ) -> tuple[list[Path], list[OutdatedFile]]:
-    """One picture at paper quality; the name's ending says the format."""
+    """Return one picture at paper quality; the name's ending says the format."""
     specs = charts.of_run(run, width, THEMES[theme])
     if name not in specs:
         why = "its times are emulated" if not run.measured else "nothing that it shows was measured"

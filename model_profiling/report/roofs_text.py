@@ -9,7 +9,7 @@ _SIZES = ("to 32 KiB", "to 512 KiB", "above")
 
 
 def table_lines(roofs: Roofs) -> list[str]:
-    """The best of each kind of work, and how sure it is."""
+    """Return the best of each kind of work, and how sure it is."""
     rates: list[tuple[str, ...]] = [("best rate (GOP/s)", "matrix product", "3x3 convolution", "depthwise", "runs")]
     moved: list[tuple[str, ...]] = [
         ("bandwidth (GB/s)", *(f"{kind} {size}" for kind in ("copy", "transpose") for size in _SIZES))

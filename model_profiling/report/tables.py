@@ -46,7 +46,7 @@ OPERATOR_THREAD_COLUMNS = (
 
 
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
-    """One line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
+    """Return one line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
     described = [_described(index, instance) for index, instance in enumerate(profile.instances)]
     chosen = list(executions)
     starts, times = ((columns[:, chosen] / 1e6).T.tolist() for columns in (profile.starts, profile.times))
@@ -58,14 +58,16 @@ def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
 
 
 def _described(index: int, instance: Instance) -> str:
-    """What is the same for an operator in every execution, as CSV: written once, since there are many executions."""
+    """Return what is the same for an operator in every execution, as CSV: written once, since there are many
+    executions."""
     kind = instance.kind_of
     head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
     return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
 def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
-    """One line per operator, all its places in the graph together, costliest first; with the work of all of them."""
+    """Return one line per operator, all its places in the graph together, costliest first; with the work of all of
+    them."""
     roofs = roofs_by_row(roofline)
     rows = (
         (
@@ -78,7 +80,7 @@ def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str
 
 
 def instances_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
-    """One line per place in the graph, in order: its time, its work, and how near to its roof it is."""
+    """Return one line per place in the graph, in order: its time, its work, and how near to its roof it is."""
     roofs = roofs_by_row(roofline)
     rows = (
         (
@@ -91,7 +93,7 @@ def instances_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str
 
 
 def _work(work: GroupWork) -> list[object]:
-    """Whole numbers as they are, others with six digits, nothing for what is not known."""
+    """Return whole numbers as they are, others with six digits, nothing for what is not known."""
     return [_maybe(value) if isinstance(value, float | None) else value for value in msgspec.structs.astuple(work)]
 
 
@@ -104,7 +106,7 @@ def _number(value: float) -> str:
 
 
 def changes_csv(comparison: ProfileComparison) -> str:
-    """One line per operator of two profiles: before, after, ratio and interval."""
+    """Return one line per operator of two profiles: before, after, ratio and interval."""
     rows = (
         (x.before, x.after, x.category, x.kind, x.where, x.instruction, *map(_maybe, _change_values(x.change)))
         for x in comparison.operators
@@ -113,7 +115,7 @@ def changes_csv(comparison: ProfileComparison) -> str:
 
 
 def threads_csv(scaling: Scaling) -> str:
-    """One line per number of threads of each side; speedups are against the fewest."""
+    """Return one line per number of threads of each side; speedups are against the fewest."""
     rows = (
         (
             *(p.experiment, " ".join(curve.disabled), p.threads, _number(p.median_ms), _number(p.speedup)),
@@ -126,7 +128,7 @@ def threads_csv(scaling: Scaling) -> str:
 
 
 def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
-    """One line per operator and number of threads; the speedup is that of `many` threads against the fewest."""
+    """Return one line per operator and number of threads; the speedup is that of `many` threads against the fewest."""
     rows = (
         (
             *(experiment, o.operator, o.category, o.where, o.instances, threads, _maybe(ms), curve.many),
@@ -140,7 +142,7 @@ def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
 
 
 def kernels_csv(kernels: Iterable[TracedKernel]) -> str:
-    """One line per kernel of a trace log."""
+    """Return one line per kernel of a trace log."""
     return csv_text(KERNEL_COLUMNS, ((k.kernel, k.purpose, k.instructions, k.count) for k in kernels))
 
 
@@ -159,7 +161,7 @@ _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?")
 
 
 def csv_text(columns: tuple[str, ...], rows: Iterable[Iterable[object]]) -> str:
-    """A table as CSV. What a spreadsheet would take for a formula is made plain text: names are not ours."""
+    """Return a table as CSV. What a spreadsheet would take for a formula is made plain text: names are not ours."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     if columns:

@@ -46,7 +46,8 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 
 def render_run(run: "RunView", style: Style) -> str:
-    """A run as text: the result, what to do, where the time goes; then latency, outputs, and where the files are."""
+    """Return a run as text: the result, what to do, where the time goes; then latency, outputs, and where the files
+    are."""
     # What `analyze` of a dump has no use for, and would wait for.
     from model_profiling.report.terminal_screen import first_screen, modules, phases, startup, threads
 
@@ -70,7 +71,7 @@ def render_run(run: "RunView", style: Style) -> str:
 
 
 def _time(run: "RunView", style: Style) -> list[str]:
-    """Compared experiments side by side, others one by one; of several numbers of threads the first."""
+    """Return compared experiments side by side, others one by one; of several numbers of threads the first."""
     from model_profiling.report.terminal_screen import roofs
 
     lines: list[str] = []
@@ -101,7 +102,7 @@ def _agreement_lines(run: "RunView", style: Style) -> list[str]:
 
 
 def _evidence(run: "RunView", style: Style) -> list[str]:
-    """A run without times: what ran, and whether it computed the same."""
+    """Return a run without times: what ran, and whether it computed the same."""
     summary = run.summary
     lines = _agreement_lines(run, style)
     lines += [*_remarks(run, style), ""]
@@ -118,7 +119,7 @@ def _files(path: Path, style: Style) -> str:
 
 
 def _remarks(run: "RunView", style: Style) -> list[str]:
-    """What has to be known of the numbers: the worst first, and once where it is true of several experiments."""
+    """Return what has to be known of the numbers: the worst first, and once where it is true of several experiments."""
     records = {run.label(key): record for key, record in run.manifest.experiments.items()}
     measured = {run.label(key): found for key, found in run.metrics.experiments.items()}
     failed = [(name, record.failure) for name, record in records.items() if record.failure]
@@ -150,7 +151,7 @@ def _latency(run: "RunView") -> list[str]:
 
 
 def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS) -> list[str]:
-    """Advice for the experiment a reader wants faster; compared experiments side by side; others one by one."""
+    """Return advice for the experiment a reader wants faster; compared experiments side by side; others one by one."""
     lines: list[str] = []
     shown = [c.after for c in summary.comparisons] or list(summary.experiments)
     for name in dict.fromkeys(shown):
@@ -181,7 +182,7 @@ def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: St
 
 
 def _top_groups(groups: "list[OperatorGroup]", after: ExperimentAnalysis, most: int) -> list[str]:
-    """The costliest operators, those of one name together."""
+    """Return the costliest operators, those of one name together."""
     reach = _reach(after)
     rows = [("top operators", "before", "now", "faster", *(["of roof"] if reach else []))]
     for group in [group for group in groups if group.where != "runtime"][:most]:
@@ -193,7 +194,7 @@ def _top_groups(groups: "list[OperatorGroup]", after: ExperimentAnalysis, most: 
 
 
 def _reach(experiment: ExperimentAnalysis) -> Callable[[list[int]], str] | None:
-    """What to write of how near to their roofs some operators are; None where no roofs are known."""
+    """Return what to write of how near to their roofs some operators are; None where no roofs are known."""
     if experiment.roofline is None:
         return None
     roofs = experiment.roofline.by_row
@@ -246,7 +247,7 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
 
 
 def _unreliable(why: str, style: Style) -> list[str]:
-    """Under times of operators that cannot be relied on: why."""
+    """Return why the times of operators above cannot be relied on."""
     return [f"  {style.paint(33, wrapped(f'do not rely on these times: {why}'))}"] if why else []
 
 
@@ -261,7 +262,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
 
 
 def show_predictions(predictions: dict[str, Prediction]) -> None:
-    """What-if: predicted time and the next bottleneck, said to be a prediction."""
+    """Print a what-if: predicted time and the next bottleneck, said to be a prediction."""
     rows = [("prediction (traced time)", "now", "predicted", "faster", "next bottleneck")]
     for name, p in predictions.items():
         shown = f"{p.next_bottleneck} ({p.shares[p.next_bottleneck]:.0%})"
@@ -274,7 +275,7 @@ def show_comparison(comparison: ProfileComparison) -> None:
 
 
 def show_evidence(run: "RunView", remark: str) -> None:
-    """What `sme2-kit kernels` prints."""
+    """Print what `sme2-kit kernels` shows."""
     style = Style.of_stdout()
     cpu = run.manifest.environment.get("cpu", run.manifest.environment.get("arch"))
     lines = ["", f"{style.bold(run.summary.model)} on {cpu}", "", *_evidence(run, style)]

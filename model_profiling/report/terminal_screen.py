@@ -21,7 +21,7 @@ _MOST_UNSCALED = 3
 
 
 def first_screen(run: RunView, style: Style) -> list[str]:
-    """Three figures, what to do next, and what shifted."""
+    """Return three figures, what to do next, and what shifted."""
     lines = [f"  {style.paint(33, wrapped(alert))}" for alert in content.alerts(run)]
     if run.busy:
         # Nothing below is bold: it cannot be relied on.
@@ -35,7 +35,7 @@ def first_screen(run: RunView, style: Style) -> list[str]:
 
 
 def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Style) -> list[str]:
-    """Each figure on a line: what it is, the number, and what to know of it; the last one is the verdict."""
+    """Return each figure on a line: what it is, the number, and what to know of it; the last one is the verdict."""
     label, value = (max((len(getattr(f, part)) for f in figures), default=0) for part in ("label", "value"))
     lines = []
     for figure in figures:
@@ -47,7 +47,7 @@ def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Sty
 
 
 def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[str]:
-    """What to do next, each with its line of PyTorch and what it would gain."""
+    """Return what to do next, each with its line of PyTorch and what it would gain."""
     if not actions:
         return [f"  {wrapped(otherwise)}", ""] if otherwise else []
     lines = [f"  {style.bold('what to do next')}"]
@@ -59,7 +59,7 @@ def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[s
 
 
 def modules(run: RunView) -> list[str]:
-    """The costliest parts of the model of the experiment that a reader wants faster, as a short tree."""
+    """Return the costliest parts of the model of the experiment that a reader wants faster, as a short tree."""
     lines: list[str] = []
     for name in run.first_of_phases:
         phase = run.phase(name)
@@ -71,7 +71,7 @@ def modules(run: RunView) -> list[str]:
 
 
 def phases(run: RunView) -> list[str]:
-    """A language model's phases in one table, and what there is to know of them."""
+    """Return a language model's phases in one table, and what there is to know of them."""
     rows: list[tuple[str, ...]] = [
         tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in phase_content.rows(run)
     ]
@@ -90,12 +90,12 @@ def phases(run: RunView) -> list[str]:
 
 
 def startup(run: RunView, style: Style) -> list[str]:
-    """Start-up and memory in a few lines."""
+    """Return start-up and memory in a few lines."""
     return [f"  {style.dim(label)}{' ' * (9 - len(label))}{wrapped(text, 11)}" for label, text in startup_lines(run)]
 
 
 def threads(run: RunView) -> list[str]:
-    """All numbers of threads in one table, which is best, and which operators do not become faster."""
+    """Return all numbers of threads in one table, which is best, and which operators do not become faster."""
     found = run.threads_compared
     if found is None:
         return []
@@ -120,7 +120,7 @@ def threads(run: RunView) -> list[str]:
 
 
 def roofs(run: RunView, name: str) -> list[str]:
-    """Under a table of operators: what all of them could save, or how to find that out."""
+    """Return the lines under a table of operators: what all of them could save, or how to find that out."""
     line = headroom_line(run, name) or ("" if name in run.rooflines else roof_line(run).replace("`", ""))
     return [f"  {wrapped(line)}"] if line else []
 

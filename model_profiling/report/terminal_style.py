@@ -38,7 +38,7 @@ class Style(msgspec.Struct, frozen=True):
         return self.paint(2, text)
 
     def verdict(self, comparison: Comparison, text: str) -> str:
-        """Green or red only where the verdict may be relied on."""
+        """Paint a verdict green or red, only where it may be relied on."""
         if comparison.verdict == "no difference seen" or self.subdued:
             return self.dim(text) if self.subdued else text
         return self.paint({"faster": 32, "slower": 31}[comparison.verdict] if comparison.reliable else 33, text)
@@ -49,5 +49,5 @@ class Style(msgspec.Struct, frozen=True):
 
 
 def wrapped(sentence: str, indent: int = 4) -> str:
-    """A long sentence on several lines, those after the first indented."""
+    """Return a long sentence on several lines, those after the first indented."""
     return f"\n{' ' * indent}".join(textwrap.wrap(sentence, room(indent, _WIDTH), break_long_words=False))

@@ -62,7 +62,7 @@ def _aligned(rows: Sequence[Row], texts: Collection[int]) -> list[str]:
 
 
 def _wrapped(rows: Sequence[Row], texts: Collection[int], width: int) -> list[str]:
-    """The table with its widest column of words on several lines; nothing if there is no room for that."""
+    """Return the table with its widest column of words on several lines; nothing if there is no room for that."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     widest = max(texts, key=lambda column: widths[column])
     room = width - len(_INDENT) - sum(widths) - len(_GAP) * (len(widths) - 1) + widths[widest]
@@ -78,7 +78,7 @@ def _wrapped(rows: Sequence[Row], texts: Collection[int], width: int) -> list[st
 
 
 def _stacked(rows: Sequence[Row], header: bool, width: int) -> list[str]:
-    """Each row as its name and, below, its other cells, each with its column's name."""
+    """Return each row as its name and, below, its other cells, each with its column's name."""
     labels = rows[0] if header else ("",) * len(rows[0])
     lines = fitted_line(f"{_INDENT}{labels[0]}", width, 2) if labels[0] else []
     for row in rows[1:] if header else rows:

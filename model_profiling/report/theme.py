@@ -46,7 +46,7 @@ def for_page(svg: str) -> str:
 
 
 def colour_scale(categories: Iterable[str]) -> dict[str, list[str]]:
-    """Vega-Lite's scale of the categories that occur, in their usual order: a legend shows no others."""
+    """Return Vega-Lite's scale of the categories that occur, in their usual order: a legend shows no others."""
     used = set(categories)
     shown = {name: colour for name, colour in CATEGORY_COLOURS.items() if name in used}
     return {"domain": list(shown), "range": list(shown.values())}
@@ -57,7 +57,7 @@ def ink_on(category: str) -> str:
 
 
 def config(theme: Theme) -> dict[str, object]:
-    """Vega-Lite's config for a theme."""
+    """Return Vega-Lite's config for a theme."""
     font = "Liberation Sans, Arial, Helvetica, sans-serif"
     quiet = {"labelColor": theme.quiet, "titleColor": theme.quiet, "labelFont": font, "titleFont": font}
     axis = {

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
-    """Operators' names, each given with its instruction; where delegates share a name, the instruction is added."""
+    """Return operators' names, each given with its instruction; where delegates share a name, the instruction is
+    added."""
     operators = list(operators)
     count = Counter(name for name, _ in operators)
     return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
@@ -31,7 +32,7 @@ BUSY = "measured on a busy machine, do not rely on it"
 
 
 def comparison_sentence(comparison: Comparison, busy: bool = True) -> str:
-    """`A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats.
+    """Return `A is 1.42x faster than B (95 % interval 1.40 to 1.44)`, or that no difference was seen; and its caveats.
 
     `busy` is False where one line says of several comparisons that the machine was busy.
     """
@@ -40,7 +41,7 @@ def comparison_sentence(comparison: Comparison, busy: bool = True) -> str:
 
 
 def busy_sentence(comparisons: Iterable[Comparison]) -> str:
-    """The same of several comparisons at once; empty if none was disturbed."""
+    """Return the sentence for several comparisons at once; empty if none was disturbed."""
     comparisons = list(comparisons)
     disturbed = [f"{c.after} and {c.before}" for c in comparisons if c.contended]
     if not disturbed:
@@ -74,7 +75,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
-    """The time to the first result of two experiments, said as latency is."""
+    """Return the time to the first result of two experiments, said as latency is."""
     found = comparison.first_result
     if found.high is None:
         said = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
@@ -84,7 +85,7 @@ def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
 
 
 def memory_sentence(comparison: MemoryComparison) -> str:
-    """How much more memory one of two experiments takes at its peak."""
+    """Return how much more memory one of two experiments takes at its peak."""
     sides = f"{numbers.mebibytes(comparison.after_bytes)} against {numbers.mebibytes(comparison.before_bytes)}"
     pair = f"peak memory of {comparison.after} and {comparison.before}"
     low, high = comparison.low_percent, comparison.high_percent
@@ -100,7 +101,7 @@ def memory_sentence(comparison: MemoryComparison) -> str:
 
 
 def growth_sentence(memory: Memory) -> str:
-    """Whether memory grows with inferences; '' where no process took turns enough to tell."""
+    """Return whether memory grows with inferences; '' where no process took turns enough to tell."""
     each = memory.growth_per_execution_bytes
     if each is None:
         return ""
@@ -110,7 +111,7 @@ def growth_sentence(memory: Memory) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """What a finding would gain, else the time it is about; of start-up or memory, what it costs."""
+    """Return what a finding would gain, else the time it is about; of start-up or memory, what it costs."""
     if finding.label == "suggestion":
         return f"about {numbers.share(finding.share)} of the time, gain not predicted"
     return finding.measured or f"predicted gain {numbers.gain(finding.gain)}"
@@ -120,7 +121,8 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 def merge_sentences(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What is said of several experiments, each given with its name, once; numbers that differ become a range."""
+    """Return what is said of several experiments, each given with its name, once; numbers that differ become a
+    range."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, sentence in said:
         groups.setdefault(_NUMBER.sub("#", sentence), []).append((name, sentence))
@@ -131,14 +133,14 @@ def merge_sentences(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _ranged(sentences: list[str]) -> str:
-    """Sentences that differ only in their numbers as one."""
+    """Merge sentences that differ only in their numbers into one."""
     numbers = [sorted(set(column), key=float) for column in zip(*map(_NUMBER.findall, sentences), strict=True)]
     spans = iter([_span(column[0], column[-1]) for column in numbers])
     return _NUMBER.sub(lambda _: next(spans), sentences[0])
 
 
 def agreement_sentence(agreement: Agreement) -> str:
-    """`on vs eager: max error 3.1e-04, cosine 0.999998`, and whatever makes these outputs not worth timing."""
+    """Return `on vs eager: max error 3.1e-04, cosine 0.999998`, and whatever makes these outputs not worth timing."""
     pair = f"{agreement.left} vs {agreement.right}"
     odd = "".join(f"; {remark}" for remark in agreement.remarks)
     if agreement.max_abs_error == 0:
@@ -159,7 +161,7 @@ def agreement_sentence(agreement: Agreement) -> str:
 
 
 def forecast_sentence(forecast: Forecast) -> str:
-    """What SME2 would change on its target, or under the mildest and the boldest assumption: a prediction."""
+    """Return what SME2 would change on its target, or under the mildest and the boldest assumption: a prediction."""
     if not forecast.on_sme2:
         none = f"none of the {forecast.eligible} CONV and GEMM operators" if forecast.eligible else "no operator"
         return f"Prediction: SME2 would run {none}, so nothing becomes faster by it (1.00x)."
@@ -197,12 +199,12 @@ def located_name(name: str, where: str) -> str:
 
 
 def counted_name(count: int, name: str) -> str:
-    """`16 x index.Tensor_out`; a single one by its name alone."""
+    """Return `16 x index.Tensor_out`; a single one by its name alone."""
     return f"{count} x {name}" if count > 1 else name
 
 
 def factor(comparison: Comparison) -> tuple[str, str]:
-    """How many times faster, and its interval with what a reader must know of it."""
+    """Return how many times faster, and its interval with what a reader must know of it."""
     interval = f"{comparison.confidence * 100:g} % interval"
     if comparison.high is None:
         return "not known", "; ".join([f"too few turns ({comparison.turns}) to compare; run more", *comparison.caveats])
@@ -218,6 +220,6 @@ def factor(comparison: Comparison) -> tuple[str, str]:
 
 
 def _as_said(comparison: Comparison) -> tuple[float, float, float]:
-    """The ratio and its bounds in the direction of the verdict: twice slower, not 0.5 times faster."""
+    """Return the ratio and its bounds in the direction of the verdict: twice slower, not 0.5 times faster."""
     ratio, low, high = comparison.ratio, comparison.low, comparison.high or comparison.ratio
     return (1 / ratio, 1 / high, 1 / low) if comparison.verdict == "slower" else (ratio, low, high)

@@ -76,7 +76,7 @@ class Build:
 
 
 def host_target() -> BuildTarget:
-    """The target this machine runs natively."""
+    """Return the target this machine runs natively."""
     system = "macos" if sys.platform == "darwin" else sys.platform
     arch = features.architecture(platform.machine())
     name = f"{system}-{'arm64' if system == 'macos' and arch == 'aarch64' else arch}"
@@ -88,7 +88,8 @@ def host_target() -> BuildTarget:
 
 
 def build_runner(target_name: str | None = None, on_compile: Callable[[], None] = lambda: None) -> Build:
-    """The runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the cache."""
+    """Return the runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the
+    cache."""
     host = host_target()
     if target_name is not None and target_name not in TARGETS:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
@@ -124,7 +125,7 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
 
 
 def build_inputs(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], compiler: str) -> dict[str, str]:
-    """What decides, with source and flags, what a compiler makes."""
+    """Return what decides, with source and flags, what a compiler makes."""
     return {
         "target": target.name,
         "executorch": f"{sdk.version} {sdk.content}",
@@ -134,7 +135,7 @@ def build_inputs(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], compil
 
 
 def host_compiler() -> tuple[str, ...]:
-    """`$CXX`, else the first C++ compiler on the path."""
+    """Return `$CXX`, else the first C++ compiler on the path."""
     candidates = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in candidates:
         words = shlex.split(candidate)
@@ -171,7 +172,7 @@ def call_compiler(words: Sequence[str], cwd: Path | None = None) -> "subprocess.
 def compile_command(
     target: BuildTarget, sdk: Sdk, command: tuple[str, ...], tables: Path, source: Path, out: Path
 ) -> list[str]:
-    """The compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
+    """Return the compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
     macos = target.library_suffix == ".dylib"
     flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
     includes = [f"-I{path}" for path in (tables, NATIVE, *sdk.include_directories)]
@@ -190,7 +191,7 @@ def _compile(calls: list[list[str]], folder: Path, log: Path) -> None:
 
 
 def _calls(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], folder: Path) -> list[list[str]]:
-    """What to call in turn to make the runner in a folder that holds its tables.
+    """Return what to call in turn to make the runner in a folder that holds its tables.
 
     Zig would build a C++ library into it, for a minute and more. On macOS the system has one, which ExecuTorch's
     libraries use and load: the runner finds its symbols there.
@@ -206,7 +207,7 @@ def _calls(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], folder: Path
 
 
 def generate_tables(target: BuildTarget) -> str:
-    """features.py and protocol.py as a C++ header, so that there is one table of each."""
+    """Return features.py and protocol.py as a C++ header, so that there is one table of each."""
     table = features.TABLES[target.arch]
     exits = ", ".join(f"{code.name} = {code.value}" for code in Exit)
     rows = ",\n".join(f"    {_feature_row(feature, table)}" for feature in table)

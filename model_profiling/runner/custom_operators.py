@@ -37,7 +37,7 @@ def needs_custom_operators(operators: Iterable[str]) -> bool:
 
 
 def operator_libraries(build: Build) -> tuple[Path, ...]:
-    """What the runner has to load, in this order, to have ExecuTorch's operators for language models."""
+    """Return what the runner has to load, in this order, to have ExecuTorch's operators for language models."""
     library = build.sdk.root / LIBRARY
     if build.target.library_suffix != ".so":
         raise SetupError(f"the kit's runner cannot load {CUSTOM_OPERATORS}* operators on {build.target.name}", _OWN)
@@ -59,12 +59,12 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
 
 
 def absent_libraries(library: Library) -> list[str]:
-    """The libraries that it wants loaded and that the runner does not have."""
+    """Return the libraries that it wants loaded and that the runner does not have."""
     return [name for name in library.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
 
 
 def generate_stubs(library: Library) -> str:
-    """Definitions of all that it takes from libraries which are absent."""
+    """Return definitions of all that it takes from libraries which are absent."""
     lines = ["#include <stdlib.h>", f"struct Schema {{ ~Schema() {{}} long zero[{SCHEMA_BYTES // 8}]; }};"]
     for index, name in enumerate(library.taken):
         if name.startswith(_OPTIONAL) or any(part in name for part in _LOADED):

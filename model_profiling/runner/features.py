@@ -113,12 +113,13 @@ _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 
 
 def architecture(machine: str) -> str:
-    """The name of `machine` (as `uname -m` says it) in the tables above."""
+    """Return the name of `machine` (as `uname -m` says it) in the tables above."""
     return _MACHINES.get(machine.lower(), machine.lower())
 
 
 def expand(arch: str, names: list[str]) -> set[str]:
-    """All features that go when `names` go: each one, and whatever builds on it. Unknown names raise KeyError."""
+    """Return all features that go when `names` go: each one, and whatever builds on it. Unknown names raise
+    KeyError."""
     table = {feature.name: feature for feature in TABLES[arch]}
     gone = {table[ALIASES[arch].get(name, name)].name for name in names}
     while more := {f.name for f in table.values() if f.name not in gone and gone & set(f.requires)}:
@@ -127,7 +128,7 @@ def expand(arch: str, names: list[str]) -> set[str]:
 
 
 def default_accelerator(arch: str, present: set[str], dtype: str) -> str | None:
-    """The accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
+    """Return the accelerator to switch off for a before/after of `dtype`; None if this CPU has none that can be."""
     return next((name for name in dtype_of(dtype).accelerators[arch] if name in present), None)
 
 
@@ -153,10 +154,10 @@ _WORDS = {
 
 
 def feature_label(feature: str) -> str:
-    """What people call a feature: `fp16 arithmetic` for `fp16arith`."""
+    """Return what people call a feature: `fp16 arithmetic` for `fp16arith`."""
     return _WORDS[feature][0] if feature in _WORDS else feature
 
 
 def meaning(feature: str) -> str:
-    """What a feature does, in a few words; empty where nobody wrote it down."""
+    """Return what a feature does, in a few words; empty where nobody wrote it down."""
     return _WORDS[feature][1] if feature in _WORDS else ""

@@ -27,7 +27,7 @@ _BACKEND = "libexecutorch_backend_xnnpack.so"
 
 
 def kernel_symbols(library: Path) -> list[str]:
-    """The names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
+    """Return the names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
     return sorted(name for name in read_library(library).defined if name.startswith(_PREFIX))
 
 
@@ -62,13 +62,14 @@ def _compile(build: Build, folder: Path, source: str) -> None:
 
 
 def preload_environment(library: Path) -> dict[str, str]:
-    """Variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a path."""
+    """Return variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a
+    path."""
     folders = filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")])
     return {"LD_PRELOAD": library.name, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 
 
 def generate_shim(symbols: list[str]) -> str:
-    """The shim's source: one trampoline per kernel, and a recorder."""
+    """Return the shim's source: one trampoline per kernel, and a recorder."""
     names = ",\n".join(f'  "{name}"' for name in symbols)
     trampolines = "\n".join(_trampoline(index, name) for index, name in enumerate(symbols))
     return _RECORDER.replace("@NAMES@", names).replace("@COUNT@", str(len(symbols))) + trampolines

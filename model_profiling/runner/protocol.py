@@ -126,7 +126,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def decode_message(line: bytes | str) -> Message:
-    """What a line says; a line that is no message, in whatever way, is a msgspec.DecodeError."""
+    """Return what a line says; a line that is no message, in whatever way, is a msgspec.DecodeError."""
     try:
         message: Message = _decoder.decode(line)
     except (UnicodeError, RecursionError) as error:

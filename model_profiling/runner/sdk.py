@@ -39,7 +39,7 @@ class Sdk:
 
 
 def installed_sdk() -> Sdk:
-    """The SDK inside the installed wheel, found without importing it."""
+    """Return the SDK inside the installed wheel, found without importing it."""
     spec = importlib.util.find_spec("executorch")
     locations = list(spec.submodule_search_locations or []) if spec else []
     if not locations:
@@ -61,7 +61,7 @@ def _checked(sdk: Sdk) -> Sdk:
 
 
 def fetched_sdk(pip_platform: str, version: str) -> Sdk:
-    """The SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
+    """Return the SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
 
     def make(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:

@@ -96,7 +96,7 @@ class ProcessSession:
         return self._done
 
     def _last_words(self) -> Done:
-        """The last message of a process that then ends in order."""
+        """Return the last message of a process that then ends in order."""
         done = self._expect(Done)
         try:
             code = self._process.wait(timeout=self._timeout_s)
@@ -126,7 +126,7 @@ class ProcessSession:
             raise self._failure() from None
 
     def _expect(self, wanted: type[MessageT]) -> MessageT:
-        """The next message, which must be of the wanted kind."""
+        """Return the next message, which must be of the wanted kind."""
         line = self._line()
         self._log.write(line + b"\n")
         self._log.flush()
@@ -144,7 +144,7 @@ class ProcessSession:
         return message
 
     def _line(self) -> bytes:
-        """The next line of standard output, or the reason why there is none in time."""
+        """Return the next line of standard output, or the reason why there is none in time."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + self._timeout_s
         with selectors.DefaultSelector() as selector:
@@ -167,7 +167,7 @@ class ProcessSession:
             )
 
     def _failure(self) -> KitError:
-        """Why the process ended, from its exit code and its last words."""
+        """Return why the process ended, from its exit code and its last words."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -176,7 +176,7 @@ class ProcessSession:
 
 
 def runner_failure(code: int, log: Path, log_start: int = 0) -> KitError:
-    """What an exit code of the runner means to the person who started it."""
+    """Return what an exit code of the runner means to the person who started it."""
     error = _explained(code, log, log_start)
     error.runner_exit = code
     return error

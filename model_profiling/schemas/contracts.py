@@ -88,7 +88,7 @@ _WRITTEN_BY_HAND = {"config": config_schema, "sweep-file": sweep_file_schema}
 
 
 def contract_of(name: str) -> Contract | None:
-    """The contract that a file of this name is held to."""
+    """Return the contract that a file of this name is held to."""
     return next((c for c in CONTRACTS if any(fnmatch.fnmatchcase(name, pattern) for pattern in c.names)), None)
 
 
@@ -139,7 +139,7 @@ def text_of(schema: dict[str, Any]) -> str:
 
 
 def _anything(type_: type[Any]) -> dict[str, Any]:
-    """What the kit only passes on (a config, what a machine says of itself) may hold any JSON."""
+    """Return what the kit only passes on (a config, what a machine says of itself) may hold any JSON."""
     if type_ is object:
         return {"description": "any JSON"}
     raise NotImplementedError

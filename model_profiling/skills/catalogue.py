@@ -33,7 +33,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 def skills() -> list[Skill]:
-    """All skills, in order."""
+    """Return all skills, in order."""
     folder = _PACKAGED if _PACKAGED.is_dir() else _CLONED
     paths = sorted(folder.glob("[0-9][0-9]_*.md"))
     if not paths:
@@ -45,7 +45,7 @@ def skills() -> list[Skill]:
 
 
 def find_skill(text: str) -> Skill:
-    """The skill a person means by `03_export_model.md`, `export_model`, `sme2-export-model` or `03`."""
+    """Return the skill a person means by `03_export_model.md`, `export_model`, `sme2-export-model` or `03`."""
     wanted = text.removesuffix(".md").replace("-", "_").removeprefix("sme2_")
     known = skills()
     for skill in known:

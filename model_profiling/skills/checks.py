@@ -35,7 +35,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def check_skill(name: str, place: SkillWorkspace) -> list[CheckResult]:
-    """All findings of one skill's gate; the skill is done if every one is ok."""
+    """Return all findings of one skill's gate; the skill is done if every one is ok."""
     try:
         return _CHECKS[name](place)
     except KitError as error:
@@ -110,7 +110,7 @@ class _Summary(msgspec.Struct):
 
 
 def _analysis(place: SkillWorkspace) -> list[CheckResult]:
-    """analysis_summary.json knows every experiment, and each one's categories add up to Method::execute."""
+    """Check that analysis_summary.json knows every experiment, and each one's categories add up to Method::execute."""
     directory = RunDirectory(place.run)
     summary = files.read_json(directory.analysis_path, _Summary, "analysis")
     missing = sorted(set(directory.manifest().experiments) - set(summary.experiments))
@@ -129,7 +129,7 @@ def _workflow(place: SkillWorkspace) -> list[CheckResult]:
 
 
 def _report(place: SkillWorkspace) -> list[CheckResult]:
-    """report.md is there and every picture it shows is too."""
+    """Check that report.md is there and every picture it shows is too."""
     path = place.run / "report.md"
     text = files.read_bytes(path, "report").decode()
     pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)", text)

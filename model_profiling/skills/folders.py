@@ -27,7 +27,7 @@ def install(places: list[Path]) -> list[Path]:
 
 
 def skill_md(skill: Skill) -> str:
-    """SKILL.md: the front matter the open form asks for, then the skill's own text."""
+    """Return SKILL.md: the front matter the open form asks for, then the skill's own text."""
     source = "the installed" if clone() is None else "a clone of the"
     # A JSON string is a YAML string whatever it contains.
     lines = [

@@ -95,7 +95,7 @@ class Delegation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_delegated: list[UndelegatedOperator]
 
     def why_not(self, operator: str) -> str:
-        """Why an operator of this name stayed outside every delegate; empty if the export does not say.
+        """Return why an operator of this name stayed outside every delegate; empty if the export does not say.
 
         Where operators of one name stayed outside for several reasons, nothing tells which is which: all are given.
         """

@@ -69,7 +69,7 @@ class OutdatedFile:
 
 
 def notes(outdated: list[OutdatedFile]) -> list[str]:
-    """One sentence for all files that one command makes again; without those that are there again already."""
+    """Return one sentence for all files that one command makes again; without those that are there again already."""
     together: dict[tuple[str, bool], list[str]] = {}
     for entry in outdated:
         if not (entry.removed and entry.path.exists()):
@@ -102,12 +102,13 @@ def code_hash(package: Path) -> str:
 
 
 def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> str:
-    """The fingerprint that derived files should have: for the kit, categories and roofs of the last analysis."""
+    """Return the fingerprint that derived files should have: for the kit, categories and roofs of the last analysis."""
     return fingerprint(directory, index.kit, index.categories, index.roofs) if index else fingerprint(directory)
 
 
 def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "", roofs: str = "") -> str:
-    """What derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is named."""
+    """Return what derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is
+    named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
     return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
@@ -121,18 +122,18 @@ def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str
 
 
 def read_index(directory: RunDirectory) -> DerivedIndex | None:
-    """What is known of a run's derived files; None where it was never analysed."""
+    """Return what is known of a run's derived files; None where it was never analysed."""
     path = directory.path / DERIVED
     return files.read_json(path, DerivedIndex, "record of derived files") if path.is_file() else None
 
 
 def stamps(path: Path) -> set[str]:
-    """The fingerprints that a file carries inside."""
+    """Return the fingerprints that a file carries inside."""
     return {found.decode() for found in _STAMP.findall(files.read_bytes(path, "derived file"))}
 
 
 def embed_stamp(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
-    """The file with what it was made from inside, if its format has a place for that; a table has none."""
+    """Return the file with what it was made from inside, if its format has a place for that; a table has none."""
     words = [f"made from sources {each}" for each in sources]
     if suffix in (".md", ".html", ".svg"):
         return data.rstrip(b"\n") + "".join(f"\n<!-- {each} -->" for each in words).encode() + b"\n"
@@ -183,7 +184,8 @@ class DerivedWriter:
         return transaction.begin(self._directory.path)
 
     def may_keep(self, experiments: Iterable[str]) -> bool:
-        """Whether files may be written beside the run and these experiments: reading a run does not need that right."""
+        """Return whether files may be written beside the run and these experiments: reading a run does not need that
+        right."""
         homes = [self._directory.experiment(name) for name in experiments]
         return self._change is not None and all(os.access(home, os.W_OK) for home in homes)
 
@@ -212,7 +214,7 @@ class DerivedWriter:
         self.write_bytes(path, files.text_bytes(text), renew)
 
     def write_json(self, path: Path, value: msgspec.Struct, renew: str) -> None:
-        """Indented, with the fingerprint in the field that every derived type has for it."""
+        """Write JSON, indented, with the fingerprint in the field that every derived type has for it."""
         data = msgspec.structs.replace(value, sources=self.sources)
         self.write_bytes(path, files.json_bytes(data), renew)
 
@@ -228,7 +230,8 @@ class DerivedWriter:
         return outdated
 
     def _earlier(self, change: FileTransaction) -> tuple[dict[str, DerivedFile], list[OutdatedFile]]:
-        """What stays of the files that were there, and what is outdated; of these go those that nobody edited."""
+        """Return what stays of the files that were there, and what is outdated; of these go those that nobody
+        edited."""
         kept: dict[str, DerivedFile] = {}
         outdated: list[OutdatedFile] = []
         index = _readable_index(self._directory)
@@ -285,12 +288,12 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
 
 
 def renew_command(renew: str, directory: RunDirectory) -> str:
-    """A command of the index as one would type it."""
+    """Return a command of the index as one would type it."""
     return renew.replace("{dir}", shlex.quote(str(directory.path)))
 
 
 def inside(directory: RunDirectory, name: str) -> Path | None:
-    """The file the index means; None for a name that leads out of the directory, whoever wrote it there."""
+    """Return the file the index means; None for a name that leads out of the directory, whoever wrote it there."""
     path = directory.path / name
     try:
         return path if path.resolve().is_relative_to(directory.path.resolve()) else None
@@ -303,7 +306,7 @@ def _is_unedited(path: Path, entry: DerivedFile) -> bool:
 
 
 def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
-    """The index for whoever writes it anew if it is broken."""
+    """Return the index for whoever writes it anew if it is broken."""
     try:
         return read_index(directory)
     except KitError:

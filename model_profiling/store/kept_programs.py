@@ -23,12 +23,12 @@ def is_keeping_off() -> bool:
 
 
 def home_of(root: Path, sha256: str) -> Path:
-    """Where a program of this hash lies, if it is kept."""
+    """Return where a program of this hash lies, if it is kept."""
     return root / PROGRAMS / sha256[:_DIGITS]
 
 
 def find_program(root: Path, sha256: str) -> Path | None:
-    """The kept program of this hash; None if there is none, or another file has taken its place."""
+    """Return the kept program of this hash; None if there is none, or another file has taken its place."""
     home = home_of(root, sha256)
     found = sorted(home.glob("*.pte")) if home.is_dir() and not home.is_symlink() else []
     return next((path for path in found if _is(path, sha256)), None)
@@ -69,7 +69,7 @@ def keep_program(root: Path, paths: ExportPaths, sha256: str, export: ExportReco
 
 
 def _can_run(there: Path, export: ExportRecord | None) -> bool:
-    """Whether all that running a kept program reads is as it was exported."""
+    """Return whether all that running a kept program reads is as it was exported."""
     if export is None:
         return True
     meta = ExportPaths(there).meta
@@ -83,6 +83,6 @@ def _can_run(there: Path, export: ExportRecord | None) -> bool:
 
 
 def _needed(export: ExportRecord) -> list[str]:
-    """The files beside a .pte that running it reads."""
+    """Return the files beside a .pte that running it reads."""
     tokens = [export.sequence.tokens] if export.sequence is not None else []
     return [tensor.file for tensor in export.inputs] + tokens

@@ -36,7 +36,7 @@ class Revision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """`labels` if all of them can be kept and shown."""
+    """Return `labels` if all of them can be kept and shown."""
     if len(labels) > _MOST_LABELS:
         raise InputError(f"{len(labels)} labels are too many", f"Give up to {_MOST_LABELS} of them.")
     for key, value in labels.items():
@@ -54,7 +54,7 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_labels(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """What `--label` was given: at most one NAME, which is that of the run, and any number of KEY=VALUE."""
+    """Return what `--label` was given: at most one NAME, which is that of the run, and any number of KEY=VALUE."""
     name: str | None = None
     labels: dict[str, str] = {}
     for word in words:
@@ -74,7 +74,8 @@ def split_labels(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def revision(labels: Mapping[str, str]) -> Revision:
-    """Which commit and branch this is: as the labels say, else the CI system, else git in the working directory."""
+    """Return which commit and branch this is: as the labels say, else the CI system, else git in the working
+    directory."""
     commit, branch, dirty = _from_git()
     ci_commit, ci_branch = _variable(_COMMITS), _variable(_BRANCHES)
     if ci_commit and commit and ci_commit != commit:
@@ -84,7 +85,7 @@ def revision(labels: Mapping[str, str]) -> Revision:
 
 
 def _variable(names: Iterable[str]) -> str:
-    """The first of these variables that is set."""
+    """Return the first of these variables that is set."""
     return next((value for name in names if (value := os.environ.get(name, "")) and value.isprintable()), "")
 
 
@@ -98,8 +99,8 @@ def _from_git() -> tuple[str, str, bool | None]:
 
 
 def _git(*words: str) -> str | None:
-    """What git answers; None if there is no git, no repository, or no answer in time. A repository's own program that
-    would watch its files is not started."""
+    """Return what git answers; None if there is no git, no repository, or no answer in time. A repository's own program
+    that would watch its files is not started."""
     import subprocess
 
     command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
@@ -119,7 +120,8 @@ def _git(*words: str) -> str | None:
 
 
 def device_name(environment: Mapping[str, object], identity: str = "") -> str:
-    """One device, or machines that are alike: its CPU, cores and memory, and a mark of what else tells it apart."""
+    """Return one device, or machines that are alike: its CPU, cores and memory, and a mark of what else tells it
+    apart."""
     import hashlib
 
     cpu = environment.get("cpu") or environment.get("arch") or "unknown CPU"

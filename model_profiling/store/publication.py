@@ -56,7 +56,7 @@ def recover(root: Path) -> None:
 
 
 def pending(root: Path) -> list[Path]:
-    """Notes of publications that were interrupted."""
+    """Return notes of publications that were interrupted."""
     return sorted((root / PARTIAL).glob(f"*/{_NOTE}"))
 
 
@@ -100,7 +100,7 @@ def _archive(root: Path, label: str) -> None:
 
 
 def _move_references(staged: Path) -> None:
-    """The record of derived files names other run directories as seen from where it lies, now two levels deeper."""
+    """Move the references in the record of derived files: other run directories are now two levels further away."""
     with contextlib.suppress(KitError):
         index = read_index(RunDirectory(staged))
         if index is None or not any(entry.others for entry in index.files.values()):

@@ -129,7 +129,7 @@ class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samples", tag_field="kind"):
     """Every timed execution, by turn. `timed` had no tracer attached; `traced` had, and is never latency.
 
-    `starts` are processes that were started only to see how they start: alone, for one execution. `processes` are those
+    `starts` are extra launches that measure start-up: alone, for one execution. `processes` are those
     of the timed executions.
     """
 
@@ -232,7 +232,7 @@ class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"mixed: {', '.join([shown[0].replace(' in ', ' of the work in '), *shown[1:]])}"
 
     def file(self) -> Path | None:
-        """The .pte that ran, unless it is gone or another one has taken its place since."""
+        """Return the .pte that ran, unless it is gone or another one has taken its place since."""
         path = Path(self.path)
         return path if files.is_file(path) and program_sha256(path) == self.sha256 else None
 
@@ -394,7 +394,8 @@ class RunDirectory:
 
 
 def _possible_turns(turns: list[Turn]) -> bool:
-    """Whether each turn is there once, has executions which took some time, and numbers that can be counted with."""
+    """Return whether each turn is there once, has executions which took some time, and numbers that can be counted
+    with."""
     return len({turn.turn for turn in turns}) == len(turns) and all(
         bool(turn.ns)
         and all(0 < ns < _LONGEST_NS for ns in turn.ns)
@@ -405,7 +406,7 @@ def _possible_turns(turns: list[Turn]) -> bool:
 
 
 def _possible_processes(processes: list[Process]) -> bool:
-    """Whether each process is there once, with numbers that can be counted with."""
+    """Return whether each process is there once, with numbers that can be counted with."""
     return len({process.launch for process in processes}) == len(processes) and all(
         -1 <= getattr(process, name) < _LONGEST_NS for process in processes for name in Process.__struct_fields__
     )
@@ -415,16 +416,16 @@ _THREADS_NAME = re.compile(r"(.+)_threads([0-9]{1,9})")
 
 
 def threads_name(name: str, threads: int) -> str:
-    """What an experiment is called that stands beside others which differ in nothing but their threads."""
+    """Return what an experiment is called that stands beside others which differ in nothing but their threads."""
     return f"{name}_threads{threads}"
 
 
 def without_threads(name: str) -> tuple[str, int | None]:
-    """The name before `threads_name`, and the number of threads in it; None if there is none."""
+    """Return the name before `threads_name`, and the number of threads in it; None if there is none."""
     found = _THREADS_NAME.fullmatch(name)
     return (found[1], int(found[2])) if found else (name, None)
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:
-    """`<model_stem>_<experiment>_t<threads><suffix>`: the name of every file of an experiment."""
+    """Return `<model_stem>_<experiment>_t<threads><suffix>`: the name of every file of an experiment."""
     return f"{stem}_{experiment}_t{threads}{suffix}"

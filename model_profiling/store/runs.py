@@ -55,7 +55,7 @@ class RunListing:
 
 
 def checked_label(text: str) -> str:
-    """`text` if it can name a run: a file name on every system, and no word with a meaning of its own."""
+    """Return `text` if it can name a run: a file name on every system, and no word with a meaning of its own."""
     if not RUN_LABEL.fullmatch(text) or text.endswith(".") or text.lower() in _WORDS:
         raise InputError(
             f"{text[:80]!r} cannot be a label",
@@ -66,12 +66,12 @@ def checked_label(text: str) -> str:
 
 
 def time_label(created: str) -> str:
-    """`2026-11-15T17:26:14+00:00` as a file name: 2026-11-15_172614."""
+    """Return `2026-11-15T17:26:14+00:00` as a file name: 2026-11-15_172614."""
     return re.sub(r"[^0-9_-]", "", created[:19].replace("T", "_").replace(":", ""))
 
 
 def earlier_labels(root: Path) -> list[str]:
-    """The labels of the runs before the latest, oldest first."""
+    """Return the labels of the runs before the latest, oldest first."""
     home = root / EARLIER
     found = [
         path
@@ -82,7 +82,7 @@ def earlier_labels(root: Path) -> list[str]:
 
 
 def used_labels(root: Path) -> set[str]:
-    """All labels of a directory, in lower case: not every file system tells a from A."""
+    """Return all labels of a directory, in lower case: not every file system tells a from A."""
     home = root / EARLIER
     found = {path.name for path in home.iterdir()} if home.is_dir() else set()
     found |= {entry.label for _, entry in interrupted_runs(root)}
@@ -91,7 +91,7 @@ def used_labels(root: Path) -> set[str]:
 
 
 def unique_label(root: Path, wanted: str) -> str:
-    """`wanted`, with a number behind it if another run of this directory has that label."""
+    """Return `wanted`, with a number behind it if another run of this directory has that label."""
     taken, label, number = used_labels(root), wanted, 1
     while label.lower() in taken:
         number += 1
@@ -100,7 +100,8 @@ def unique_label(root: Path, wanted: str) -> str:
 
 
 def resolve(text: str | Path) -> Path:
-    """The path that `DIR`, `DIR@LABEL` or either with an experiment behind it means; what exists as it is, is that.
+    """Return the path that `DIR`, `DIR@LABEL` or either with an experiment behind it means; what exists as it is, is
+    that.
 
     What a killed run had begun to put in place there is put in place first.
     """
@@ -110,7 +111,7 @@ def resolve(text: str | Path) -> Path:
 
 
 def _run_below(path: Path) -> Path:
-    """The one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
+    """Return the one run below `out_<model>` or its `runs`, if `path` is such a directory; else `path` itself."""
     try:
         if not path.is_dir() or (path / MANIFEST).exists() or any(interrupted_runs(path)):
             return path
@@ -145,7 +146,7 @@ def _resolved(text: str) -> str:
 
 
 def _found(text: str) -> str:
-    """`out_<model>` with the run below it in its place, an experiment behind it or not."""
+    """Return `out_<model>` with the run below it in its place, an experiment behind it or not."""
     root, colon, rest = text.rpartition(":")
     if colon and not _exists(text) and _exists(root):
         return f"{_run_below(Path(root))}:{rest}"
@@ -169,7 +170,7 @@ def _recover(root: Path) -> None:
 
 
 def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
-    """The places below .partial in which runs wait to be continued."""
+    """Yield the places below .partial in which runs wait to be continued."""
     for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
         with contextlib.suppress(KitError):
             entry = files.read_json(path, InterruptedRun, "interrupted run")
@@ -178,7 +179,7 @@ def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
 
 
 def list_runs(root: Path) -> list[RunListing]:
-    """All runs of a directory: the latest, the earlier ones from new to old, and the interrupted ones."""
+    """Return all runs of a directory: the latest, the earlier ones from new to old, and the interrupted ones."""
     _recover(root)
     found = []
     if (root / MANIFEST).is_file():
@@ -247,7 +248,7 @@ def find_runs_below(home: Path) -> list[Path]:
 
 
 def _label_in(root: Path) -> str:
-    """The label of the run that is in `root`; '' if there is none that can be read."""
+    """Return the label of the run that is in `root`; '' if there is none that can be read."""
     try:
         return RunDirectory(root).manifest().label if (root / MANIFEST).is_file() else ""
     except KitError:

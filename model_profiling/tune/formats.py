@@ -91,7 +91,7 @@ class FormatTuner:
     def results(
         self, made: Mapping[str, ExportResult], base: str, key: Callable[[dict[str, MeasuredProgram]], str], force: bool
     ) -> dict[str, FormatResult]:
-        """What there is to know of each export, by its name; `key` tells measurements of other programs."""
+        """Return what there is to know of each export, by its name; `key` tells measurements of other programs."""
         programs, phases = programs_of({name: each.paths.pte for name, each in made.items()}, Lengths())
         if not phases:
             raise InputError("not all variants are language models", "Export the model again; its .pte has changed.")
@@ -103,7 +103,7 @@ class FormatTuner:
         return {name: msgspec.structs.replace(each, pareto=name in best) for name, each in found.items()}
 
     def _perplexity(self, program: MeasuredProgram) -> float | None:
-        """How many tokens the program wavers between, on average, where the next one of the text is known."""
+        """Return how many tokens the program wavers between, on average, where the next one of the text is known."""
         sequence = program.sequence
         if sequence is None or sequence.decode is None or self._text is None:
             return None
@@ -192,7 +192,7 @@ def _outputs(outcome: ExperimentOutcome) -> list[TensorInfo]:
 
 
 def _qualities(result: FormatResult) -> tuple[float, ...]:
-    """What a format is good at, each the larger the better; what is not known is as bad as can be."""
+    """Return what a format is good at, each the larger the better; what is not known is as bad as can be."""
     rates = [phase.metrics.token_per_sec or 0.0 for phase in result.phases]
     divergences = [phase.kl_divergence for phase in result.phases]
     worst = max((d if d is not None else np.inf for d in divergences), default=np.inf)
@@ -200,7 +200,7 @@ def _qualities(result: FormatResult) -> tuple[float, ...]:
 
 
 def pareto(qualities: Mapping[str, tuple[float, ...]]) -> set[str]:
-    """Those that no other beats: one that is as good in everything and better in something."""
+    """Return those that no other beats: one that is as good in everything and better in something."""
 
     def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         return one != other and all(a >= b for a, b in zip(one, other, strict=True))

@@ -20,7 +20,7 @@ def write_picture(result: TuneResult, home: Path) -> Path:
 
 
 def picture(result: TuneResult, width: int, theme: Theme) -> Spec:
-    """A point for each variant; a line joins those that no other beats."""
+    """Return a point for each variant; a line joins those that no other beats."""
     points: list[Values] = [
         {"name": entry.name, "ms": entry.median_ms, "db": entry.agreement.sqnr_db, "best": bool(entry.pareto)}
         for entry in result.tried

@@ -64,7 +64,8 @@ class TriedVariant(msgspec.Struct, frozen=True):
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
-    """All that was tried, fastest first, and which of it to keep: the fastest that is surely faster and still right."""
+    """All that was tried, fastest first, and which of it to keep: the fastest whose whole interval is faster and whose
+    outputs agree."""
 
     model: str
     baseline: str
@@ -117,7 +118,7 @@ class Tuner:
         self._failures: dict[str, str] = {}
 
     def run(self) -> TuneResult:
-        """Two rounds: single changes, then what won together. Exports and finished rounds are taken from disk."""
+        """Run two rounds: single changes, then what won together. Exports and finished rounds are taken from disk."""
         with files.locked(self._home, "tune"):
             base = TuneVariant(self._request.base.dtype, reason="the baseline")
             self._export(base, must=True)
@@ -153,7 +154,7 @@ class Tuner:
         return result
 
     def _formats(self, base: TuneVariant) -> TuneResult:
-        """Every weight format of a language model, each held against the baseline in every phase."""
+        """Measure every weight format of a language model, each against the baseline in every phase."""
         others = [TuneVariant(dtype, reason="weight format") for dtype in FORMATS if dtype != base.dtype]
         for variant in others:
             self._export(variant)
@@ -209,12 +210,12 @@ class Tuner:
         return self._typed(self._asking(variant))
 
     def _matched(self) -> dict[str, set[str]]:
-        """The rewrites that find something in the graph of each dtype that was exported without any."""
+        """Return the rewrites that find something in the graph of each dtype that was exported without any."""
         records = [made.record for name, made in self._made.items() if name == made.record.dtype]
         return {record.dtype: {n for n, at in (record.rewrites or {}).items() if at} for record in records}
 
     def _profile(self, base: TuneVariant) -> ExperimentAnalysis:
-        """A short traced run of the baseline, for the advice."""
+        """Profile the baseline in a short traced run, for the advice."""
         pte = self._made[base.name].paths.pte
         name = "baseline"
         raw = {
@@ -238,7 +239,7 @@ class Tuner:
         return {variant.name: self._tried(variant, base, turns) for variant in usable}
 
     def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
-        """The round's measurements: those on disk if they are of exactly these programs, else new ones."""
+        """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
         programs = {name: _program(self._made[name]) for name in names}
         runner = self._platform.runner(None).sha256
@@ -306,7 +307,7 @@ def _asked(variant: TuneVariant) -> dict[str, Any]:
 
 
 def _sqnr(entry: TriedVariant) -> float | None:
-    """Signal to noise of a variant; infinite if it is exact."""
+    """Return signal to noise of a variant; infinite if it is exact."""
     if entry.agreement is None:
         return None
     return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
@@ -317,7 +318,8 @@ def _program(made: ExportResult) -> MeasuredProgram:
 
 
 def won(entry: TriedVariant | None) -> bool:
-    """Surely faster than the baseline, measured undisturbed, and its outputs still right as far as its dtype allows."""
+    """Return whether a variant's whole interval is faster than the baseline, undisturbed, with outputs right for its
+    dtype."""
     if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False
     return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

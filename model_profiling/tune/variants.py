@@ -45,7 +45,7 @@ class TuneVariant:
 def first_round(
     base: TuneVariant, findings: list[Finding], breakdown: Breakdown, features: set[str]
 ) -> list[TuneVariant]:
-    """One change each, for what the advice and the breakdown name; of rewrites, those that find something.
+    """Return variants of one change each, for what the advice and the breakdown name; of rewrites, those that match.
 
     `features` are those of the CPU.
     """

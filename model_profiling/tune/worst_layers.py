@@ -14,7 +14,7 @@ _ONE_BY_ONE = 4
 
 
 def variants_of(base: TuneVariant, numerics: Numerics, most: int) -> list[TuneVariant]:
-    """The worst layer in fp32, the worst two, and so on; and all of the model, the other end."""
+    """Return the worst layer in fp32, the worst two, and so on; and all of the model, the other end."""
     ranked = numerics.worst
     found: list[TuneVariant] = []
     for count in steps(min(most, len(ranked))):
@@ -27,7 +27,7 @@ def variants_of(base: TuneVariant, numerics: Numerics, most: int) -> list[TuneVa
 
 
 def steps(most: int) -> list[int]:
-    """1, 2, 3, 4, 8, 16 and so on up to `most`, and `most` itself."""
+    """Return 1, 2, 3, 4, 8, 16 and so on up to `most`, and `most` itself."""
     found = [*range(1, min(most, _ONE_BY_ONE) + 1)]
     while found and found[-1] * 2 < most:
         found.append(found[-1] * 2)
@@ -35,7 +35,8 @@ def steps(most: int) -> list[int]:
 
 
 def best_of_both(results: Sequence[tuple[str, float | None, float | None]]) -> set[str]:
-    """Names of those that no other beats in both time and signal to noise; what is not known is as bad as can be.
+    """Return names of those that no other beats in both time and signal to noise; what is not known is as bad as can
+    be.
 
     Each is a name, its median in ms and its SQNR in dB; no noise at all is given as infinity.
     """

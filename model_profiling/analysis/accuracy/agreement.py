@@ -50,7 +50,7 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
-    """Each experiment against eager, and each compared pair against each other, where outputs were kept."""
+    """Return each experiment against eager, and each compared pair against each other, where outputs were kept."""
     outputs = {
         name: outputs_of(directory, manifest, name) for name, r in manifest.experiments.items() if r.status == "ok"
     }
@@ -70,14 +70,14 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
 
 
 def outputs_of(directory: RunDirectory, manifest: Manifest, name: str) -> list[Array]:
-    """The outputs an experiment left behind; empty if it left none (a foreign runner does not)."""
+    """Return the outputs an experiment left behind; empty if it left none (a foreign runner does not)."""
     record = manifest.experiments[name]
     base = directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, "_output")
     return read_outputs(base, record.outputs)
 
 
 def read_outputs(base: Path, tensors: Sequence[TensorInfo | TensorFile]) -> list[Array]:
-    """`<base>-<index>.bin` of each tensor; empty unless all are there and of the size they should be."""
+    """Return `<base>-<index>.bin` of each tensor; empty unless all are there and of the size they should be."""
     arrays: list[Array] = []
     for index, tensor in enumerate(tensors):
         path = base.with_name(f"{base.name}-{index}.bin")
@@ -91,7 +91,7 @@ def read_outputs(base: Path, tensors: Sequence[TensorInfo | TensorFile]) -> list
 
 
 def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array]:
-    """What eager PyTorch computed at export; empty if it was not kept."""
+    """Return what eager PyTorch computed at export; empty if it was not kept."""
     paths = [directory / tensor.file for tensor in export.outputs] if export else []
     if not all(map(files.is_file, paths)):
         return []
@@ -99,7 +99,7 @@ def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array
 
 
 def expected_logits(directory: Path, export: ExportRecord | None, phase: Phase) -> list[Array]:
-    """What eager PyTorch answered at export to the last token of a phase; empty if it was not asked."""
+    """Return what eager PyTorch answered at export to the last token of a phase; empty if it was not asked."""
     logits = export.sequence.logits if export is not None and export.sequence is not None else {}
     file = logits.get(str(phase.last))
     if file is None or not files.is_file(directory / file):
@@ -108,7 +108,8 @@ def expected_logits(directory: Path, export: ExportRecord | None, phase: Phase) 
 
 
 def last_logits(outputs: list[Array]) -> list[Array]:
-    """What a language model says of its last token: [vocabulary] of [1, vocabulary] or of [1, tokens, vocabulary]."""
+    """Return what a language model says of its last token: [vocabulary] of [1, vocabulary] or of [1, tokens,
+    vocabulary]."""
     first = outputs[0]
     return [first.reshape(-1, first.shape[-1])[-1]] if first.ndim else outputs[:1]
 
@@ -150,5 +151,5 @@ def agreement_of(
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no NaN and no infinity; a number that is none is not known."""
+    """Return None for NaN and infinity, which JSON does not have."""
     return value if value is not None and np.isfinite(value) else None

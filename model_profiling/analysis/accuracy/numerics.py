@@ -1,4 +1,4 @@
-"""Where a program loses accuracy: the error of each layer, which layer adds most of it, and which of them to mend."""
+"""Where a program loses accuracy: the error of each layer, which layer adds most of it, and which of them to fix."""
 
 import math
 from pathlib import Path
@@ -196,7 +196,8 @@ def side(numerics: Numerics, layer: Layer) -> LayerSide:
 
 
 def worst_first(numerics: Numerics) -> list[Layer]:
-    """Layers that are not exact: those that something is wrong with, then by what each alone does to the outputs."""
+    """Return layers that are not exact: those that something is wrong with, then by what each alone does to the
+    outputs."""
     noises = _noises(numerics)
 
     def rank(layer: Layer) -> tuple[int, float, float]:
@@ -219,7 +220,7 @@ def _or_infinite(value: float | None) -> float:
 
 
 def first_loss(numerics: Numerics) -> Layer | None:
-    """The first layer in execution order that is further from eager fp32 than the dtype's floor."""
+    """Return the first layer in execution order that is further from eager fp32 than the dtype's floor."""
     floor = dtype_of(numerics.dtype).numerics.floor_db
     for layer in numerics.layers:
         own = side(numerics, layer)
@@ -229,7 +230,7 @@ def first_loss(numerics: Numerics) -> Layer | None:
 
 
 def alarms(numerics: Numerics) -> list[Alarm]:
-    """What is wrong, worst first; nothing for a program that loses what its dtype costs."""
+    """Return what is wrong, worst first; nothing for a program that loses what its dtype costs."""
     noises = _noises(numerics)
     kinds = [(layer, _kind(numerics, layer, noises)) for layer in worst_first(numerics)]
     return [Alarm(layer, kind, _sentence(numerics, layer, kind)) for layer, kind in kinds if kind is not None]
@@ -252,8 +253,8 @@ def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | 
 
 
 def gain_db(numerics: Numerics, layer: Layer) -> float | None:
-    """How much the outputs would gain if what `layer.keep` names were in fp32: as the record predicts it, or else as
-    the errors of single layers add up.
+    """Return how much the outputs would gain if what `layer.keep` names were in fp32: as the record predicts it, or
+    else as the errors of single layers add up.
 
     None where not enough layers were looked at alone, or the outputs are not finite.
     """
@@ -265,24 +266,26 @@ def gain_db(numerics: Numerics, layer: Layer) -> float | None:
 
 
 def level(found: Gap) -> float:
-    """Signal to noise of outputs that can be ranked: without end if they are exact, and without end below 0 for NaN."""
+    """Return signal to noise of outputs that can be ranked: without end if they are exact, and without end below 0 for
+    NaN."""
     return math.inf if found.exact else -math.inf if found.sqnr_db is None else found.sqnr_db
 
 
 def helps(numerics: Numerics, before: dict[str, Gap], after: dict[str, Gap]) -> bool:
-    """Whether outputs are better than before by more than chance, and nowhere worse."""
+    """Return whether outputs are better than before by more than chance, and nowhere worse."""
     old, new = level(before[numerics.main]), level(after[numerics.main])
     nowhere_worse = all(level(after[name]) >= level(before[name]) - _WORTH_DB for name in before)
     return nowhere_worse and new > 0 and new >= old + _WORTH_DB and new > old
 
 
 def is_fine(numerics: Numerics) -> bool:
-    """Whether the outputs are as good as the dtype lets one expect."""
+    """Return whether the outputs are as good as the dtype lets one expect."""
     return level(numerics.variants[0].outputs) >= dtype_of(numerics.dtype).numerics.concern_db
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
-    """What each layer alone does to the outputs: noise as a part of the signal, by the layer's index; and `_ALL`."""
+    """Return what each layer alone does to the outputs: noise as a part of the signal, by the layer's index; and
+    `_ALL`."""
     found = {}
     for layer in numerics.layers:
         alone = side(numerics, layer).alone

@@ -12,7 +12,7 @@ _COMPUTE = ("CONV", "GEMM")
 
 
 def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
-    """Operators that are fp16 in the graph and ran in fp32, with conversions on both sides."""
+    """Yield findings about operators that are fp16 in the graph and ran in fp32, with conversions on both sides."""
     graph = e.graph
     if graph is None or e.export is None or not dtype_of(e.export.dtype).halves:
         return
@@ -36,7 +36,7 @@ def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
 
 
 def not_accelerated(e: Evidence) -> Iterator[Finding]:
-    """CONV and GEMM operators that acceleration should have made faster and did not."""
+    """Yield findings about CONV and GEMM operators that acceleration should have made faster and did not."""
     untouched = {(x.after, x.instruction): x.change for x in e.comparison.untouched} if e.comparison else {}
     rows = e.free(lambda entry: (entry.name, entry.instruction) in untouched)
     if not rows:
@@ -52,7 +52,7 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
 
 
 def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
-    """When compute dominates a model in fp32, the dtype is the lever."""
+    """Yield a finding where compute dominates a model in fp32: the dtype is the lever."""
     rows = e.free(lambda entry: entry.category in _COMPUTE and entry.where == "delegated")
     if e.export is None or dtype_of(e.export.dtype).converts or e.share(rows) < 0.5:
         return
@@ -65,7 +65,8 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
 
 
 def runtime_overhead(e: Evidence) -> Iterator[Finding]:
-    """ExecuTorch's own time, when there is much of it: many small delegates, or a very small model."""
+    """Yield findings about ExecuTorch's own time, when there is much of it: many small delegates, or a very small
+    model."""
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if e.share(rows) < 0.1:
         return

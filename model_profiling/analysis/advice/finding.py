@@ -123,7 +123,7 @@ class Evidence(msgspec.Struct, frozen=True):
     depths: "list[DepthCost]" = []
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
-        """The rows that no finding has claimed and that `wanted` picks, costliest first."""
+        """Return the rows that no finding has claimed and that `wanted` picks, costliest first."""
         rows = [row for row, entry in enumerate(self.breakdown.instances) if row not in self.claimed and wanted(entry)]
         return self.by_cost(rows)
 
@@ -137,11 +137,11 @@ class Evidence(msgspec.Struct, frozen=True):
         return self.ms(rows) / self.breakdown.execute_ms if self.breakdown.execute_ms else 0.0
 
     def error_ms(self, rows: Iterable[int]) -> float:
-        """How far the time of these operators may be off (two standard errors, as if all were off together)."""
+        """Return how far the time of these operators may be off (two standard errors, as if all were off together)."""
         return 2 * sum(self.breakdown.instances[row].error_ms for row in rows)
 
     def sure(self, rows: Iterable[int]) -> bool:
-        """Whether their times are known well enough to predict from."""
+        """Return whether their times are known well enough to predict from."""
         return not self.breakdown.unreliable and self.error_ms(rows) <= _MOST_ERROR * self.breakdown.execute_ms
 
     @property
@@ -158,7 +158,7 @@ class Evidence(msgspec.Struct, frozen=True):
         return {} if self.roofline is None else self.roofline.by_row
 
     def lines(self, rows: Iterable[int]) -> list[str]:
-        """The costliest of these operators, each with its time and its line of PyTorch."""
+        """Return the costliest of these operators, each with its time and its line of PyTorch."""
         ordered = self.by_cost(rows)
         shown = [_line(self.breakdown.instances[row]) for row in ordered[:_MOST_LINES]]
         rest = ordered[_MOST_LINES:]
@@ -174,7 +174,7 @@ class Evidence(msgspec.Struct, frozen=True):
         rewrite: str = "",
         saved_ms: float | None = None,
     ) -> Finding:
-        """A finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
+        """Return a finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
         claims = sorted(rows)
         known = saved_ms is not None and rule in NUMBERED and self.sure(claims)
         gain = saving(self.breakdown, saved_ms) if known and saved_ms is not None else None
@@ -193,7 +193,7 @@ class Evidence(msgspec.Struct, frozen=True):
         )
 
     def measurement(self, rule: FindingKind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
-        """A finding about start-up or memory: no inference becomes faster."""
+        """Return a finding about start-up or memory: no inference becomes faster."""
         evidence = [remark for remark in remarks if remark]
         return Finding(rule, title, evidence, 0.0, 0.0, 1.0, next_step, "measurement", measured=cost)
 
@@ -202,14 +202,15 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 
 
 def export_options(finding: Finding) -> dict[str, dict[str, object]]:
-    """The flags of `export` that carry a finding out, each with what it sets; empty where only a redesign does."""
+    """Return the flags of `export` that carry a finding out, each with what it sets; empty where only a redesign
+    does."""
     if finding.rewrite:
         return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
     return _OPTIONS.get(finding.rule, {})
 
 
 def by_flag(finding: Finding) -> bool:
-    """Whether a flag carries it out: of an export, or the number of threads."""
+    """Return whether a flag carries it out: of an export, or the number of threads."""
     return finding.rule in THREADS or bool(export_options(finding))
 
 

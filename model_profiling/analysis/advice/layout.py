@@ -20,14 +20,14 @@ _MOST_REASONS = 4
 
 
 def _lines(e: Evidence) -> dict[int, SourceLine]:
-    """The lines of the steps that the trace shows."""
+    """Return the lines of the steps that the trace shows."""
     steps = e.graph.steps if e.graph is not None else {}
     rows = ((row, entry.source) for row, entry in enumerate(e.breakdown.instances))
     return {steps[row]: source for row, source in rows if source is not None and row in steps}
 
 
 def undone_transposes(e: Evidence) -> Iterator[Finding]:
-    """Transposes that undo each other, as the graph shows."""
+    """Yield findings about transposes that undo each other, as the graph shows."""
     for pair in e.movement.inverse_pairs:
         if e.claimed & set(pair.instances):
             continue
@@ -47,7 +47,7 @@ def _take(rows: Sequence[int]) -> str:
 
 
 def border_layout(e: Evidence) -> Iterator[Finding]:
-    """XNNPACK turns an NCHW input to NHWC and its NHWC result to NCHW; a caller who uses NHWC needs neither."""
+    """Yield findings about NCHW inputs and outputs that XNNPACK transposes; a caller who uses NHWC needs neither."""
     if e.graph is None or not _io_layout_helps(e):
         return
     from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
@@ -72,20 +72,21 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
 
 
 def _io_layout_helps(e: Evidence) -> bool:
-    """Whether the export could still be asked for it: where every operator is a delegate, conversions do not cancel."""
+    """Return whether the export could still be asked for it: where every operator is a delegate, conversions do not
+    cancel."""
     asked = e.export.request if e.export is not None else None
     per_op = asked is not None and asked.delegation == "per-op"
     return e.export is not None and e.export.io_layout != "channels_last" and not per_op
 
 
 def _rows(e: Evidence, steps: Iterable[int]) -> list[int]:
-    """The rows of these steps that no finding has claimed, each once."""
+    """Return the rows of these steps that no finding has claimed, each once."""
     rows = e.graph.rows if e.graph is not None else {}
     return [rows[step] for step in dict.fromkeys(steps) if step in rows and rows[step] not in e.claimed]
 
 
 def layout_changes(e: Evidence) -> Iterator[Finding]:
-    """The layout changes that no other finding is about, once they are a large part."""
+    """Yield findings about the layout changes that no other finding is about, once they are a large part."""
     rows = e.free(lambda entry: _changes_layout(e, entry))
     if e.share(rows) < _MUCH:
         return
@@ -102,7 +103,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
 
 
 def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
-    """Why transposes are there, costliest first."""
+    """Return why transposes are there, costliest first."""
     if e.graph is None:
         return []
     from model_profiling.analysis.movement.layout_reasons import transpose_reasons

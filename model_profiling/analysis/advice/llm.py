@@ -35,7 +35,7 @@ def _phase(e: Evidence) -> "PhaseMetrics | None":
 
 
 def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
-    """In prefill, logits of every token are computed, and generation needs those of the last."""
+    """Yield a finding where prefill computes logits of every token, and generation needs those of the last."""
     phase = _phase(e)
     if phase is None or phase.kind != "prefill" or phase.tokens < 2 or e.graph is None:
         return
@@ -54,7 +54,7 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
 
 
 def _head(graph: "ModelGraph") -> int | None:
-    """The row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
+    """Return the row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
     steps = enumerate(graph.flow.steps)
     linear = {n: step.outputs[0].shape for n, step in steps if base_name(step.op) in _LINEAR and step.outputs}
     widths = {n: shape[-1] for n, shape in linear.items() if shape}
@@ -64,14 +64,16 @@ def _head(graph: "ModelGraph") -> int | None:
 
 
 def _of_all(graph: "ModelGraph", row: int) -> bool:
-    """Whether an operator's result has a row for each of several tokens; a bound counts where sizes are not fixed."""
+    """Return whether an operator's result has a row for each of several tokens; a bound counts where sizes are not
+    fixed."""
     step = graph.step(row)
     shape = step.outputs[0].shape if step is not None and step.outputs else ()
     return any(size > 1 for size in shape[:-1])
 
 
 def plain_attention(e: Evidence) -> Iterator[Finding]:
-    """Attention and its cache written with ordinary operators: masks, copies of the cache, many small steps."""
+    """Yield findings about attention and its cache written with ordinary operators: masks, copies of the cache, many
+    small steps."""
     if _phase(e) is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
     copies = _cache_copies(e)
@@ -92,7 +94,8 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
 
 
 def _cache_copies(e: Evidence) -> list[int]:
-    """The rows that write a buffer that the program keeps, or only move what was written: all of it, for few tokens."""
+    """Return the rows that write a buffer that the program keeps, or only move what was written: all of it, for few
+    tokens."""
     graph = e.graph
     if graph is None:
         return []
@@ -114,7 +117,8 @@ def _moves(e: Evidence, row: int) -> bool:
 
 
 def decode_runtime(e: Evidence) -> Iterator[Finding]:
-    """ExecuTorch's own time in decode: every instruction runs again for each token, and each has little to do."""
+    """Yield findings about ExecuTorch's own time in decode: every instruction runs again for each token, and each has
+    little to do."""
     phase = _phase(e)
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if phase is None or phase.kind != "decode" or e.share(rows) < _MUCH_RUNTIME:
@@ -158,7 +162,7 @@ def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
 
 
 def attention_grows(e: Evidence) -> Iterator[Finding]:
-    """Attention at several depths: what it costs grows with the context, and all else does not."""
+    """Yield findings about attention at several depths: what it costs grows with the context, and all else does not."""
     phase = _phase(e)
     depths = sorted(e.depths, key=lambda cost: cost.depth)
     if phase is None or phase.kind != "decode" or len(depths) < 2 or phase.depth != depths[-1].depth:
@@ -182,7 +186,8 @@ def attention_grows(e: Evidence) -> Iterator[Finding]:
 
 
 def weights_without_sme2(e: Evidence) -> Iterator[Finding]:
-    """Weights in a format without SME2 kernels, as the program has them; what SME2 would bring is not known."""
+    """Yield findings about weights in a format without SME2 kernels, as the program has them; what SME2 would bring is
+    not known."""
     if e.graph is None:
         return
     groups: dict[str, list[int]] = {}

@@ -25,7 +25,7 @@ _ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end 
 
 
 def no_delegate(e: Evidence) -> Iterator[Finding]:
-    """A model exported without a delegate: that is the finding, and not each of its operators."""
+    """Yield findings about a model exported without a delegate: that is the finding, and not each of its operators."""
     if e.export is None or e.export.backend != "portable":
         return
     rows = e.free(lambda entry: entry.where == "portable")
@@ -34,7 +34,7 @@ def no_delegate(e: Evidence) -> Iterator[Finding]:
 
 
 def conversions(e: Evidence) -> Iterator[Finding]:
-    """Conversions between dtypes, by the operator of the model that they come from."""
+    """Yield findings about conversions between dtypes, by the operator of the model that they come from."""
     if e.graph is None:
         return
     groups: dict[tuple[str, str], list[int]] = {}
@@ -49,7 +49,7 @@ def conversions(e: Evidence) -> Iterator[Finding]:
 
 
 def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Finding:
-    """Conversions that the model's code asks for, or of which nobody knows who does."""
+    """Return conversions that the model's code asks for, or whose origin is not known."""
     where = " in the model's code" if asked_for else ""
     title = f"{len(rows)} conversions between {dtypes}{where} take {e.share(rows):.0%} of the time"
     entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
@@ -61,7 +61,7 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
 
 
 def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Finding:
-    """Conversions that an operator of the model brings with it, and the layout changes around them."""
+    """Return conversions that an operator of the model brings with it, and the layout changes around them."""
     around = edges(e, rows, parts=True)
     claims = [*rows, *around]
     name = base_name(origin).rstrip("_")
@@ -72,7 +72,7 @@ def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Findi
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
-    """A portable operator runs unaccelerated, splits the graph, and may cost layout changes on both sides."""
+    """Yield findings about portable operators: unaccelerated, they split the graph and may cost layout changes."""
     groups: dict[tuple[str, str], list[int]] = {}
     # ExecuTorch's own operators for language models are fused by hand: delegated operators in their place are slower.
     for row in e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator)):
@@ -113,13 +113,13 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
 
 
 def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
-    """The rewrite that the program was lowered with and that no finding names: it adds what it removes."""
+    """Return the rewrite that the program was lowered with and that no finding names: it adds what it removes."""
     lowered = export.candidates if export is not None else {}
     return next((name for name in rewrites_for(origin) if name in lowered and is_changed_by(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:
-    """What to say of a rewrite that exists for an operator and that nobody tried on this graph."""
+    """Return what to say of a rewrite that exists for an operator and that nobody tried on this graph."""
     rewrites = rewrites_for(origin)
     if not rewrites or not matches_unknown(export):
         return ""
@@ -128,8 +128,8 @@ def _not_known(export: ExportRecord | None, origin: str) -> str:
 
 
 def conversion(e: Evidence, row: int) -> set[str]:
-    """The dtypes a conversion outside the delegate goes between; nothing if the row is none, if it keeps the dtype, or
-    if only a constant is converted, which is a number that an operator was given."""
+    """Return the dtypes a conversion outside the delegate goes between; nothing if the row is none, if it keeps the
+    dtype, or if only a constant is converted, which is a number that an operator was given."""
     entry = e.breakdown.instances[row]
     step = e.graph.step(row) if e.graph is not None else None
     if entry.where != "portable" or base_name(entry.operator) not in _CONVERTING or step is None:
@@ -145,7 +145,7 @@ def _origin(entry: InstanceTime) -> str:
 
 
 def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
-    """All steps that one operator of the model was decomposed into."""
+    """Return all steps that one operator of the model was decomposed into."""
     source = e.breakdown.instances[row].source
     handle = source.debug_handle if source is not None else 0
     if not handle or row not in graph.steps:
@@ -158,8 +158,8 @@ def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
 
 
 def edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = False) -> set[int]:
-    """The layout changes around these operators that would go if they were done inside the delegate; with `parts`,
-    around all that the model's operator was decomposed into."""
+    """Return the layout changes around these operators that would go if they were done inside the delegate; with
+    `parts`, around all that the model's operator was decomposed into."""
     graph = e.graph
     if graph is None:
         return set()
@@ -168,7 +168,7 @@ def edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = Fal
 
 
 def _plain(operator: str) -> str:
-    """`softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
+    """Return `softmax` of `_softmax.out`, `layer_norm` of `native_layer_norm.out`, `permute` of `permute_copy.out`."""
     return base_name(operator).strip("_").removeprefix("native_").removesuffix("_copy")
 
 

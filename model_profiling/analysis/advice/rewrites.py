@@ -26,7 +26,7 @@ MOST_SPREAD = 0.08
 
 
 def rewrites(e: Evidence) -> Iterator[Finding]:
-    """What rewrites would change, one that does more before those that do a part of it."""
+    """Yield findings about what rewrites would change, one that does more before those that do a part of it."""
     if e.export is None or e.graph is None:
         return
     estimates = _estimates(e)
@@ -38,7 +38,7 @@ def rewrites(e: Evidence) -> Iterator[Finding]:
 
 
 def _estimates(e: Evidence) -> "dict[str, Estimate]":
-    """What the program would take with each rewrite that was lowered."""
+    """Return what the program would take with each rewrite that was lowered."""
     if e.export is None or e.graph is None or not e.export.candidates or not e.graph.flow.fixed:
         return {}
     from model_profiling.analysis.movement.candidates import Prices
@@ -65,7 +65,7 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
 
 
 def _gains(estimate: "Estimate", whole: float) -> bool:
-    """Whether it is likely to gain something; where there is no upper limit, whether it may."""
+    """Return whether it is likely to gain something; where there is no upper limit, whether it may."""
     return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
 
 
@@ -83,7 +83,8 @@ def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
 
 
 def _matching(e: Evidence, name: str) -> list[int]:
-    """The rows that a rewrite is for, where nobody lowered the program with it; with layout changes around them."""
+    """Return the rows that a rewrite is for, where nobody lowered the program with it; with layout changes around
+    them."""
     if name == LAYOUT:
         return e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
     wanted = e.free(
@@ -102,13 +103,13 @@ def _matching(e: Evidence, name: str) -> list[int]:
 
 
 def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
-    """What the model itself calls the operators that a rewrite is for: `silu`."""
+    """Return what the model itself calls the operators that a rewrite is for: `silu`."""
     origins = (origin_of(e.breakdown.instances[row]) for row in rows)
     return unique(base_name(origin).rstrip("_") for origin in origins if name in rewrites_for(origin))
 
 
 def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:
-    """Which kind of finding it is, and its title."""
+    """Return which kind of finding it is, and its title."""
     entries = [e.breakdown.instances[row] for row in rows]
     takes = f"{'takes' if len(rows) == 1 else 'take'} {e.share(rows):.0%} of the time"
     if name == LAYOUT:

@@ -27,8 +27,8 @@ _REASONS: tuple[tuple[str, Reason], ...] = (
     ("a short sum (k)", lambda product, roof: product.k < _SHORT),
 )
 _STEPS = {
-    "CONV": "Look at the shapes: fewer but wider layers come nearer to the roof.",
-    "GEMM": "Look at the shapes: fewer but larger products come nearer to the roof.",
+    "CONV": "Merge small layers: wide ones use more of the CPU.",
+    "GEMM": "Merge small products: large ones use more of the CPU.",
 }
 _OTHERWISE = (
     "The same operator was measured faster: look at what runs beside it, and whether its input is still in a cache."
@@ -36,7 +36,7 @@ _OTHERWISE = (
 
 
 def below_roof(e: Evidence) -> Iterator[Finding]:
-    """Operators below their roof, category by category, with what their shapes have in common."""
+    """Yield findings about operators below their roof, category by category, with what their shapes have in common."""
     roofs = e.roofs
     rows: dict[tuple[Part, bool], list[int]] = {}
     for row in e.free(lambda entry: True):
@@ -59,7 +59,7 @@ def _below(roof: OperatorRoof, product: bool) -> bool:
 
 
 def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:
-    """What the shapes of these operators show, and of how many of them it is true."""
+    """Return what the shapes of these operators show, and of how many of them it is true."""
     found = []
     products = [(_product(e.breakdown.instances[row]), roofs[row]) for row in rows]
     for words, holds in _REASONS:
@@ -71,6 +71,7 @@ def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> li
 
 
 def _product(entry: InstanceTime) -> Product | None:
-    """The matrix product of an operator; that of many groups is narrow and short by nature, as its roof knows."""
+    """Return the matrix product of an operator; that of many groups is narrow and short by nature, as its roof
+    knows."""
     work = entry.work
     return work.product if work and roof_kind(entry.operator, entry.kind, work, entry.where) == PRODUCT else None

@@ -68,5 +68,6 @@ def advise(evidence: Evidence) -> list[Finding]:
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float]:
-    """What a flag can do before what only a redesign can, then by gain; without a number by the time it is about."""
+    """Return the sort key: what a flag can do before what only a redesign can, then by gain; else by the time it is
+    about."""
     return not by_flag(finding), -(finding.gain or 1.0), -finding.share

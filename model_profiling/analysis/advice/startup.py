@@ -18,7 +18,7 @@ _WEIGHT_CACHE = "Try `weight_cache: true` in a config: delegates with the same w
 
 
 def memory_growth(e: Evidence) -> Iterator[Finding]:
-    """A process that takes more memory with every inference."""
+    """Yield findings about a process that takes more memory with every inference."""
     memory = e.memory
     if memory is None or not memory.leak or memory.growth_per_execution_bytes is None:
         return
@@ -39,7 +39,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
 
 
 def packing(e: Evidence) -> Iterator[Finding]:
-    """Loading the method, most of which is packing weights, takes most of the time to the first result."""
+    """Yield a finding where loading the method, mostly packing weights, takes most of the time to the first result."""
     start, memory = e.startup, e.memory
     if start is None or (e.program is not None and not e.program.all_constant_bytes):
         return
@@ -61,13 +61,13 @@ def packing(e: Evidence) -> Iterator[Finding]:
 
 
 def _weight_cache(e: Evidence) -> str:
-    """What to try where delegates may share weights and do not."""
+    """Return what to try where delegates may share weights and do not."""
     delegates = sum(each.delegates for each in e.program.delegates) if e.program is not None else 0
     return _WEIGHT_CACHE if delegates > 1 and e.measured is not None and e.measured.weight_cache != "on" else ""
 
 
 def first_inference_memory(e: Evidence) -> Iterator[Finding]:
-    """The first inference allocates much more than was planned at export: what delegates need inside."""
+    """Yield a finding where the first inference allocates much more than was planned at export: delegates need it."""
     unplanned, memory = _unplanned(e), e.memory
     phase = e.measured.phase if e.measured is not None else None
     if phase is not None and phase.kind == "decode":
@@ -92,7 +92,7 @@ def first_inference_memory(e: Evidence) -> Iterator[Finding]:
 
 
 def _unplanned(e: Evidence) -> int | None:
-    """What the first inference adds beyond the planned arenas, which it is the first to touch."""
+    """Return what the first inference adds beyond the planned arenas, which it is the first to touch."""
     memory = e.memory
     if memory is None or memory.first_inference_bytes is None:
         return None
@@ -100,7 +100,7 @@ def _unplanned(e: Evidence) -> int | None:
 
 
 def peak_memory(e: Evidence) -> Iterator[Finding]:
-    """A peak far above what the file accounts for, for another reason than the first inference."""
+    """Yield findings about a peak far above what the file accounts for, for another reason than the first inference."""
     memory = e.memory
     if memory is None or e.program is None or memory.before_load_bytes is None:
         return
@@ -127,7 +127,7 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
 
 
 def slow_first_inference(e: Evidence) -> Iterator[Finding]:
-    """A first inference that takes much longer than later ones, which a user waits for."""
+    """Yield findings about a first inference that takes much longer than later ones, which a user waits for."""
     start, latency = e.startup, e.measured.latency if e.measured is not None else None
     if start is None or latency is None:
         return

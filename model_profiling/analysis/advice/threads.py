@@ -14,7 +14,7 @@ _SME = "sme"
 
 
 def thread_count(evidence: Evidence) -> Iterator[Finding]:
-    """Another number of threads is faster than the one that was used: fewer, or more."""
+    """Yield a finding where another number of threads is faster than the one that was used."""
     threads = evidence.threads
     best = threads.curve.best_point if threads is not None else None
     if threads is None or best is None or best.threads == threads.point.threads:
@@ -42,7 +42,7 @@ def thread_count(evidence: Evidence) -> Iterator[Finding]:
 
 
 def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
-    """A feature makes few threads faster and many slower: SME units are shared by CPUs, others are not."""
+    """Yield a finding where a feature makes few threads faster and many slower: SME units are shared by CPUs."""
     threads = evidence.threads
     if threads is None:
         return
@@ -63,7 +63,7 @@ def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
 
 
 def units_words(units: Sequence[int]) -> str:
-    """`2 SME units, shared by 4 and 2 CPUs`; empty if they are not known."""
+    """Return `2 SME units, shared by 4 and 2 CPUs`; empty if they are not known."""
     if not units:
         return ""
     if all(cpus == 1 for cpus in units):
@@ -72,7 +72,7 @@ def units_words(units: Sequence[int]) -> str:
 
 
 def _shared(threads: ThreadEvidence) -> list[str]:
-    """What is known of SME units, where SME is in use."""
+    """Return what is known of SME units, where SME is in use."""
     if not any(feature.startswith(_SME) for feature in threads.switched):
         return []
     known = units_words(threads.scaling.sme_units)
@@ -80,7 +80,7 @@ def _shared(threads: ThreadEvidence) -> list[str]:
 
 
 def _unscaled(operators: CurveOperators | None) -> list[str]:
-    """The costliest operators that more threads do not make faster."""
+    """Return the costliest operators that more threads do not make faster."""
     if operators is None:
         return []
     many = operators.threads.index(operators.many)
@@ -98,6 +98,6 @@ def _threads(count: int) -> str:
 def _finding(
     evidence: Evidence, rule: FindingKind, title: str, gain: float, remarks: list[str], next_step: str
 ) -> Finding:
-    """A finding about the whole: no operator of its own, so that others may claim all of them."""
+    """Return a finding about the whole: no operator of its own, so that others may claim all of them."""
     whole = evidence.breakdown.execute_ms
     return Finding(rule, title, remarks, whole, 1.0, gain, next_step, saved_ms=whole * (1 - 1 / gain))

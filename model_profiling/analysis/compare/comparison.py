@@ -177,7 +177,7 @@ def _operators(
 
 
 def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
-    """Each instance's row by chain, instruction, base name, and count among the same."""
+    """Return each instance's row by chain, instruction, base name, and count among the same."""
     seen: dict[tuple[int, int, str], int] = {}
     places = {}
     for row, instance in enumerate(profile.instances):
@@ -189,7 +189,8 @@ def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
 
 
 def base_name(instance: Instance) -> str:
-    """The operator without dtype and algorithm, which acceleration may change: `Convolution`, `Fully Connected`."""
+    """Return the operator without dtype and algorithm, which acceleration may change: `Convolution`, `Fully
+    Connected`."""
     return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
 
 
@@ -208,7 +209,7 @@ class _Parts:
         shown: list[tuple[float, float]],
         resolution_ns: float | npt.NDArray[np.float64] = 0.0,
     ) -> list[Interval]:
-        """For each row of launches' times: the ratio of the two times shown, and its bounds."""
+        """Return for each row of launches' times: the ratio of the two times shown, and its bounds."""
         if self.unreliable:
             return [(None, None, None)] * len(shown)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -217,7 +218,7 @@ class _Parts:
 
 
 def compared_parts(comparison: ProfileComparison, old: Profile, new: Profile) -> _Parts:
-    """The same two profiles as in a comparison, for parts that it has not."""
+    """Return the same two profiles as in a comparison, for parts that it has not."""
     return _Parts(old, new, comparison.paired, comparison.unreliable)
 
 
@@ -262,6 +263,6 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) 
 
 
 def _is_above(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], paired: bool, among: int) -> bool | None:
-    """Whether the mean of one row of launches is above that of another; None if launches are too few to tell."""
+    """Return whether the mean of one row of launches is above that of another; None if launches are too few to tell."""
     reach = mean_reach(one[None, :], other[None, :], paired, among)
     return None if reach is None else bool(one.mean() - other.mean() > reach[0])

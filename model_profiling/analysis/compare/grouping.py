@@ -76,7 +76,7 @@ def _bounds(
 
 
 def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:
-    """Each operator of one experiment with the rows of its places in the graph, costliest first."""
+    """Return each operator of one experiment with the rows of its places in the graph, costliest first."""
     members: dict[tuple[str, Where], list[int]] = {}
     for row, entry in sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms):
         members.setdefault((entry.operator, entry.where), []).append(row)

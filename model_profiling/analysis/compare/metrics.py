@@ -112,7 +112,7 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
 
 
 def caveats_of(manifest: Manifest, name: str) -> list[str]:
-    """What a verdict on an experiment has to be read with, in words."""
+    """Return what a verdict on an experiment has to be read with, in words."""
     heat = _heat(manifest, manifest.experiments[name])
     partial = partial_note(manifest.experiments[name])
     return [*([partial] if partial else []), *([heat] if heat else []), *layout_caveats(manifest.environment)]
@@ -130,13 +130,13 @@ def layout_caveats(environment: Mapping[str, object]) -> list[str]:
 
 
 def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
-    """Whether the device throttled while this experiment took its turns, in words."""
+    """Return whether the device throttled while this experiment took its turns, in words."""
     schedule = manifest.schedules.get(record.session)
     return schedule.conditions.throttled if schedule else ""
 
 
 def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -> ExperimentMetrics:
-    """What was measured of one experiment: the one place that fills what report/metric_columns.py shows."""
+    """Return what was measured of one experiment: the one place that fills what report/metric_columns.py shows."""
     record = manifest.experiments[name]
     heat = _heat(manifest, record)
     turns = latency_turns(record, samples) if samples else []
@@ -175,7 +175,8 @@ def latency_metrics(
     processes: Sequence[Process] = (),
     phase: Phase | None = None,
 ) -> ExperimentMetrics:
-    """The metrics of executions of which no run directory tells more: those of a dump, or of a program timed now."""
+    """Return the metrics of executions of which no run directory tells more: those of a dump, or of a program timed
+    now."""
     latency = summarise(turns) if turns else None
     seen = Samples(turns, [], starts=list(starts), processes=list(processes))
     (start, no_start), (held, not_held) = startup(seen), memory(seen)
@@ -197,7 +198,7 @@ def latency_metrics(
 
 
 def _tracer(samples: Samples | None) -> Comparison | None:
-    """Executions with a tracer held against those without, where there are enough of both to tell anything."""
+    """Return executions with a tracer held against those without, where there are enough of both to tell anything."""
     if samples is None or not samples.traced or not samples.timed:
         return None
     compared = compare(("without", samples.timed), ("with", samples.traced), paired=False)

@@ -75,7 +75,8 @@ class Operator(Protocol):
 
 
 def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, XnnpackNode]:
-    """The node of each delegated operator, by its position; operators of no family, or that do not fit, have none."""
+    """Return the node of each delegated operator, by its position; operators of no family, or that do not fit, have
+    none."""
     try:
         program = pte.read(model)
         chosen = program.method(method)
@@ -86,7 +87,7 @@ def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "for
 
 
 def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[XnnpackNode]]) -> dict[int, XnnpackNode]:
-    """The same from the nodes themselves, by the instruction that calls them."""
+    """Return the same from the nodes themselves, by the instruction that calls them."""
     places: dict[tuple[int, str], list[int]] = {}
     for position, operator in enumerate(operators):
         family = _family(operator)
@@ -104,7 +105,8 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Xnnpack
 
 
 def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:
-    """Nodes of a family without those that XNNPACK made a part of another operator, if that explains how many ran.
+    """Return nodes of a family without those that XNNPACK made a part of another operator, if that explains how many
+    ran.
 
     A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
     """
@@ -127,7 +129,7 @@ def _becomes_flag(node: XnnpackNode, readers: Mapping[int, Sequence[tuple[str, i
 def _parts(
     operators: Sequence[Operator], positions: list[int], nodes: list[XnnpackNode]
 ) -> list[tuple[list[int], list[XnnpackNode]]]:
-    """Operators of a family and their nodes, in parts that keep their order.
+    """Return operators of a family and their nodes, in parts that keep their order.
 
     Where fp16 is computed in fp32, XNNPACK moves what enters the delegate as it is, before it widens it, and does so
     before all else.

@@ -40,7 +40,7 @@ class CostNode(msgspec.Struct, frozen=True):
     children: list["CostNode"] = []
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "CostNode"]]:
-        """This node and all below it in order, each with its depth."""
+        """Yield this node and all below it in order, each with its depth."""
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
@@ -65,7 +65,7 @@ class _Growing:
 
 
 def cost_tree(breakdown: Breakdown, model: str, unlinked: str = "") -> CostNode:
-    """The tree of one experiment; `unlinked` says why no operator has a line, where none has."""
+    """Return the tree of one experiment; `unlinked` says why no operator has a line, where none has."""
     root = _Growing()
     for entry in breakdown.instances:
         node = root
@@ -77,7 +77,7 @@ def cost_tree(breakdown: Breakdown, model: str, unlinked: str = "") -> CostNode:
 
 
 def _path(entry: InstanceTime, unlinked: str) -> list[_Key]:
-    """Where an operator belongs, from the outermost module to its own name."""
+    """Return where an operator belongs, from the outermost module to its own name."""
     operator = _Key("operator", f"{entry.operator} (portable)" if entry.where == "portable" else entry.operator)
     source = entry.source
     # A delegate call has the first line that it took over, but its own time belongs to no line.
@@ -119,7 +119,7 @@ def _finished(key: _Key, node: _Growing, whole: float) -> CostNode:
 
 
 def _joined(node: CostNode) -> CostNode:
-    """A module that holds nothing but one module is one row with it: `blocks.0`."""
+    """Merge a module that holds nothing but one module with it: `blocks.0`."""
     children = [_joined(child) for child in node.children]
     only = children[0] if len(children) == 1 else None
     if node.kind == "module" and only is not None and only.kind == "module":

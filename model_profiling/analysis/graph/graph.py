@@ -39,11 +39,12 @@ class ModelGraph:
         return self.flow.steps[self.steps[row]] if row in self.steps else None
 
     def inserted(self, position: int, permutation: tuple[int, ...]) -> bool:
-        """Whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
+        """Return whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
         return is_inserted(self.flow, position, permutation)
 
     def feeding(self, region: set[int]) -> set[int]:
-        """The inserted changes to NCHW that nobody but these steps reads: without them they would not be needed."""
+        """Return the inserted changes to NCHW that nobody but these steps reads: without them they would not be
+        needed."""
         sources = {tensor.source for position in region for tensor in self.flow.steps[position].inputs}
         return {
             source
@@ -55,12 +56,12 @@ class ModelGraph:
         }
 
     def taking(self, region: set[int]) -> set[int]:
-        """The inserted changes to NHWC that read what these steps make."""
+        """Return the inserted changes to NHWC that read what these steps make."""
         readers = {reader for position in region for reader in self.flow.readers(position)}
         return {reader for reader in readers - region if self.inserted(reader, TO_NHWC)}
 
     def round_trip(self, region: set[int], reduces: bool) -> set[int]:
-        """The rows of inserted layout changes that would go if these steps were done inside the delegate.
+        """Return the rows of inserted layout changes that would go if these steps were done inside the delegate.
 
         It works in NHWC. Out of it and back into it again is a detour if everything that comes out of the steps goes
         back; if the steps leave nothing of the image (a mean over its pixels), nothing has to come back.

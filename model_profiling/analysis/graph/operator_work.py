@@ -33,7 +33,8 @@ _BY_ROW = (
 
 
 def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
-    """The work of each operator, by its row; `dtypes` is what XNNPACK says that it ran in ('' if it does not)."""
+    """Return the work of each operator, by its row; `dtypes` is what XNNPACK says that it ran in ('' if it does
+    not)."""
     if graph is None or not graph.flow.fixed:
         return {}
     widened = _widened(operators, dtypes, graph)
@@ -50,7 +51,7 @@ def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: Mode
 
 
 def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph) -> set[int]:
-    """The delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it."""
+    """Return the delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it."""
     found = set()
     for row in graph.steps:
         step = graph.step(row)
@@ -60,7 +61,7 @@ def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: M
 
 
 def _work(step: FlowStep, wide: bool) -> Work | None:
-    """The work of a step, `wide` where fp16 is computed in fp32."""
+    """Return the work of a step, `wide` where fp16 is computed in fp32."""
     element = "fp32" if wide and _element(step) == "fp16" else _element(step)
     product = _product(step.node) if step.node is not None else None
     if step.node is None and base_name(step.op) in _LOOKUPS:
@@ -81,7 +82,8 @@ def _work(step: FlowStep, wide: bool) -> Work | None:
 
 
 def _inner(step: FlowStep) -> tuple[int, ...]:
-    """The sizes of inner loops that an operator's rate depends on; () where it goes through all numbers alike."""
+    """Return the sizes of inner loops that an operator's rate depends on; () where it goes through all numbers
+    alike."""
     shapes = [tensor.shape for tensor in step.inputs if tensor.shape]
     out = step.outputs[0].shape
     if not shapes or not out:
@@ -100,7 +102,7 @@ def _inner(step: FlowStep) -> tuple[int, ...]:
 
 
 def _moved(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, ...]:
-    """The rows of a transpose that stay whole; else the sizes along which it reads and along which it writes."""
+    """Return the rows of a transpose that stay whole; else the sizes along which it reads and along which it writes."""
     axes = [axis for axis in permutation if axis < len(shape) and shape[axis] != 1]
     kept = sorted(axes)
     runs: list[list[int]] = []
@@ -118,8 +120,8 @@ def _moved(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, .
 
 
 def _run(shape: tuple[int, ...], out: tuple[int, ...]) -> int:
-    """How many numbers in a row an operator treats alike: those of the last axes, to the first that is cut, joined or
-    repeated (a size of 1 that the result has more often)."""
+    """Return how many numbers in a row an operator treats alike: those of the last axes, to the first that is cut,
+    joined or repeated (a size of 1 that the result has more often)."""
     size, repeated = 1, None
     for here, there in zip(reversed((1,) * (len(out) - len(shape)) + shape), reversed(out), strict=False):
         if here == there == 1:
@@ -134,12 +136,12 @@ def _run(shape: tuple[int, ...], out: tuple[int, ...]) -> int:
 
 
 def _element(step: FlowStep) -> str:
-    """The type of what it works on: its first input that is no weight, else its result."""
+    """Return the type of what it works on: its first input that is no weight, else its result."""
     return next((tensor.dtype for tensor in (*step.inputs, *step.outputs) if tensor.source != CONSTANT), "")
 
 
 def _bytes(tensors: Sequence[FlowTensor], element: str, packed: bool = False) -> int | None:
-    """The size of tensors as an operator sees them that computes in `element` where the graph has fp16.
+    """Return the size of tensors as an operator sees them that computes in `element` where the graph has fp16.
 
     XNNPACK packs weights into the type that it computes in. '' is an operator that takes tensors as they are.
     """
@@ -154,7 +156,7 @@ def _bytes(tensors: Sequence[FlowTensor], element: str, packed: bool = False) ->
 
 
 def _product(node: XnnpackNode) -> Product | None:
-    """The matrix product of a node; None for all that is none."""
+    """Return the matrix product of a node; None for all that is none."""
     if len(node.inputs) < 2 or not node.outputs:
         return None
     source, other, out = node.inputs[0].shape, node.inputs[1].shape, node.outputs[0].shape

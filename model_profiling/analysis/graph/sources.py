@@ -26,8 +26,8 @@ class Sources:
     note: str
 
     def lines(self, instances: tuple[Instance, ...], method: str = "forward") -> dict[int, SourceLine]:
-        """The line of each operator, by its row: portable ones and delegate calls by their instruction, delegated
-        ones by the debug handle of their node in XNNPACK's graph, which Inspector does not follow."""
+        """Return the line of each operator, by its row: portable ones and delegate calls by their instruction,
+        delegated ones by the debug handle of their node in XNNPACK's graph, which Inspector does not follow."""
         if self.record is None:
             return {}
         found: dict[int, SourceLine] = {}
@@ -45,7 +45,8 @@ class Sources:
         return found
 
     def of_steps(self, flow: DataFlow, method: str = "forward") -> dict[int, SourceLine]:
-        """The line of each step of the program itself, where one is known: those that passes put in have none."""
+        """Return the line of each step of the program itself, where one is known: those that passes put in have
+        none."""
         if self.record is None:
             return {}
         found = {}
@@ -78,7 +79,8 @@ def read_sources(model: Path) -> Sources:
 
 
 def _instruction_line(source: etrecord.InstructionSource) -> SourceLine:
-    """The operator's own line; a delegate call is named by the first line it took over and by how many there are."""
+    """Return the operator's own line; a delegate call is named by the first line it took over and by how many there
+    are."""
     first = next((node for node in source.nodes if node.file), source.nodes[0])
     ops = list(dict.fromkeys(node.op for node in source.nodes))
     taken = f"{source.delegate}: {len(source.nodes)} operators ({', '.join(ops[:4])})"

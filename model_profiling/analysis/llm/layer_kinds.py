@@ -44,7 +44,7 @@ _LINEAR = ("FullyConnected", "linear", "addmm", "mm")
 
 
 def layer_kinds(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> dict[LayerKind, float]:
-    """Milliseconds of a typical execution by kind, adding up to the whole; kinds that took none are left out."""
+    """Return milliseconds of a typical execution by kind, adding up to the whole; kinds that took none are left out."""
     fed = _by_data_flow(graph) if graph is not None else {}
     found = dict.fromkeys(KINDS, 0.0)
     for row, entry in enumerate(breakdown.instances):
@@ -53,7 +53,7 @@ def layer_kinds(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> dict
 
 
 def kind_of(entry: InstanceTime) -> LayerKind | None:
-    """The kind that an operator's module or the operator itself tells; None if neither does."""
+    """Return the kind that an operator's module or the operator itself tells; None if neither does."""
     if entry.where == "runtime":
         return "runtime"
     name = base_name(entry.operator)
@@ -68,7 +68,7 @@ def kind_of(entry: InstanceTime) -> LayerKind | None:
 
 
 def of_module(path: str) -> LayerKind:
-    """The kind of a module by the words of its path, innermost first."""
+    """Return the kind of a module by the words of its path, innermost first."""
     parts = [part for part in path.split(".") if part and not part.isdigit()]
     for part in reversed(parts):
         word = part.lower()
@@ -84,7 +84,7 @@ def of_module(path: str) -> LayerKind:
 
 
 def _by_data_flow(graph: "ModelGraph") -> dict[int, LayerKind]:
-    """Linear layers by what they feed, where the program has attention as one operator."""
+    """Return linear layers by what they feed, where the program has attention as one operator."""
     flow = graph.flow
     attention = [position for position, step in enumerate(flow.steps) if base_name(step.op) in _ATTENTION]
     linear = {position for position, step in enumerate(flow.steps) if base_name(step.op) in _LINEAR}
@@ -106,7 +106,7 @@ def _sources(flow: "DataFlow") -> Mapping[int, tuple[int, ...]]:
 
 
 def _reached(starts: Iterable[int], neighbours: Mapping[int, tuple[int, ...]], stops: set[int]) -> Iterator[int]:
-    """The first of `stops` on every way that leads away from the starts."""
+    """Yield the first of `stops` on every way that leads away from the starts."""
     seen: set[int] = set()
     waiting = list(starts)
     while waiting:

@@ -46,14 +46,14 @@ _UNLIKE, _TILE = 12.0, 8
 
 
 def step_counts(flow: DataFlow) -> Counter[StepChange]:
-    """The operators of a program by kind and shape, and ExecuTorch's calls of them."""
+    """Return the operators of a program by kind and shape, and ExecuTorch's calls of them."""
     found = Counter(kind_of(step) for step in flow.steps)
     inside = {step.instruction: step.node is not None for step in flow.steps}
     return found + Counter(StepChange(_CALLS[delegated]) for delegated in inside.values())
 
 
 def difference(before: DataFlow, after: DataFlow) -> list[StepChange]:
-    """What the second program has more than the first, and, with a count below 0, fewer."""
+    """Return what the second program has more than the first, and, with a count below 0, fewer."""
     counts = step_counts(after)
     counts.subtract(step_counts(before))
     return [_counted(kind, count) for kind, count in counts.items() if count]
@@ -72,7 +72,7 @@ def kind_of(step: FlowStep) -> StepChange:
 
 
 def _tensor(tensor: FlowTensor, flat: bool) -> str:
-    """`fp32 1x3x8x8`; a constant is marked, since it is read in packed form."""
+    """Return `fp32 1x3x8x8`; a constant is marked, since it is read in packed form."""
     shape = (prod(tensor.shape),) if flat else tensor.shape
     return f"{'=' if tensor.source == CONSTANT else ''}{tensor.dtype} {'x'.join(map(str, shape))}"
 
@@ -128,7 +128,7 @@ class Prices:
         self.product_rates = [self.known[k] / size_of(k) for k in inside if k.op in _PRODUCTS and size_of(k)]
 
     def estimate(self, changes: Iterable[StepChange]) -> Estimate:
-        """The time of the whole with these changes."""
+        """Return the time of the whole with these changes."""
         gone: list[int] = []
         low = high = self.whole
         new, unknown = 0.0, []
@@ -144,7 +144,7 @@ class Prices:
         return Estimate(max(low, 0.0), high, gone, new, unknown)
 
     def _price(self, kind: StepChange) -> tuple[float, float, bool]:
-        """The least and the most it may take, and whether the run has something like it."""
+        """Return the least and the most it may take, and whether the run has something like it."""
         if kind in self.known or kind.op in _FREE:
             ms = self.known.get(kind, 0.0)
             return ms, ms, True
@@ -191,7 +191,7 @@ def _mnk(kind: StepChange) -> tuple[int, int, int]:
 
 
 def size_of(kind: StepChange) -> int:
-    """Bytes that are read and written, multiply-accumulates of a product."""
+    """Return bytes that are read and written, multiply-accumulates of a product."""
     if kind.op in _PRODUCTS:
         return prod(_mnk(kind))
     return _bytes_of(kind)

@@ -40,7 +40,7 @@ class CancellingPair:
 
 
 def cancelling_transposes(flow: DataFlow) -> list[CancellingPair]:
-    """Every transpose that restores an earlier one's input, each in one pair at most."""
+    """Return every transpose that restores an earlier one's input, each in one pair at most."""
     found: list[CancellingPair] = []
     taken: set[int] = set()
     for position, step in enumerate(flow.steps):
@@ -97,7 +97,7 @@ def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]
 
 
 def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | None:
-    """The layout of a step's result, if it is one that can be carried through it."""
+    """Return the layout of a step's result, if it is one that can be carried through it."""
     if len(step.outputs) != 1:
         return None
     layouts = []
@@ -119,12 +119,13 @@ def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | 
 
 
 def _is_number(tensor: FlowTensor, fixed: bool) -> bool:
-    """One value is the same in every layout. A size of () may also be one that is not known."""
+    """Return whether a tensor is one value, the same in every layout. A size of () may also be one that is not
+    known."""
     return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
 
 
 def is_layout_agnostic(step: FlowStep) -> bool:
-    """Whether a step gives its values in whatever order it is given them."""
+    """Return whether a step gives its values in whatever order it is given them."""
     return len(step.outputs) == 1 and not step.permutation and (is_reshape(step) or is_elementwise(step))
 
 

@@ -73,25 +73,26 @@ class LayoutReasons(msgspec.Struct, frozen=True):
 
 
 def transposes(flow: DataFlow) -> list[int]:
-    """The transposes that change the order of values: not those that become a flag of the product that reads them."""
+    """Return the transposes that change the order of values: not those that become a flag of the product that reads
+    them."""
     changing = (p for p, step in enumerate(flow.steps) if step.permutation and not _keeps_order(step))
     return [position for position in changing if not _becomes_flag(flow, position)]
 
 
 def _keeps_order(step: FlowStep) -> bool:
-    """Whether only dimensions of one value change places."""
+    """Return whether only dimensions of one value change places."""
     layout = transpose_layout(contiguous_layout(step.inputs[0].shape), step.permutation) if step.inputs else None
     return layout is not None and bool(step.inputs[0].shape) and is_in_order(layout)
 
 
 def transpose_reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[int, str]:
-    """Why each transpose of a program is there, by its step."""
+    """Return why each transpose of a program is there, by its step."""
     why = _Why(flow, lines)
     return {position: why.reason(position)[0] for position in transposes(flow)}
 
 
 def explain_layout(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
-    """All transposes and copies of a program, grouped by why they are there, most bytes first."""
+    """Return all transposes and copies of a program, grouped by why they are there, most bytes first."""
     why = _Why(flow, lines)
     moved: dict[tuple[str, str], list[int]] = {}
     for position in transposes(flow):
@@ -104,7 +105,7 @@ def explain_layout(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutRea
 
 
 def copy_kind(step: FlowStep) -> str:
-    """What a step copies values for, '' if it computes with them or changes their order."""
+    """Return what a step copies values for, '' if it computes with them or changes their order."""
     if step.permutation:
         return "transpose of a single pixel, channel or row, whose order stays" if _keeps_order(step) else ""
     if step.node is not None:
@@ -115,7 +116,7 @@ def copy_kind(step: FlowStep) -> str:
 
 
 def _becomes_flag(flow: DataFlow, position: int) -> bool:
-    """XNNPACK makes the transpose of a product's second operand a flag of the product, if nobody else reads it."""
+    """Return whether XNNPACK makes a transpose a flag of the product: of a second operand that nobody else reads."""
     step, readers = flow.steps[position], flow.readers(position)
     axes = len(step.permutation)
     swaps_last = axes >= 2 and step.permutation == (*range(axes - 2), axes - 1, axes - 2)
@@ -144,7 +145,7 @@ class _Why:
         self.after = after
 
     def _seen(self, position: int, beyond: list[tuple[int, int]]) -> tuple[int, int]:
-        """Who is met at a step: itself, or who is met beyond it if it does not mind the order."""
+        """Return what is met at a step: itself, or what is met beyond it if it takes any order."""
         if position == INPUT:
             return (_CALLER, position)
         step = self.flow.steps[position]
@@ -159,7 +160,7 @@ class _Why:
         return (_PORTABLE if step.node is None else _MATRICES if step.op == _PRODUCT else _ANY, position)
 
     def reason(self, position: int) -> tuple[str, str]:
-        """Why a transpose is there, and what avoids it, if anything is known to."""
+        """Return why a transpose is there, and what avoids it, if anything is known to."""
         step, line = self.flow.steps[position], self.lines.get(position)
         made, needed = self.before[position], self.after[position]
         if position in self.inputs:
@@ -203,7 +204,7 @@ class _Why:
         return packet(step.op) if step.node is None else step.op
 
     def line(self, position: int) -> str:
-        """The line of a step, or of the nearest one that has any: what XNNPACK put in has none of its own."""
+        """Return the line of a step, or of the nearest one that has any: what XNNPACK put in has none of its own."""
         around = (position, *self.flow.readers(position), self.after[position][1], self.before[position][1])
         found = (self.lines[p] for p in around if p in self.lines and self.lines[p].file)
         line = next(found, None)
@@ -227,7 +228,7 @@ def _groups(why: _Why, moved: Mapping[tuple[str, str], list[int]]) -> list[MoveG
 
 
 def _written(step: FlowStep) -> int | None:
-    """The bytes of a step's results; None if one's size is not known."""
+    """Return the bytes of a step's results; None if one's size is not known."""
     total = 0
     for tensor in step.outputs:
         if tensor.dtype not in BITS or not tensor.shape:

@@ -13,12 +13,12 @@ from model_profiling.formats.pte.dataflow import DataFlow
 
 
 def needless_transposes(flow: DataFlow) -> list[CancellingPair]:
-    """The pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
+    """Return the pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
     return [pair for pair in cancelling_transposes(flow) if all(_inserted(flow, p) for p in (pair.first, pair.second))]
 
 
 def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]:
-    """The lines of the model that such pairs stand at, '' where none is known."""
+    """Return the lines of the model that such pairs stand at, '' where none is known."""
     found = []
     for pair in needless_transposes(flow):
         beside = (*pair.between, *flow.readers(pair.second))

@@ -12,7 +12,7 @@ Layout = tuple[tuple[Run, ...], ...]
 
 
 def contiguous_layout(shape: tuple[int, ...]) -> Layout:
-    """The layout of a tensor as it is."""
+    """Return the layout of a tensor as it is."""
     return tuple(((size, prod(shape[axis + 1 :])),) for axis, size in enumerate(shape))
 
 
@@ -23,7 +23,7 @@ def transpose_layout(layout: Layout, permutation: tuple[int, ...]) -> Layout | N
 
 
 def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
-    """The same values under other sizes; None where a size would cut across the layout's runs."""
+    """Return the same values under other sizes; None where a size would cut across the layout's runs."""
     runs = list(reversed(_joined(layout)))
     found = []
     for size in shape:
@@ -49,13 +49,13 @@ def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
 
 
 def is_in_order(layout: Layout) -> bool:
-    """Whether the values lie as they did at first, whatever the sizes are called now."""
+    """Return whether the values lie as they did at first, whatever the sizes are called now."""
     runs = _joined(layout)
     return not runs or (len(runs) == 1 and runs[0][1] == 1)
 
 
 def _joined(layout: Layout) -> list[Run]:
-    """All runs, outermost first, without those of one step, and neighbours that continue each other as one."""
+    """Return all runs, outermost first, without those of one step, and neighbours that continue each other as one."""
     joined: list[Run] = []
     for count, step in (run for dimension in layout for run in dimension if run[0] != 1):
         if joined and joined[-1][1] == count * step:

@@ -77,7 +77,7 @@ def data_movement(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> Da
 
 
 def _chains(breakdown: Breakdown, graph: "ModelGraph") -> list[Chain]:
-    """Operators that move data, joined where one reads what another made."""
+    """Return operators that move data, joined where one reads what another made."""
     moving = [row for row, entry in enumerate(breakdown.instances) if entry.category == _MOVEMENT]
     group = {row: {row} for row in moving}
     for row in moving:
@@ -112,7 +112,7 @@ def _chain(breakdown: Breakdown, graph: "ModelGraph", members: list[int]) -> Cha
 
 
 def _named(breakdown: Breakdown, graph: "ModelGraph", places: set[int]) -> str:
-    """What the trace calls these steps, or XNNPACK's graph where the trace shows none for it."""
+    """Return what the trace calls these steps, or XNNPACK's graph where the trace shows none for it."""
     names = unique(_name(breakdown, graph, place) for place in sorted(places) if place != INPUT)
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more
@@ -124,7 +124,7 @@ def _name(breakdown: Breakdown, graph: "ModelGraph", place: int) -> str:
 
 
 def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePair]:
-    """The pairs of which the trace shows both transposes."""
+    """Return the pairs of which the trace shows both transposes."""
     from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
 
     found = []
@@ -153,5 +153,5 @@ def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePai
 
 
 def place_of(entry: InstanceTime) -> str:
-    """The line of PyTorch an operator comes from, '' if it is not known."""
+    """Return the line of PyTorch an operator comes from, '' if it is not known."""
     return f"{entry.source.file}:{entry.source.line}" if entry.source and entry.source.file else ""

@@ -6,14 +6,15 @@ from model_profiling.store.artifacts import ExportRecord
 
 
 def origin_of(entry: InstanceTime) -> str:
-    """The model's own operator, without its overload; the trace's name for it where the ETRecord does not tell."""
+    """Return the model's own operator, without its overload; the trace's name for it where the ETRecord does not
+    tell."""
     if entry.source is not None and entry.source.origin:
         return packet(entry.source.origin)
     return packet(entry.operator if "::" in entry.operator else f"aten::{entry.operator}")
 
 
 def is_changed_by(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> bool:
-    """Whether the export saw that the rewrite changes this operator."""
+    """Return whether the export saw that the rewrite changes this operator."""
     places = (export.rewrites or {}).get(rewrite, []) if export is not None else []
     if entry.source is None or not entry.source.file:
         return bool(places)
@@ -22,10 +23,10 @@ def is_changed_by(export: ExportRecord | None, entry: InstanceTime, rewrite: str
 
 
 def was_applied(export: ExportRecord | None, rewrite: str) -> bool:
-    """Whether the export was asked for the rewrite."""
+    """Return whether the export was asked for the rewrite."""
     return export is not None and rewrite in export.request.rewrites
 
 
 def matches_unknown(export: ExportRecord | None) -> bool:
-    """Whether nobody looked what rewrites would find: the .pte is not the kit's, or the export did not look."""
+    """Return whether nobody looked what rewrites would find: the .pte is not the kit's, or the export did not look."""
     return export is None or export.rewrites is None

@@ -64,7 +64,7 @@ class MemoryComparison(msgspec.Struct, frozen=True):
 def memory(
     samples: Samples | None, timing: Timing = "measured", mode: Mode = "timing", runner: RunnerKind = "kit"
 ) -> tuple[Memory | None, str]:
-    """What an experiment holds in memory, or in words why nobody knows."""
+    """Return what an experiment holds in memory, or in words why nobody knows."""
     why = unknown_processes(samples, timing, mode)
     if why:
         return None, "an emulator's memory is not that of its guest" if timing != "measured" else why
@@ -95,7 +95,7 @@ def memory(
 
 
 def with_known_peak(processes: Sequence[Process]) -> list[Process]:
-    """The processes whose peak is known."""
+    """Return the processes whose peak is known."""
     return [each for each in processes if each.peak > 0]
 
 
@@ -110,7 +110,8 @@ def _difference(processes: Sequence[Process], ends: Callable[[Process], tuple[in
 
 
 def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | None, float | None, bool]:
-    """How much a process grew after its first inference, how much of that each one adds, and whether that is a leak.
+    """Return how much a process grew after its first inference, how much of that each one adds, and whether that is a
+    leak.
 
     What each inference adds is the middle of what was added from one reading to the next, the lower of two middles:
     memory that is taken once, at any time, is in one of these steps only.
@@ -138,7 +139,7 @@ def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | N
 
 
 def _points(process: Process, turns: Sequence[Turn]) -> list[tuple[float, int]]:
-    """After how many inferences a process held how much: after the first, after warm-up, and after each turn."""
+    """Return after how many inferences a process held how much: after the first, after warm-up, and after each turn."""
     if not turns or any(turn.resident <= 0 for turn in turns):
         return []
     points = [(1.0, process.resident_first)] if process.resident_first > 0 and process.warmups > 1 else []
@@ -154,7 +155,7 @@ def _points(process: Process, turns: Sequence[Turn]) -> list[tuple[float, int]]:
 
 
 def _at_least(values: Sequence[float]) -> float:
-    """The lower bound of what processes have in common; of too few for one, the least of them."""
+    """Return the lower bound of what processes have in common; of too few for one, the least of them."""
     bounds = log_ratio_bounds(np.array([values], dtype=np.float64), np.zeros((1, len(values))), paired=True)
     return min(values) if bounds is None else float(bounds[0][0])
 
@@ -183,7 +184,7 @@ def compare_memory(
 
 
 def _sampled(processes: Sequence[Process]) -> bool:
-    """Whether these are of a runner that says nothing of itself."""
+    """Return whether these are of a runner that says nothing of itself."""
     return all(process.resident_loaded == 0 for process in processes)
 
 

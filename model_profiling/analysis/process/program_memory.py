@@ -55,7 +55,7 @@ class ProgramMemory(msgspec.Struct, frozen=True):
 
 
 def program_memory(model: Path | None) -> ProgramMemory | None:
-    """What the .pte says; None if it is gone or cannot be read."""
+    """Return what the .pte says; None if it is gone or cannot be read."""
     if model is None:
         return None
     from model_profiling.formats import pte

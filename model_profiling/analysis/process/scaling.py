@@ -105,7 +105,7 @@ def scaling(
 
 
 def _alike(manifest: Manifest, turns: Mapping[str, Sequence[Turn]]) -> list[list[ExperimentRecord]]:
-    """Experiments with latency that differ only in their threads, fewest first.
+    """Return experiments with latency that differ only in their threads, fewest first.
 
     Where several of them have one number of threads, names tell which belong together; if they do not, nothing does.
     """
@@ -163,7 +163,7 @@ def _median_ms(turns: Sequence[Turn]) -> float:
 
 
 def allowed_cpus(manifest: Manifest, record: ExperimentRecord) -> int | None:
-    """How many CPUs a process was allowed to run on, as it said itself, else those that the machine has."""
+    """Return how many CPUs a process was allowed to run on, as it said itself, else those that the machine has."""
     cores = manifest.environment.get("cores")
     return record.cpus or (cores if isinstance(cores, int) and cores > 0 else None)
 
@@ -177,7 +177,7 @@ def too_many_threads(manifest: Manifest, record: ExperimentRecord) -> str:
 
 
 def sme_units(manifest: Manifest) -> list[int]:
-    """By how many CPUs each SME unit of the machine is shared; empty if it does not say."""
+    """Return by how many CPUs each SME unit of the machine is shared; empty if it does not say."""
     units = manifest.environment.get("sme_units")
     shared = units.get("shared_by") if isinstance(units, dict) else None
     return [n for n in shared if isinstance(n, int) and n > 0] if isinstance(shared, list) else []

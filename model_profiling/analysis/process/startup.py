@@ -61,7 +61,7 @@ class StartupComparison(msgspec.Struct, frozen=True):
 def startup(
     samples: Samples | None, timing: Timing = "measured", mode: Mode = "timing", runner: RunnerKind = "kit"
 ) -> tuple[Startup | None, str]:
-    """How an experiment starts, or in words why nobody knows."""
+    """Return how an experiment starts, or in words why nobody knows."""
     why = unknown_processes(samples, timing, mode)
     if why:
         return None, why
@@ -86,7 +86,7 @@ def startup(
 
 
 def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> str:
-    """Why nothing can be said of an experiment's processes; '' where something can."""
+    """Return why nothing can be said of an experiment's processes; '' where something can."""
     if samples is None:
         return "the experiment did not finish"
     if timing != "measured":
@@ -97,7 +97,7 @@ def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> st
 
 
 def with_first_result(starts: Sequence[Process]) -> list[Process]:
-    """The processes that say when their first result was there."""
+    """Return the processes that say when their first result was there."""
     return [each for each in starts if each.first_result_ns > 0 and each.load_ns > 0]
 
 
@@ -114,7 +114,7 @@ PART_NS: dict[str, Callable[[Process], int]] = {
 
 
 def _median(starts: Sequence[Process], ns: Callable[[Process], int]) -> MedianTime:
-    """The median, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
+    """Return the median, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
     times = np.array([ns(each) / 1e6 for each in starts], dtype=np.float64)
     middle = float(np.median(times))
     if not (times > 0).all():
@@ -159,5 +159,6 @@ def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
 
 
 def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:
-    """One number of each process as the one execution of a turn: launches are compared as those of latency are."""
+    """Return one number of each process as the one execution of a turn: launches are compared as those of latency
+    are."""
     return [Turn(each.launch, each.at_s, [value(each)], launch=each.launch) for each in processes]

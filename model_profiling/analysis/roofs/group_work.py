@@ -37,7 +37,7 @@ class GroupWork(msgspec.Struct, frozen=True):
 
 
 def group_work(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, OperatorRoof]) -> GroupWork:
-    """The work of some rows of a breakdown; `roofs` are those of the rows that have one."""
+    """Return the work of some rows of a breakdown; `roofs` are those of the rows that have one."""
     works = [work for row in rows if (work := breakdown.instances[row].work) is not None]
     held = [(row, roofs[row]) for row in rows if row in roofs]
     found = GroupWork() if len(works) < len(rows) else _summed(breakdown, rows, works)
@@ -47,7 +47,7 @@ def group_work(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, Op
 
 
 def of_roof(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, OperatorRoof]) -> float | None:
-    """Which part of their best rate operators reach together; None where too little of their time has a roof."""
+    """Return which part of their best rate operators reach together; None where too little of their time has a roof."""
     whole = sum(breakdown.instances[row].ms for row in rows)
     held = [row for row in rows if row in roofs]
     ms = sum(breakdown.instances[row].ms for row in held)
@@ -55,7 +55,7 @@ def of_roof(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, Opera
 
 
 def compute_of_roof(breakdown: Breakdown, roofs: Mapping[int, OperatorRoof]) -> dict[Part, float]:
-    """Which part of their best rate CONV and GEMM reach, where it is known of them."""
+    """Return which part of their best rate CONV and GEMM reach, where it is known of them."""
     rows: dict[Part, list[int]] = {"CONV": [], "GEMM": []}
     for row, entry in enumerate(breakdown.instances):
         if entry.category in rows:

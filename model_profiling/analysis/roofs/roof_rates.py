@@ -109,21 +109,22 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
     sha256: str = ""
 
     def measurement(self, dtype: str, active: Iterable[str], threads: int) -> Measurement | None:
-        """The probes in this dtype with these features and threads; None if they were not measured."""
+        """Return the probes in this dtype with these features and threads; None if they were not measured."""
         return next((m for m in self.fitting(active, threads) if m.dtype == dtype), None)
 
     def fitting(self, active: Iterable[str], threads: int) -> list[Measurement]:
-        """The probes in all dtypes that were measured with these features and threads."""
+        """Return the probes in all dtypes that were measured with these features and threads."""
         wanted = set(active)
         return [m for m in self.measurements if m.threads == threads and set(m.active) == wanted]
 
     def rates(self, active: Iterable[str], threads: int = 1, dtype: str = "") -> "Rates | None":
-        """What is known of all dtypes with these features and threads, first of the program in `dtype`."""
+        """Return what is known of all dtypes with these features and threads, first of the program in `dtype`."""
         found = sorted(self.fitting(active, threads), key=lambda entry: entry.dtype != dtype)
         return Rates(*found) if found else None
 
     def merged(self, newer: "Roofs") -> "Roofs":
-        """The newer roofs, and of the older what the newer do not tell; of another ExecuTorch nothing is kept."""
+        """Return the newer roofs, and of the older what the newer do not tell; of another ExecuTorch nothing is
+        kept."""
         told = {entry.key for entry in newer.measurements}
         alike = (self.cpu, self.executorch) == (newer.cpu, newer.executorch)
         kept = [entry for entry in self.measurements if alike and entry.key not in told]
@@ -144,11 +145,12 @@ class Rates:
                 self._by_kind.setdefault((probed.kind, probed.work.element), []).append(probed)
 
     def elements(self, kind: str) -> list[str]:
-        """The types that probes of a kind computed in."""
+        """Return the types that probes of a kind computed in."""
         return [element for known, element in self._by_kind if known in (kind, _STANDS_FOR.get(kind))]
 
     def probes(self, kind: str, element: str, operator: str = "") -> list[ProbeResult]:
-        """The probes of a kind in a type, of this operator if there are some; else of the kind that stands for it."""
+        """Return the probes of a kind in a type, of this operator if there are some; else of the kind that stands for
+        it."""
         found = self._by_kind.get((kind, element), [])
         own = [probed for probed in found if probed.operator.partition(" (")[0] == operator.partition(" (")[0]]
         return own or found or self._by_kind.get((_STANDS_FOR.get(kind, ""), element), [])
@@ -176,7 +178,8 @@ class Rates:
         return found
 
     def best_ms(self, operator: str, kind: str, work: Work, where: Where = "delegated") -> float | None:
-        """What an operator takes at best, from the nearest probes of its own kind and type; None if none is like it.
+        """Return what an operator takes at best, from the nearest probes of its own kind and type; None if none is like
+        it.
 
         `operator` is its name in a trace (what follows in parentheses does not count) and `kind` that of the category
         table; `work.element` is the type.
@@ -199,7 +202,7 @@ class Rates:
         return [probed for probed in every if probed.kind in _ONLY_MOVE and probed.work.bytes]
 
     def memory_ms(self, work: Work) -> float | None:
-        """What moving the bytes of an operator takes at best, from the memory that so many are in."""
+        """Return what moving the bytes of an operator takes at best, from the memory that so many are in."""
         far = [probed for probed in self.memory if probed.work.bytes >= work.bytes / 2]
         # What is larger than any probe comes from as far as the largest.
         known = far or sorted(self.memory, key=lambda probed: probed.work.bytes)[-1:]
@@ -207,7 +210,7 @@ class Rates:
 
 
 def roof_kind(operator: str, kind: str, work: Work, where: Where = "delegated") -> str:
-    """What an operator is compared with: those that run the same kernel, as far as its name and its work tell.
+    """Return what an operator is compared with: those that run the same kernel, as far as its name and its work tell.
 
     A depthwise convolution of a window that XNNPACK has no kernel for runs as an indirect product of many groups.
     """
@@ -225,7 +228,7 @@ def roof_kind(operator: str, kind: str, work: Work, where: Where = "delegated") 
 
 
 def _rate_at(probes: Sequence[ProbeResult], work: Work, kind: str) -> tuple[float, float]:
-    """The rate of probes of one kind at a shape, and how much the smallest of them did; 0 if none is like it."""
+    """Return the rate of probes of one kind at a shape, and how much the smallest of them did; 0 if none is like it."""
     here = _coordinates(work, kind)
     rates: dict[tuple[float, ...], float] = {}
     smallest = math.inf
@@ -244,12 +247,13 @@ def _rate_at(probes: Sequence[ProbeResult], work: Work, kind: str) -> tuple[floa
 
 
 def _mean(rates: Iterable[tuple[float, float]]) -> float:
-    """The mean of rates by what each counts, in logarithms."""
+    """Return the mean of rates by what each counts, in logarithms."""
     return math.exp(sum(share * math.log(rate) for share, rate in rates))
 
 
 def _coordinates(work: Work, kind: str) -> tuple[float, ...]:
-    """Where a shape lies among those of its kind: how much there is, then all that the rate depends on otherwise."""
+    """Return where a shape lies among those of its kind: how much there is, then all that the rate depends on
+    otherwise."""
     product = work.product
     if product is None:
         return _log(work.elements), *(_log(min(size, _LONG)) for size in work.inner)
@@ -269,12 +273,12 @@ def _log(size: float) -> float:
 
 
 def amount(work: Work) -> int:
-    """How much there is to do: operations where matrices are multiplied, else bytes."""
+    """Return how much there is to do: operations where matrices are multiplied, else bytes."""
     return 2 * work.multiply_accumulates or work.bytes
 
 
 def place(work: Work) -> tuple[float, ...]:
-    """Where a shape lies among shapes, whatever the type."""
+    """Return where a shape lies among shapes, whatever the type."""
     product = work.product
     if product is None:
         return (math.log2(max(1, work.elements)),)
@@ -284,7 +288,7 @@ def place(work: Work) -> tuple[float, ...]:
 
 
 def nearest(probes: Sequence[ProbeResult], work: Work) -> list[tuple[float, ProbeResult]]:
-    """The probes whose shapes are nearest, each with what it counts: the nearer the more, 1 in all."""
+    """Return the probes whose shapes are nearest, each with what it counts: the nearer the more, 1 in all."""
     here = place(work)
     alike = [probed for probed in probes if (probed.work.product is None) == (work.product is None)]
     near = sorted(((math.dist(here, place(probed.work)), probed) for probed in alike), key=lambda found: found[0])
@@ -292,14 +296,14 @@ def nearest(probes: Sequence[ProbeResult], work: Work) -> list[tuple[float, Prob
 
 
 def _shares(near: Sequence[tuple[float, T]]) -> list[tuple[float, T]]:
-    """What each counts by its distance: the nearer the more, 1 in all."""
+    """Return what each counts by its distance: the nearer the more, 1 in all."""
     counts = [(1 / (0.01 + distance * distance), what) for distance, what in near]
     whole = sum(count for count, _ in counts)
     return [(count / whole, what) for count, what in counts]
 
 
 def roofs_path(cpu: str) -> Path:
-    """Where the roofs of a CPU are kept on this machine."""
+    """Return where the roofs of a CPU are kept on this machine."""
     return roofs_directory() / f"{slug(cpu)}.json"
 
 
@@ -312,7 +316,7 @@ _MOST = 1 << 60
 
 
 def roofs_bytes(roofs: Roofs) -> bytes:
-    """Roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
+    """Return roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
     return files.json_bytes(msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
 
 
@@ -321,7 +325,7 @@ def write_roofs(path: Path, roofs: Roofs) -> None:
 
 
 def _said(data: bytes) -> str:
-    """A hash of what a file of roofs says beside its hash, however it is laid out."""
+    """Return a hash of what a file of roofs says beside its hash, however it is laid out."""
     import hashlib
 
     fields = {name: value for name, value in msgspec.json.decode(data).items() if name != "sha256"}
@@ -341,7 +345,7 @@ def read_roofs(path: Path) -> Roofs:
 
 
 def _sound(probed: ProbeResult) -> bool:
-    """Whether numbers can be reckoned with: files come from elsewhere, too."""
+    """Return whether numbers can be reckoned with: files come from elsewhere, too."""
     work = probed.work
     sizes = [work.weight_bytes, work.read_bytes, work.written_bytes, work.multiply_accumulates, *work.inner]
     sizes += [] if work.product is None else [work.product.m, work.product.n, work.product.k, work.product.count]
@@ -350,7 +354,7 @@ def _sound(probed: ProbeResult) -> bool:
 
 
 def known_roofs(cpu: str) -> Roofs | None:
-    """The roofs of a CPU, if they were ever measured."""
+    """Return the roofs of a CPU, if they were ever measured."""
     path = roofs_path(cpu)
     if not os.path.lexists(path):
         return None

@@ -57,7 +57,8 @@ class KindRow(msgspec.Struct, frozen=True):
 
 
 def kind_rows(roofs: Roofs) -> list[KindRow]:
-    """The kinds that operators are held against, other than products of whole matrices, in alphabetical order."""
+    """Return the kinds that operators are held against, other than products of whole matrices, in alphabetical
+    order."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
     found: dict[str, dict[str, list[ProbeResult]]] = {}
     for entry in roofs.measurements:
@@ -75,7 +76,7 @@ def kind_rows(roofs: Roofs) -> list[KindRow]:
 
 
 def _in_order(kind: str) -> tuple[str, int]:
-    """Alphabetically, and windows by their size."""
+    """Return the sort key of a kind: alphabetical, and windows by their size."""
     words, _, size = kind.casefold().rpartition(" ")
     return (words, int(size)) if size.isdecimal() else (kind.casefold(), 0)
 
@@ -85,7 +86,7 @@ def roof_rows(roofs: Roofs) -> list[RoofRow]:
 
 
 def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
-    """`fp16`, `fp16, fp16 arithmetic off`, `fp16, 2 threads`: as much as tells a measurement from the others."""
+    """Return `fp16`, `fp16, fp16 arithmetic off`, `fp16, 2 threads`: as much as tells a measurement from the others."""
     off = " and ".join(map(feature_label, entry.disabled))
     threads = f"{entry.threads} threads" if len({other.threads for other in others} | {1}) > 1 else ""
     return ", ".join(filter(None, (entry.dtype, f"{off} off" if off else "", threads)))

@@ -82,7 +82,7 @@ def roofline(breakdown: Breakdown, rates: Rates, cpu: str, measured: str) -> Roo
 
 
 def _farthest(moved: Sequence[ProbeResult]) -> float:
-    """The best rate of what fits no cache: of the probes that move most."""
+    """Return the best rate of what fits no cache: of the probes that move most."""
     most = max(probed.work.bytes for probed in moved)
     return max(probed.bandwidth for probed in moved if probed.work.bytes == most)
 

@@ -36,7 +36,7 @@ class RunRoofs(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
 
     def rates(self, manifest: Manifest, experiment: str) -> Rates | None:
-        """What is known for an experiment; None where the probes were not measured in its dtype."""
+        """Return what is known for an experiment; None where the probes were not measured in its dtype."""
         features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
         if self.used is None or features is None or _fitting(self.used, manifest, experiment) is None:
             return None
@@ -44,7 +44,7 @@ class RunRoofs(msgspec.Struct, frozen=True):
 
 
 def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
-    """The roofs of a run. What is kept with it counts first, so that it says the same on every machine."""
+    """Return the roofs of a run. What is kept with it counts first, so that it says the same on every machine."""
     cpu = str(manifest.environment.get("cpu") or "")
     timed = list(_timed(manifest))
     if not cpu or not timed:
@@ -71,14 +71,14 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
 
 
 def _timed(manifest: Manifest) -> Iterator[str]:
-    """The experiments whose times mean something and whose features are known."""
+    """Yield the experiments whose times mean something and whose features are known."""
     for name, record in manifest.experiments.items():
         if manifest.timing == "measured" and record.mode != "trace" and record.status == "ok" and record.features:
             yield name
 
 
 def _read(path: Path, cpu: str, notes: list[str]) -> Roofs | None:
-    """The roofs in a file; a report does without a file that is broken or of another CPU, and says so."""
+    """Return the roofs in a file; a report does without a file that is broken or of another CPU, and says so."""
     if not files.is_file(path):
         return None
     try:
@@ -100,7 +100,7 @@ def _fitting(roofs: Roofs, manifest: Manifest, experiment: str) -> Measurement |
 
 
 def _command(manifest: Manifest, timed: list[str], known: list[Roofs]) -> str:
-    """What measures the roofs that a run lacks; '' if it lacks none, or no probe is like it."""
+    """Return what measures the roofs that a run lacks; '' if it lacks none, or no probe is like it."""
     dtype = manifest.model.dtype
     threads = sorted({manifest.experiments[name].threads for name in timed})
     probed = {(m.dtype, m.threads) for roofs in known for m in roofs.measurements}

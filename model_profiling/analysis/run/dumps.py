@@ -94,7 +94,7 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> DumpAnalysis:
 
 
 def _parts(path: Path, table: CategoryTable) -> tuple[list[Profile], list[str]]:
-    """What a dump holds, each method apart, and of a language model its phases; the longest first."""
+    """Return what a dump holds, each method apart, and of a language model its phases; the longest first."""
     methods = profiles(etdump.read(path), table)
     parts = [part for method in methods[:_MOST_PARTS] for part in split_sizes(method)]
     notes = []
@@ -117,7 +117,7 @@ def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str
 
 
 def analysed_profile(profile: Profile) -> ExperimentAnalysis:
-    """The analysis of a profile of which nothing else is known."""
+    """Return the analysis of a profile of which nothing else is known."""
     return describe(Path(), break_down(profile), None, None, [])
 
 

@@ -15,8 +15,8 @@ _NAME = re.compile(r"(?:[a-z0-9]+_)?([a-z0-9_]+)_(on|off)")
 
 
 def experiment_labels(manifest: Manifest) -> dict[str, str]:
-    """The label of every experiment; its own name where the name does not say a feature and a side, where the record
-    does not bear that out (another runner may switch nothing), or where two would be called the same."""
+    """Return the label of every experiment; its own name where the name does not say a feature and a side, where the
+    record does not bear that out (another runner may switch nothing), or where two would be called the same."""
     own = {name: name for name in manifest.experiments}
     found = {name: _label(name, record, manifest.platform) for name, record in manifest.experiments.items()}
     if None in found.values() or len(set(found.values())) < len(found):
@@ -25,7 +25,7 @@ def experiment_labels(manifest: Manifest) -> dict[str, str]:
 
 
 def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
-    """None where the name promises a side that the record does not show."""
+    """Return the label; None where the name promises a side that the record does not show."""
     alone, threads = without_threads(name)
     if threads is not None and threads == record.threads:
         label = _label(alone, record, platform)
@@ -44,7 +44,7 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
 
 
 def with_detail(label: str, detail: str) -> str:
-    """`dot product on (pp128)`, and with another detail `dot product on (pp128, 2 threads)`."""
+    """Return `dot product on (pp128)`, and with another detail `dot product on (pp128, 2 threads)`."""
     return f"{label[:-1]}, {detail})" if label.endswith(")") else f"{label} ({detail})"
 
 
@@ -54,7 +54,7 @@ def _switch(word: str) -> str | None:
 
 
 def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
-    """The features that `before` ran without and `after` had."""
+    """Return the features that `before` ran without and `after` had."""
     records = manifest.experiments
     if before not in records or after not in records:
         return []
@@ -63,7 +63,7 @@ def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
 
 
 def replace_names(text: str, labels: Mapping[str, str]) -> str:
-    """The text with experiments called by their labels; names that are part of a path stay."""
+    """Return the text with experiments called by their labels; names that are part of a path stay."""
     changed = [re.escape(name) for name, label in labels.items() if name in text and name != label]
     if not changed:
         return text

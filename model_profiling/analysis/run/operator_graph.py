@@ -117,7 +117,7 @@ class OperatorFacts(msgspec.Struct, frozen=True):
 def graph_of(
     rows: Sequence[InstanceTime], known: OperatorFacts, timed: bool
 ) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """The nodes and edges of one experiment."""
+    """Return the nodes and edges of one experiment."""
     steps = _steps(rows, known.graph)
     edges = [*_data_edges(known.graph, steps, len(rows)), *_order_edges(rows, steps)]
     modules = _modules(rows, edges)
@@ -126,7 +126,8 @@ def graph_of(
 
 
 def _steps(rows: Sequence[InstanceTime], graph: ModelGraph | None) -> dict[int, int]:
-    """The step of the data flow that each row is. Another backend's call, of which no operators are told, is one."""
+    """Return the step of the data flow that each row is. Another backend's call, of which no operators are told, is
+    one."""
     if graph is None:
         return {}
     steps = dict(graph.steps)
@@ -141,7 +142,8 @@ def _steps(rows: Sequence[InstanceTime], graph: ModelGraph | None) -> dict[int, 
 
 
 def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -> list[GraphEdge]:
-    """Who reads what whom made; what did not run on its own is passed through. Ends of the program are nodes, too."""
+    """Return which operator reads which; what did not run on its own is passed through. Ends of the program are nodes,
+    too."""
     if graph is None:
         return []
     row_of = {step: row for row, step in steps.items()}
@@ -171,7 +173,7 @@ def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -
 
 
 def _order_edges(rows: Sequence[InstanceTime], steps: Mapping[int, int]) -> list[GraphEdge]:
-    """Operators that have no place in the data flow, between those that ran before and after them.
+    """Return operators that have no place in the data flow, between those that ran before and after them.
 
     Where there is a data flow, within their delegate call: what ran before that may be far away in it.
     """
@@ -186,8 +188,8 @@ def _order_edges(rows: Sequence[InstanceTime], steps: Mapping[int, int]) -> list
 
 
 def _modules(rows: Sequence[InstanceTime], edges: Sequence[GraphEdge]) -> list[str]:
-    """The module to draw each row in. One that has none of its own lies where what it reads and feeds are: in the
-    innermost module that holds one of each."""
+    """Return the module to draw each row in. One that has none of its own lies where what it reads and feeds are: in
+    the innermost module that holds one of each."""
     count = len(rows)
     own = [entry.source.module if entry.source is not None and entry.where != "runtime" else None for entry in rows]
     reads: list[list[int]] = [[] for _ in rows]
@@ -208,7 +210,7 @@ def _modules(rows: Sequence[InstanceTime], edges: Sequence[GraphEdge]) -> list[s
 
 
 def _reached(own: Sequence[str | None], neighbours: Sequence[list[int]], order: Iterable[int]) -> list[list[str]]:
-    """The nearest modules that each row is joined with in one direction, a few at most."""
+    """Return the nearest modules that each row is joined with in one direction, a few at most."""
     found: list[list[str]] = [[] for _ in own]
     for row in order:
         mine = own[row]
@@ -257,7 +259,7 @@ def _node(
 
 
 def _ends(graph: ModelGraph | None, rows: int) -> list[GraphNode]:
-    """What enters the program, as far as something reads it, and what leaves it."""
+    """Return what enters the program, as far as something reads it, and what leaves it."""
     if graph is None:
         return []
     entering = _entering(graph)
@@ -274,7 +276,7 @@ def _ends(graph: ModelGraph | None, rows: int) -> list[GraphNode]:
 
 
 def _entering(graph: ModelGraph) -> list[str]:
-    """The inputs of the program up to the last that something reads; '' for one that nothing does."""
+    """Return the inputs of the program up to the last that something reads; '' for one that nothing does."""
     read = [tensor for step in graph.flow.steps for tensor in step.inputs]
     tensors = {
         t.entered: describe_tensor(t) for t in (*read, *graph.flow.results) if t is not None and t.entered is not None
@@ -287,7 +289,7 @@ def _constant(tensor: FlowTensor) -> bool:
 
 
 def describe_tensor(tensor: FlowTensor, bound: bool = False) -> str:
-    """`1 x 32 x 32 x 16 fp16`; of sizes that are set when it runs, what they are at most, if that is known."""
+    """Return `1 x 32 x 32 x 16 fp16`; of sizes that are set when it runs, what they are at most, if that is known."""
     if not tensor.shape:
         return f"scalar or of no fixed size, {tensor.dtype}"
     return f"{'up to ' if bound else ''}{' x '.join(map(str, tensor.shape))} {tensor.dtype}"

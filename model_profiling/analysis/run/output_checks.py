@@ -33,7 +33,7 @@ def verify_kernels(summary: AnalysisSummary) -> None:
 
 
 def _suspect(summary: AnalysisSummary, left: str, right: str) -> str:
-    """The first operator that runs another kernel on the two sides: as much as outputs and kernels can tell."""
+    """Return the first operator that runs another kernel on the two sides: as much as outputs and kernels can tell."""
     sides = [summary.experiments[name].coverage for name in (left, right) if name in summary.experiments]
     if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
         for ours, theirs in zip(sides[0].operators, sides[1].operators, strict=False):

@@ -14,7 +14,7 @@ _TICK_MS = 0.001
 
 
 def roofs_of(run: RunView) -> Roofs:
-    """What a finished run of the probe program tells of its CPU."""
+    """Return what a finished run of the probe program tells of its CPU."""
     manifest = run.manifest
     if not run.measured:
         raise InputError("an emulated CPU has no roofs: its times mean nothing", "Measure on real hardware.")

@@ -141,7 +141,7 @@ class RunData:
         return {n: latency_turns(r, self.run_directory.samples(self.manifest, n)) for n, r in done.items()}
 
     def sqnr(self, experiment: str) -> Mapping[int, float]:
-        """What `sme2-kit numerics` knows of each operator's accuracy, in dB, by its row in the breakdown."""
+        """Return what `sme2-kit numerics` knows of each operator's accuracy, in dB, by its row in the breakdown."""
         numerics, model = self.numerics, None if self.path.is_file() else self.manifest.model.file()
         record = read_sources(model).record if numerics is not None and model is not None else None
         if numerics is None or record is None:
@@ -183,7 +183,7 @@ class RunData:
         return self.summary.timing == "measured"
 
     def sides(self, before: str, after: str) -> tuple[str, str]:
-        """What to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
+        """Return what to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
         switched = switched_features(self.manifest, before, after)
         if switched:
             words = " and ".join(map(feature_label, switched))
@@ -191,7 +191,7 @@ class RunData:
         return self.label(before), self.label(after)
 
     def _details(self, experiment: str) -> str:
-        """What to add where experiments have different phases or numbers of threads."""
+        """Return what to add where experiments have different phases or numbers of threads."""
         records = self.manifest.experiments
         record = records[experiment]
         details = [record.phase.label] if record.phase is not None else []
@@ -233,7 +233,7 @@ class RunData:
         return {name for names in curves for name in names if name != min(names, key=order.__getitem__)}
 
     def repeats(self, before: str, after: str) -> bool:
-        """Whether a comparison is one that was made with other threads, too, and is not the first of these."""
+        """Return whether a comparison is one that was made with other threads, too, and is not the first of these."""
         return {before, after} <= self.of_other_threads
 
     @functools.cached_property
@@ -245,7 +245,7 @@ class RunData:
         return self.labels.get(experiment, experiment)
 
     def labelled(self, text: str) -> str:
-        """The text with every experiment called by its label."""
+        """Return the text with every experiment called by its label."""
         return replace_names(text, self.labels)
 
     @functools.cached_property
@@ -264,7 +264,7 @@ class RunData:
         return list(dict.fromkeys(record.phase.label for record in records if record.phase is not None))
 
     def phase(self, experiment: str) -> str:
-        """The label of an experiment's phase; '' if it has none."""
+        """Return the label of an experiment's phase; '' if it has none."""
         record = None if self.path.is_file() else self.manifest.experiments.get(experiment)
         return record.phase.label if record is not None and record.phase is not None else ""
 
@@ -292,7 +292,8 @@ class RunData:
         return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
     def remembered(self) -> dict[str, bytes | None]:
-        """What is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no longer.
+        """Return what is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no
+        longer.
 
         The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
         .pte may be elsewhere then, and other roofs may be measured.
@@ -306,7 +307,7 @@ class RunData:
 
 
 def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:
-    """Experiments, and those that they are compared with."""
+    """Return experiments, and those that they are compared with."""
     if unknown := next((name for name in only if name not in manifest.experiments), None):
         some = ", ".join(list(manifest.experiments)[:10])
         raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
@@ -322,7 +323,7 @@ def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:
-    """The table that is asked for, else the one that the run remembers, else the built-in one."""
+    """Return the table that is asked for, else the one that the run remembers, else the built-in one."""
     if categories is not None:
         return load_table(None if str(categories) == BUILT_IN else Path(categories))
     kept = path / artifacts.CATEGORIES

@@ -22,7 +22,8 @@ def forecasts(
     speedups: tuple[float, ...] = (),
     target: str | Path = DEFAULT,
 ) -> list[Forecast]:
-    """A forecast of what was measured without SME2 and with all else on, for a target unless speedups are assumed."""
+    """Return a forecast of what was measured without SME2 and with all else on, for a target unless speedups are
+    assumed."""
     manifest, summary = measured.manifest, measured.summary
     if manifest.timing != "measured":
         raise InputError(
@@ -74,7 +75,7 @@ def _without_sme2(record: ExperimentRecord) -> bool:
 
 
 def _sme2_coverage(emulated: RunData, phase: str) -> Coverage:
-    """The coverage of the emulated experiment that uses SME2 most, of those in a phase; '' is of no phase."""
+    """Return the coverage of the emulated experiment that uses SME2 most, of those in a phase; '' is of no phase."""
     summary, records = emulated.summary, emulated.manifest.experiments
     found = {n: x.coverage for n, x in summary.experiments.items() if x.coverage and _phase(records[n]) == phase}
     if phase and not found:

@@ -25,7 +25,7 @@ _OFF = "SME2 is off or absent"
 
 
 def graph_experiments(run: RunData) -> list[str]:
-    """The experiments to show: what a reader wants faster first, then what it is compared with."""
+    """Return the experiments to show: what a reader wants faster first, then what it is compared with."""
     experiments = run.summary.experiments
     if run.path.is_file() or not run.measured:
         covered = {name: (e.coverage.on_sme2 or 0) if e.coverage else 0 for name, e in experiments.items()}
@@ -35,7 +35,7 @@ def graph_experiments(run: RunData) -> list[str]:
 
 
 def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
-    """One experiment's graph, with all that the run knows of each operator."""
+    """Return one experiment's graph, with all that the run knows of each operator."""
     analysis = run.summary.experiments[experiment]
     rows, bare = analysis.breakdown.instances, run.path.is_file()
     timed = analysis.breakdown.execute_ms > 0 and (bare or has_times(run.manifest, experiment))
@@ -69,7 +69,7 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
 
 
 def _notes(model: ModelGraph | None, rows: list[InstanceTime], without: str) -> list[str]:
-    """What could not be told; `without` is why there is no data flow, where there is none."""
+    """Return what could not be told; `without` is why there is no data flow, where there is none."""
     if model is None:
         return [without]
     lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
@@ -88,7 +88,8 @@ def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int,
 
 
 def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
-    """What each CONV and GEMM operator ran on: by a kernel trace of the same experiment, or one like it in the run."""
+    """Return what each CONV and GEMM operator ran on: by a kernel trace of the same experiment, or one like it in the
+    run."""
     record = run.manifest.experiments[experiment]
     rows = _eligible(run, experiment)
     for other, analysis in run.summary.experiments.items():
@@ -102,14 +103,14 @@ def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
 
 
 def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
-    """Whether two experiments choose the same kernels: all but how they were observed is the same."""
+    """Return whether two experiments choose the same kernels: all but how they were observed is the same."""
     active = [set(x.features.active) if x.features is not None else None for x in (one, other)]
     same = _phase(one) == _phase(other) and one.method == other.method
     return same and active[0] is not None and active[0] == active[1]
 
 
 def _emulated(run: RunData, experiment: str) -> tuple[dict[int, KernelUse], list[str]]:
-    """What each operator runs on in the emulated run that was given, with SME2 on; and what to know of that."""
+    """Return what each operator runs on in the emulated run that was given, with SME2 on; and what to know of that."""
     if run.emulated is None:
         return {}, []
     ours, theirs = run.manifest.model, run.emulated.manifest.model
@@ -135,7 +136,7 @@ def _eligible(run: RunData, experiment: str) -> dict[int, InstanceTime]:
 
 
 def _of_coverage(rows: Mapping[int, InstanceTime], coverage: Coverage) -> dict[int, KernelUse]:
-    """Operators by row; nothing if those of the trace are others, or in another order."""
+    """Return operators by row; nothing if those of the trace are others, or in another order."""
     ours = [(entry.instruction, entry.category, entry.kind) for entry in rows.values()]
     if ours != [(x.instruction, x.category, x.kind) for x in coverage.operators]:
         return {}

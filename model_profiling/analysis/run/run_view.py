@@ -59,7 +59,7 @@ class RunView(RunData):
         return [operator_groups(c, self.profiles[c.before], self.profiles[c.after]) for c in self.summary.comparisons]
 
     def cost_tree(self, experiment: str) -> CostNode:
-        """The time of an experiment by module, source line and operator."""
+        """Return the time of an experiment by module, source line and operator."""
         why = next((note for note in self.summary.notes if note.endswith(UNLINKED)), "")
         if self.path.is_file():
             why = "a bare ETDump does not tell its model"

@@ -57,13 +57,13 @@ class ComparisonSide:
         return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
 
     def profiled(self) -> tuple[Profile, Breakdown]:
-        """The times of its operators, and what they add up to."""
+        """Return the times of its operators, and what they add up to."""
         profile = self.profile()
         return profile, break_down(profile, expected_ms=self.metrics.traced_ms, preempted=self.preempted)
 
 
 def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, ComparisonSide]:
-    """The experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
+    """Return the experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
 
     If they are to be `profiled`, a dump is in the same reading that takes its times.
     """
@@ -85,7 +85,7 @@ def choose(text: str, categories: str | Path | None = None, profiled: bool = Fal
 
 
 def run_and_experiment(text: str) -> tuple[Path, str | None] | None:
-    """The run directory `text` names, and the experiment of it if it names one; None for a dump."""
+    """Return the run directory `text` names, and the experiment of it if it names one; None for a dump."""
     path = Path(text)
     if path.suffix == ".etdump" or path.is_file():
         return None
@@ -133,7 +133,7 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
 
 
 def _dump(path: Path, table: CategoryTable, profiled: bool) -> ComparisonSide:
-    """A dump's executions in blocks of five: neighbours in time are not independent."""
+    """Return a dump's executions in blocks of five: neighbours in time are not independent."""
     dump = etdump.read(path)
     nesting = etdump.nest(dump)
     durations = dump.events.take(nesting.executions).duration

@@ -65,7 +65,7 @@ def check_staleness(directory: RunDirectory) -> Staleness:
 
 
 def needs_analysis(directory: RunDirectory) -> bool:
-    """Whether results are still to be derived from the run: there are none, nor a record that there were."""
+    """Return whether results are still to be derived from the run: there are none, nor a record that there were."""
     try:
         index = read_index(directory)
         entry = index.files.get(artifacts.METRICS) if index else None
@@ -77,7 +77,8 @@ def needs_analysis(directory: RunDirectory) -> bool:
 
 
 def copy_problem(directory: RunDirectory, path: Path) -> str:
-    """What is wrong with a report or picture that lies elsewhere; '' if it was made from the run as it is now."""
+    """Return what is wrong with a report or picture that lies elsewhere; '' if it was made from the run as it is
+    now."""
     if not path.is_file():
         return f"{path} does not exist"
     found = stamps(path)
@@ -112,7 +113,7 @@ def _outdated(name: str, renew: str) -> str:
 
 
 def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
-    """Files named like derived ones that the index does not list, and the command that makes them."""
+    """Yield files named like derived ones that the index does not list, and the command that makes them."""
     listed = index.files if index else {}
     kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))
     for patterns, renew in kinds:

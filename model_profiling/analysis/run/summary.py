@@ -124,13 +124,14 @@ def analyse_run(
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
-    """The graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any more."""
+    """Return the graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any
+    more."""
     method = manifest.experiments[name].method or "forward"
     return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
 
 
 def _tokens(manifest: Manifest, name: str) -> int | None:
-    """How many tokens an execution reads; None if it is not a language model's."""
+    """Return how many tokens an execution reads; None if it is not a language model's."""
     phase = manifest.experiments[name].phase
     return phase.tokens_read if phase is not None else None
 
@@ -180,7 +181,7 @@ def _operator_scaling(
 def _threads(
     name: str, found: Scaling | None, operators: list[CurveOperators], manifest: Manifest
 ) -> ThreadEvidence | None:
-    """An experiment among those that differ from it only in their threads; None if there are none."""
+    """Return an experiment among those that differ from it only in their threads; None if there are none."""
     curve = found.curve_of(name) if found is not None else None
     if found is None or curve is None:
         return None
@@ -192,7 +193,8 @@ def _threads(
 
 
 def has_times(manifest: Manifest, name: str) -> bool:
-    """Whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel trace."""
+    """Return whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel
+    trace."""
     return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
 
 

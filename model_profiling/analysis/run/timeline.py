@@ -32,7 +32,7 @@ def read_timeline(path: Path, table: CategoryTable) -> Profile:
 
 
 def read_turns(path: Path, table: CategoryTable) -> list[Turn]:
-    """The executions of a timeline as one launch, in turns as they were traced."""
+    """Return the executions of a timeline as one launch, in turns as they were traced."""
     profile = read_timeline(path, table)
     nanoseconds = profile.execute.round().astype(int).tolist()
     starts = range(0, len(nanoseconds), _TURN)

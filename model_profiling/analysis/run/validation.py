@@ -13,7 +13,7 @@ from model_profiling.store.runs import interrupted_runs
 
 
 def problems(directory: RunDirectory) -> list[str]:
-    """Everything that is wrong with a run directory, in words; empty if nothing is."""
+    """Return everything that is wrong with a run directory, in words; empty if nothing is."""
     try:
         manifest = directory.manifest()
     except KitError as error:

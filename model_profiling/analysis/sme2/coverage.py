@@ -126,7 +126,7 @@ def coverage(
 
 
 def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[KernelCalls]) -> Coverage:
-    """What is left to say where kernels cannot be given to operators: how often SME2 was called at all."""
+    """Return what is left to say where kernels cannot be given to operators: how often SME2 was called at all."""
     matrix = [call for call in unassigned if call.kernel.startswith(MATRIX_KERNEL)]
     on_sme2 = sum(call.calls for call in matrix if _kernel_level(call.kernel) == "SME2")
     seen = f"; {on_sme2:,} calls of SME2 matrix kernels were traced" if matrix else ""
@@ -136,7 +136,7 @@ def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[Kern
 
 
 def _work(operators: list[CoveredOperator]) -> int | None:
-    """The work of some operators in all; None if that of any is not known, or there are none."""
+    """Return the work of some operators in all; None if that of any is not known, or there are none."""
     known = [x.multiply_accumulates for x in operators if x.multiply_accumulates is not None]
     return sum(known) if known and len(known) == len(operators) else None
 
@@ -156,7 +156,7 @@ def _summed(operators: list[CoveredOperator]) -> Coverage:
 
 
 def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> tuple[dict[int, list[KernelCalls]], str]:
-    """The kernels of each delegated instance, by its position; or the reason why they are not known."""
+    """Return the kernels of each delegated instance, by its position; or the reason why they are not known."""
     positions = [position for position, entry in enumerate(instances) if entry.where == "delegated"]
     if evidence is None or evidence.unknown:
         return {}, evidence.unknown if evidence else _NO_TRACE
@@ -170,7 +170,7 @@ def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> t
 
 
 def _level(kernels: list[KernelCalls], entry: InstanceTime) -> Level:
-    """What the operator's own matrix kernels are made of; packing does not count."""
+    """Return what the operator's own matrix kernels are made of; packing does not count."""
     found = {_kernel_level(call.kernel) for call in kernels if call.kernel.startswith(MATRIX_KERNEL)}
     for _, level in _LEVELS:
         if level in found:
@@ -185,7 +185,7 @@ def _kernel_level(kernel: str) -> Level:
 
 
 def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work, reached: set[str]) -> str:
-    """Why an operator does not run on SME2, as far as the evidence goes; '' if it does.
+    """Return why an operator does not run on SME2, as far as the evidence goes; '' if it does.
 
     `reached` are the weight formats of which some operator of this run does.
     """
@@ -230,7 +230,7 @@ def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
 
 
 def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int | None) -> dict[int, _Work]:
-    """What the .pte says of each operator, by its position."""
+    """Return what the .pte says of each operator, by its position."""
     # These read the .pte, which only this needs.
     from model_profiling.analysis.graph.alignment import aligned_nodes
     from model_profiling.analysis.graph.graph import read_graph

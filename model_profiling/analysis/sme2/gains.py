@@ -33,16 +33,16 @@ class Switch:
         self.switched = sorted(set(on.active) ^ set(off.active))
 
     def gains(self, breakdown: Breakdown) -> list[Gain]:
-        """The gain of every row of a breakdown measured with the features off."""
+        """Return the gain of every row of a breakdown measured with the features off."""
         narrowed = {e.instruction for e in breakdown.instances if e.work is not None and self._narrows(e.kind, e.work)}
         return [self._gain(entry, entry.instruction in narrowed) for entry in breakdown.instances]
 
     def _narrows(self, kind: str, work: Work) -> bool:
-        """Whether an operator that had to be computed in fp32 is computed in the program's fp16 when on."""
+        """Return whether an operator that had to be computed in fp32 is computed in the program's fp16 when on."""
         return bool(work.program_element) and self._element(kind, work.element) == work.program_element
 
     def _element(self, kind: str, element: str) -> str:
-        """What is computed when on of what was widened when off: the same, unless no probe does any more."""
+        """Return what is computed when on of what was widened when off: the same, unless no probe does any more."""
         elements = self.on.elements(kind)
         return element if element in elements or not elements else elements[0]
 
@@ -59,7 +59,7 @@ class Switch:
         return gain or Gain(1.0, 1.0, 1.0, f"not known: no {entry.kind} was probed")
 
     def _of_kind(self, entry: InstanceTime, narrowed: bool) -> Gain:
-        """What all probes of a kind gained, where the .pte does not tell an operator's shape."""
+        """Return what all probes of a kind gained, where the .pte does not tell an operator's shape."""
         own = [e for e in self.off.elements(entry.kind) if not narrowed or e == "fp32"]
         for element in own:
             off = self.off.probes(entry.kind, element)
@@ -72,7 +72,7 @@ class Switch:
         return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work, operator: str = "") -> Gain | None:
-        """What the nearest probes of an operator gained, or of its kind; None if there are none."""
+        """Return what the nearest probes of an operator gained, or of its kind; None if there are none."""
         # What the program itself has in fp32 stays so.
         on = self._element(kind, work.element) if work.program_element else work.element
         pairs = self._paired(kind, on, nearest(self.off.probes(kind, work.element, operator), work))
@@ -81,7 +81,8 @@ class Switch:
     def _paired(
         self, kind: str, element: str, off: Sequence[tuple[float, ProbeResult]]
     ) -> list[tuple[float, ProbeResult, ProbeResult]]:
-        """Probes with the features off, each with what it counts, and the same probes with them on, in `element`."""
+        """Return probes with the features off, each with what it counts, and the same probes with them on, in
+        `element`."""
         on = {_shape(probed): probed for probed in self.on.probes(kind, element)}
         return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 
@@ -92,7 +93,7 @@ def _shape(probed: ProbeResult) -> tuple[str, tuple[float, ...]]:
 
 
 def mean_gain(pairs: Sequence[tuple[float, ProbeResult, ProbeResult]]) -> Gain:
-    """The mean gain of some probes, in logarithms, and how far they are from it."""
+    """Return the mean gain of some probes, in logarithms, and how far they are from it."""
     whole = sum(share for share, _, _ in pairs)
     gains = [(share / whole, math.log(off.best_ms / on.best_ms)) for share, off, on in pairs]
     mean = sum(share * gain for share, gain in gains)
@@ -109,5 +110,5 @@ def _named(probed: ProbeResult) -> str:
 
 
 def predicted_ms(breakdown: Breakdown, gains: Sequence[Gain]) -> float:
-    """What the whole takes when every operator gains what is predicted of it."""
+    """Return what the whole takes when every operator gains what is predicted of it."""
     return sum(entry.ms / gain.times for entry, gain in zip(breakdown.instances, gains, strict=True))

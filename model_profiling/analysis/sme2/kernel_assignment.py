@@ -83,7 +83,7 @@ def assign_kernels(trace: Trace, dump: etdump.Etdump) -> KernelEvidence:
 
 
 def _invocations(trace: Trace) -> tuple[list[Calls], list[_Invocation]]:
-    """The calls before the first delegate ran, and what there was of each that ran."""
+    """Return the calls before the first delegate ran, and what there was of each that ran."""
     found: list[_Invocation] = [_Invocation()]
     for entry in trace:
         match entry:
@@ -98,7 +98,7 @@ def _invocations(trace: Trace) -> tuple[list[Calls], list[_Invocation]]:
 
 
 def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
-    """Every delegate call of the dump with its operators, both in the order in which they ran."""
+    """Return every delegate call of the dump with its operators, both in the order in which they ran."""
     nesting, events = etdump.nest(dump), dump.events
     durations = events.duration
     code = dump.code("DELEGATE_CALL")
@@ -115,14 +115,15 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
 
 
 def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
-    """How many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
+    """Return how many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
     if len(invocations) < dumped:
         raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
     return len(invocations) - dumped
 
 
 def _assigned(delegate: _Delegate, invocation: _Invocation) -> tuple[list[OperatorKernels], list[Calls]]:
-    """The kernels of each operator of a delegate, and the calls that came before the first and after the last."""
+    """Return the kernels of each operator of a delegate, and the calls that came before the first and after the
+    last."""
     reads = {told_ns: number for number, told_ns in enumerate(invocation.told_ns)}
     at, found = 0, []
     if not reads:

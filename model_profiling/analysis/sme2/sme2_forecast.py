@@ -103,7 +103,8 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def as_programmed(breakdown: Breakdown) -> Breakdown:
-    """A breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2: fp16."""
+    """Return a breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2:
+    fp16."""
     instances = [
         msgspec.structs.replace(entry, work=_narrowed(entry.work)) if _was_widened(entry) else entry
         for entry in breakdown.instances
@@ -116,7 +117,7 @@ def _was_widened(entry: InstanceTime) -> bool:
 
 
 def _narrowed(work: Work | None) -> Work | None:
-    """The work of an operator that was computed in fp32, in the program's fp16: half the bytes."""
+    """Return the work of an operator that was computed in fp32, in the program's fp16: half the bytes."""
     if work is None:
         return None
     sizes = (work.weight_bytes // 2, work.read_bytes // 2, work.written_bytes // 2)
@@ -163,7 +164,7 @@ class Sides:
 
 
 def assumed_forecast(sides: Sides, speedups: tuple[float, ...]) -> Forecast:
-    """One prediction for each speedup that the user assumes of all operators that SME2 takes."""
+    """Return one prediction for each speedup that the user assumes of all operators that SME2 takes."""
 
     def assume(speedup: float) -> Prediction:
         found = apply_speedups(sides.breakdown, {"SME2": speedup}, lambda x: speedup if id(x) in sides.taken else 1.0)
@@ -173,7 +174,7 @@ def assumed_forecast(sides: Sides, speedups: tuple[float, ...]) -> Forecast:
 
 
 def derived_forecast(sides: Sides, target: AnyTarget, record: ExperimentRecord) -> Forecast:
-    """The prediction that follows from each operator's dtype and shape on a target."""
+    """Return the prediction that follows from each operator's dtype and shape on a target."""
     target.refuse({dtype for entry in sides.taken.values() if (dtype := rate_dtype(entry.work))})
     known = {key: target.gain(entry, record.threads) for key, entry in sides.taken.items()}
     unknown = [sides.taken[key] for key, gain in known.items() if gain is None]
@@ -243,7 +244,8 @@ _TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "h
 
 
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
-    """How much faster a CPU with SME2 is already without it: it computes in fp16, and multiplies int8 with i8mm."""
+    """Return how much faster a CPU with SME2 is already without it: it computes in fp16, and multiplies int8 with
+    i8mm."""
     features = record.features
     if _was_widened(entry):
         return FP16_OVER_FP32

@@ -13,8 +13,8 @@ KNOWN_FROM = f"known of ExecuTorch {CHECKED}, not traced"
 
 
 def sme2_share(model: Path, method: str) -> float | None:
-    """The part of all weights that meet a row of tokens; None where the file does not tell, or has a format of which
-    nobody has looked at the kernels."""
+    """Return the part of all weights that meet a row of tokens; None where the file does not tell, or has a format of
+    which nobody has looked at the kernels."""
     try:
         program = pte.read(model)
         chosen = program.method(method)

@@ -32,7 +32,8 @@ FP16_OVER_FP32 = 2.0
 
 
 def rate_dtype(work: Work | None) -> str:
-    """The dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not known."""
+    """Return the dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not
+    known."""
     row = OF_ACTIVATIONS.get(work.element) if work is not None else None
     return row.computes_as if row is not None else ""
 
@@ -102,7 +103,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             )
 
     def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
-        """What SME2 gains on an operator that it runs, against NEON of the same machine; None if not known."""
+        """Return what SME2 gains on an operator that it runs, against NEON of the same machine; None if not known."""
         work = entry.work
         product = work.product if work is not None else None
         dtype = rate_dtype(work)
@@ -116,11 +117,11 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return Gain(expected, min(low, expected), max(high, expected), self._why(work, product, dtype, threads))
 
     def sharing(self, threads: int) -> float:
-        """How many threads share a unit: NEON has one pair of units to each core, SME2 one to each cluster."""
+        """Return how many threads share a unit: NEON has one pair of units to each core, SME2 one to each cluster."""
         return max(1.0, threads / max(1.0, self.units.value))
 
     def times(self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
-        """What NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
+        """Return what NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
         floor = self._memory_ns(work)
         fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
         # NEON writes every result once, too: where k is short, that is most of it.
@@ -129,7 +130,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return max(on_neon, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
 
     def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
-        """What SME2 takes for a product whose numbers are at hand."""
+        """Return what SME2 takes for a product whose numbers are at hand."""
         rate = rate or self.sme2[dtype].value
         if product.m == 1:
             # One row fills no tile: KleidiAI multiplies vectors then, as fast as they come from memory.
@@ -148,7 +149,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return work.bytes / rate.value
 
     def filled(self, product: Product) -> float:
-        """Which part of the tiles that are computed holds results."""
+        """Return which part of the tiles that are computed holds results."""
         rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
         return product.m * product.n / (rows * columns)
 
@@ -176,7 +177,7 @@ def _end(figure: Figure, end: int) -> float:
 
 
 def targets() -> list[str]:
-    """The targets that come with the kit."""
+    """Return the targets that come with the kit."""
     return sorted(path.stem for path in _DIRECTORY.glob("*.json"))
 
 
@@ -197,7 +198,7 @@ class MeasuredTarget:
             )
 
     def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
-        """What the nearest probes gained with so many threads; None if not known."""
+        """Return what the nearest probes gained with so many threads; None if not known."""
         switch = self._switch(rate_dtype(entry.work), threads)
         if switch is None or entry.work is None:
             return None
@@ -220,7 +221,7 @@ AnyTarget = Target | MeasuredTarget
 
 
 def read_target(name: str | Path) -> AnyTarget:
-    """A target by its name, or from a file: one like those of the kit, or what `sme2-kit roofs` wrote."""
+    """Return a target by its name, or from a file: one like those of the kit, or what `sme2-kit roofs` wrote."""
     path = _DIRECTORY / f"{name}.json" if str(name) in targets() else Path(name)
     if not path.is_file():
         raise InputError(f"there is no target {name}", f"Use {', '.join(targets())}, or the path of a file.")

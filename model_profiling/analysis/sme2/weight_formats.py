@@ -40,7 +40,7 @@ class FormatKernels(msgspec.Struct, frozen=True):
 
 
 def weight_format(node: XnnpackNode) -> str:
-    """What the weights of a node are stored as; '' if it has none."""
+    """Return what the weights of a node are stored as; '' if it has none."""
     if node.op not in _WEIGHTED or len(node.inputs) < 2 or not node.inputs[1].constant:
         return ""
     source, weights = node.inputs[0], node.inputs[1]
@@ -58,7 +58,8 @@ def weight_format(node: XnnpackNode) -> str:
 
 
 def portable_format(step: FlowStep, flow: DataFlow) -> str:
-    """The dtype of the weights of a matrix operator outside the delegate; '' if it has none or they are not known."""
+    """Return the dtype of the weights of a matrix operator outside the delegate; '' if it has none or they are not
+    known."""
     from model_profiling.formats.graph_terms import base_name
 
     if base_name(step.op) not in _PORTABLE:
@@ -73,7 +74,7 @@ def portable_format(step: FlowStep, flow: DataFlow) -> str:
 
 
 def weight_formats(graph: ModelGraph) -> dict[int, str]:
-    """The weight format of every operator that has one, by its row of the profile."""
+    """Return the weight format of every operator that has one, by its row of the profile."""
     found = {}
     for row in graph.steps:
         step = graph.step(row)
@@ -89,14 +90,15 @@ def is_groupwise(weights: str) -> bool:
 
 
 def has_kernel(weights: str) -> bool | None:
-    """Whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody has."""
+    """Return whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody
+    has."""
     if no_kernel(weights, delegated=False):
         return False
     return True if weights in FLOATS or weights.startswith(("int8 per channel", "int4 per channel")) else None
 
 
 def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
-    """Why weights of this format get no SME2 kernel; '' if they do, or nobody has looked.
+    """Return why weights of this format get no SME2 kernel; '' if they do, or nobody has looked.
 
     `version` is the ExecuTorch that this was seen in, where it was not seen in the run itself.
     """
@@ -111,7 +113,7 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
 
 
 def by_format(rows: Iterable[tuple[str, bool | None, list[str], str]]) -> list[FormatKernels]:
-    """Operators as (weights, on SME2, matrix kernels, why not), added up by format; most operators first."""
+    """Return operators as (weights, on SME2, matrix kernels, why not), added up by format; most operators first."""
     groups: dict[str, list[tuple[bool | None, list[str], str]]] = {}
     for weights, on_sme2, kernels, why in rows:
         if weights:

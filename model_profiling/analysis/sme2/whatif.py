@@ -43,7 +43,7 @@ def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
 
 
 def _known(name: str, names: set[str]) -> str:
-    """The name as the run has it, whatever its case."""
+    """Return the name as the run has it, whatever its case."""
     alike = [known for known in sorted(names) if known.casefold() == name.strip().casefold()]
     if name in names or len(alike) == 1:
         return name if name in names else alike[0]
@@ -76,13 +76,13 @@ def apply_speedups(
 
 
 def saving(breakdown: Breakdown, ms: float) -> float | None:
-    """How many times faster the whole would be if `ms` of it were gone; None if nothing would be left."""
+    """Return how many times faster the whole would be if `ms` of it were gone; None if nothing would be left."""
     rest = breakdown.execute_ms - ms
     return breakdown.execute_ms / rest if rest > 0 else None
 
 
 def parse_speedups(texts: list[str]) -> dict[str, float]:
-    """`CONV=3` as a person types it, into names and numbers."""
+    """Return `CONV=3` as a person types it, into names and numbers."""
     speedups = {}
     for text in texts:
         name, _, value = text.rpartition("=")

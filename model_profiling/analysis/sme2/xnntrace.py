@@ -30,7 +30,7 @@ class TracedKernel(msgspec.Struct, frozen=True):
 
 
 def read_log(path: Path) -> list[TracedKernel]:
-    """All kernels of a log, most often chosen first; a log without any is an error that says what is missing."""
+    """Return all kernels of a log, most often chosen first; a log without any is an error that says what is missing."""
     text = files.read_bytes(path, "trace log", limit=_LONGEST_LOG).decode(errors="replace")
     counts: dict[tuple[str, str], int] = {}
     for match in _CHOSEN.finditer(text):
@@ -49,7 +49,7 @@ def read_log(path: Path) -> list[TracedKernel]:
 
 
 def read_kernels(path: Path) -> list[TracedKernel]:
-    """The kernels of a log, or of the CSV that was made of one."""
+    """Return the kernels of a log, or of the CSV that was made of one."""
     if path.suffix != ".csv":
         return read_log(path)
     text = files.read_bytes(path, "kernel CSV", limit=_LONGEST_LOG).decode(errors="replace")
@@ -63,6 +63,6 @@ def read_kernels(path: Path) -> list[TracedKernel]:
 
 
 def instructions(kernel: str) -> str:
-    """The instruction set a kernel's name tells; '' if it tells none."""
+    """Return the instruction set a kernel's name tells; '' if it tells none."""
     parts = kernel.split("__")[-1] if "__" in kernel else kernel
     return next((name for name in _INSTRUCTIONS if name in parts.replace("neon_", "neon")), "")

@@ -153,7 +153,7 @@ def break_down(
 
 
 def _unreliable(whole: float, expected_ms: float | None, preempted: float) -> str:
-    """Why the times of operators cannot be relied on; '' where nothing speaks against them."""
+    """Return why the times of operators cannot be relied on; '' where nothing speaks against them."""
     if expected_ms is not None and abs(whole - expected_ms) > _MOST_OFF * expected_ms + _MOST_OFF_MS:
         return (
             f"the operators add up to {shown_ms(whole)}, but an execution takes {shown_ms(expected_ms)} with the tracer"
@@ -200,7 +200,7 @@ def _operators(
 
 
 def _errors(profile: Profile) -> list[float]:
-    """The standard error of each operator's time in milliseconds; one execution tells none."""
+    """Return the standard error of each operator's time in milliseconds; one execution tells none."""
     columns = profile.launch_times if len(profile.launches) > 1 else profile.steady
     count = columns.shape[1]
     found = columns.std(axis=1, ddof=1) / count**0.5 if count > 1 else np.zeros(len(columns))
@@ -236,7 +236,7 @@ def _instance(
 
 
 def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
-    """The spread of each row, some rows at a time: a dump may hold ten million of these numbers."""
+    """Return the spread of each row, some rows at a time: a dump may hold ten million of these numbers."""
     found: list[Spread] = []
     step = max(1, _AT_ONCE // max(1, ns.shape[1]))
     for start in range(0, len(ns), step):

@@ -73,7 +73,7 @@ class Override(msgspec.Struct, frozen=True):
 
 
 def strip_instance(name: str) -> str:
-    """The operator without what tells its calls apart: XNNPACK's ` #3`, ExecuTorch's `native_call_`."""
+    """Return the operator without what tells its calls apart: XNNPACK's ` #3`, ExecuTorch's `native_call_`."""
     call = _CALL.match(name)
     return _INSTANCE.sub("", name[call.end() :] if call else name)
 
@@ -96,11 +96,11 @@ class CategoryTable:
         self._remembered: dict[tuple[str, bool], OperatorClass] = {}
 
     def classify(self, name: str, delegated: bool) -> OperatorClass:
-        """The class of `name` as an ETDump has it, `delegated` if XNNPACK (or another delegate) reported it."""
+        """Return the class of `name` as an ETDump has it, `delegated` if XNNPACK (or another delegate) reported it."""
         return self.classify_operator(strip_instance(name), delegated)
 
     def classify_operator(self, operator: str, delegated: bool) -> OperatorClass:
-        """The same of an operator without its number: a model may have a hundred thousand instances of a few."""
+        """Return the same of an operator without its number: a model may have a hundred thousand instances of a few."""
         found = self._remembered.get((operator, delegated))
         if found is None:
             found = _classify_delegated(operator) if delegated else _classify_portable(operator)
@@ -112,7 +112,7 @@ class CategoryTable:
         return found
 
     def _override(self, operator: str, delegated: bool, known: bool) -> Override | None:
-        """The user's row for `operator`: the exact name before patterns, patterns in the order of the file."""
+        """Return the user's row for `operator`: the exact name before patterns, patterns in the order of the file."""
         name = _as_dumped(operator)
         exact = self._exact.get(name) or (None if known else self._without_namespace.get(name))
         if exact is not None or not self._patterns:
@@ -153,7 +153,7 @@ def _classify_portable(operator: str) -> OperatorClass:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The namespace of an operator ("" if it has none) and the rest; torch.fx prints `aten.mean.dim`."""
+    """Return the namespace of an operator ("" if it has none) and the rest; torch.fx prints `aten.mean.dim`."""
     namespace, mark, rest = name.partition("::")
     if mark:
         return namespace, rest
@@ -162,24 +162,25 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _as_dumped(name: str) -> str:
-    """One spelling for all that tools write: small letters, and no namespace where ExecuTorch leaves it out."""
+    """Return one spelling for all that tools write: small letters, and no namespace where ExecuTorch leaves it out."""
     namespace, rest = _split(name.casefold())
     return rest if namespace in _LEFT_OUT or not namespace else f"{namespace}::{rest}"
 
 
 def _key(name: str) -> str:
-    """How a user's row is looked up. A pattern keeps its namespace: `aten::*` must not take XNNPACK's operators."""
+    """Return how a user's row is looked up. A pattern keeps its namespace: `aten::*` must not take XNNPACK's
+    operators."""
     namespace, rest = _split(name.casefold())
     return f"{namespace}::{rest}" if namespace and _is_pattern(name) else _as_dumped(name)
 
 
 def _base(name: str) -> str:
-    """The operator without its overload."""
+    """Return the operator without its overload."""
     return name.split(".", 1)[0]
 
 
 def _registered_names(name: str) -> list[str]:
-    """What an operator that a dump calls `name` may be registered as."""
+    """Return what an operator that a dump calls `name` may be registered as."""
     if "::" in name:
         return []
     return [f"{namespace}::{name}" for namespace in _NAMESPACES_OF.get(_base(name), [_ATEN])]
@@ -216,7 +217,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def load_table(override: Path | None = None) -> CategoryTable:
-    """The built-in table, extended by the user's JSON file if there is one."""
+    """Return the built-in table, extended by the user's JSON file if there is one."""
     if override is None:
         return CategoryTable()
     text = files.read_bytes(override, "operator categories", _OVERRIDE_LIMIT)
@@ -282,7 +283,7 @@ def _refuse_other_keys(given: Mapping[str, object], allowed: tuple[str, ...], wh
 
 
 def _quoted(value: object) -> str:
-    """`value` as JSON, so that control characters cannot reach a terminal, and short."""
+    """Return `value` as JSON, so that control characters cannot reach a terminal, and short."""
     if isinstance(value, dict | list):  # its contents say nothing, and may be nested too deeply to print
         return "{...}" if isinstance(value, dict) else "[...]"
     import json

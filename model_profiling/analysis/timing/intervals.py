@@ -37,7 +37,7 @@ _MOST_LAUNCHES = 1000
 
 @functools.lru_cache
 def signed_rank_cut(launches: int, confidence: float) -> int:
-    """How many of the pairwise averages lie outside on each side; 0 where so few launches bound nothing."""
+    """Return how many of the pairwise averages lie outside on each side; 0 where so few launches bound nothing."""
     tail = (1 - confidence) / 2
     if launches > _MOST_COUNTED:
         spread = math.sqrt(launches * (launches + 1) * (2 * launches + 1) / 24)
@@ -51,7 +51,7 @@ def signed_rank_cut(launches: int, confidence: float) -> int:
 
 @functools.lru_cache
 def rank_sum_cut(first: int, second: int, confidence: float) -> int:
-    """The same of all differences between two sets of launches that have nothing in common."""
+    """Return the same of all differences between two sets of launches that have nothing in common."""
     tail, total = (1 - confidence) / 2, math.comb(first + second, first)
     if total > 2**_MOST_COUNTED:
         spread = math.sqrt(first * second * (first + second + 1) / 12)
@@ -67,7 +67,7 @@ def rank_sum_cut(first: int, second: int, confidence: float) -> int:
 
 
 def enough_launches(before: int, after: int, paired: bool, confidence: float = 0.95) -> bool:
-    """Whether so many launches of each side bound anything by themselves."""
+    """Return whether so many launches of each side bound anything by themselves."""
     cut = signed_rank_cut(before, confidence) if paired else rank_sum_cut(before, after, confidence)
     return cut > 0
 
@@ -75,7 +75,7 @@ def enough_launches(before: int, after: int, paired: bool, confidence: float = 0
 def log_ratio_bounds(
     before: Numbers, after: Numbers, paired: bool, confidence: float = 0.95
 ) -> tuple[Numbers, Numbers] | None:
-    """Bounds of log(before / after) for each row of launches' log medians; None if the launches are too few."""
+    """Return bounds of log(before / after) for each row of launches' log medians; None if the launches are too few."""
     before, after = _fewer(before), _fewer(after)
     if paired:
         cut = signed_rank_cut(before.shape[1], confidence)
@@ -90,14 +90,16 @@ def log_ratio_bounds(
 
 
 def _fewer(launches: Numbers) -> Numbers:
-    """The same with neighbouring launches taken together where there are more than all pairs of them are worth."""
+    """Return the same with neighbouring launches taken together where there are more than all pairs of them are
+    worth."""
     if launches.shape[1] <= _MOST_LAUNCHES:
         return launches
     return np.stack([part.mean(axis=1) for part in np.array_split(launches, _MOST_LAUNCHES, axis=1)], axis=1)
 
 
 def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
-    """The outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a time."""
+    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a
+    time."""
     if cut == 0:
         return None
     low, high = np.empty(rows), np.empty(rows)
@@ -112,7 +114,7 @@ def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers
 def assumed_reach(
     before: Numbers, after: Numbers, launches: tuple[int, int], paired: bool, confidence: float = 0.95
 ) -> Numbers:
-    """How far log(before / after) may be off where launches are too few: what turns show, and an assumed spread.
+    """Return how far log(before / after) may be off where launches are too few: what turns show, and an assumed spread.
 
     `before` and `after` hold a row of turns' log medians each. Two turns at least are needed to say anything.
     """
@@ -134,7 +136,7 @@ def _normal_quantile(p: float) -> float:
 
 
 def student_t(confidence: float, freedom: int) -> float:
-    """The two-sided quantile of Student's t, by halving: the share of it within +-t has a closed form."""
+    """Return the two-sided quantile of Student's t, by halving: the share of it within +-t has a closed form."""
     if freedom < 1:
         return math.inf
     low, high = 0.0, 1.0
@@ -147,7 +149,7 @@ def student_t(confidence: float, freedom: int) -> float:
 
 
 def _within_t(t: float, freedom: int) -> float:
-    """The probability of a Student's t between -t and t."""
+    """Return the probability of a Student's t between -t and t."""
     angle = math.atan(t / math.sqrt(freedom))
     odd = freedom % 2
     term = total = math.cos(angle) if odd else 1.0
@@ -160,7 +162,8 @@ def _within_t(t: float, freedom: int) -> float:
 
 
 def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int, confidence: float = 0.95) -> Numbers | None:
-    """How far the mean of each row of `before - after` may be off, so that all of `among` such bounds hold together.
+    """Return how far the mean of each row of `before - after` may be off, so that all of `among` such bounds hold
+    together.
 
     A column is a launch. None where there are too few launches to bound anything.
     """
@@ -185,7 +188,7 @@ class Groups:
         self._launch, self._turn = launch, turn
 
     def launch_medians(self, times: Numbers) -> Numbers:
-        """One column per launch: the median over its executions."""
+        """Return one column per launch: the median over its executions."""
         return _medians(times, self._launch)
 
     def turn_medians(self, times: Numbers) -> Numbers:
@@ -201,7 +204,8 @@ def part_intervals(
     resolution_ns: float | Numbers = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """For each part of two profiles, a row with a column per launch: `ratio`, which is shown, and bounds that hold it.
+    """Return for each part of two profiles, a row with a column per launch: `ratio`, which is shown, and bounds that
+    hold it.
 
     A profile has many parts, and of bounds that hold at 95 % each some would miss: these hold all together, `among` so
     many. With too few launches there is no ratio. A clock that counts in steps of `resolution_ns` may be off by half a
@@ -228,7 +232,7 @@ def ratio_intervals(
     paired: bool,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """For each row of executions: `ratio`, which is shown, and bounds of before over after that hold it."""
+    """Return for each row of executions: `ratio`, which is shown, and bounds of before over after that hold it."""
     if len(ratio) == 0:
         return []
     (old, old_groups), (new, new_groups) = before, after
@@ -256,7 +260,7 @@ def _interval(ratio: float, low: float, high: float) -> Interval:
 
 
 def _medians(times: Numbers, group: npt.NDArray[np.int64]) -> Numbers:
-    """One column per group: the median over its executions; groups of equal size are taken together."""
+    """Return one column per group: the median over its executions; groups of equal size are taken together."""
     order = np.argsort(group, kind="stable")
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
     result = np.empty((len(times), len(first)))

@@ -92,7 +92,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
-    """The turns that may be called latency: without a tracer, save where a foreign runner has no others."""
+    """Return the turns that may be called latency: without a tracer, save where a foreign runner has no others."""
     if record.latency_source == "traced executions":
         return samples.traced
     return samples.timed
@@ -131,7 +131,8 @@ def summarise(turns: list[Turn]) -> Latency:
 
 
 def _drift_percent(turns: list[Turn]) -> float:
-    """The median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway it."""
+    """Return the median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway
+    it."""
     medians = _turn_medians(turns)
     if len(medians) < _LEAST_TURNS:
         return 0.0
@@ -177,7 +178,8 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
 def compare(
     before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
 ) -> Comparison:
-    """Ratio of medians with an interval over launches: executions of one launch are not independent of each other.
+    """Return ratio of medians with an interval over launches: executions of one launch are not independent of each
+    other.
 
     Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
     """
@@ -224,7 +226,7 @@ def compare(
 
 
 def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:
-    """All executions in one row, and which launch and turn each belongs to."""
+    """Return all executions in one row, and which launch and turn each belongs to."""
     lengths = [len(turn.ns) for turn in turns]
     ns = np.fromiter(itertools.chain.from_iterable(turn.ns for turn in turns), np.float64, sum(lengths))[None, :]
     launch, turn = np.repeat(np.array([(turn.launch, turn.turn) for turn in turns]), lengths, axis=0).T
@@ -232,7 +234,7 @@ def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:
 
 
 def _turn_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
-    """One median per turn, in order; all at once, since a long run has a hundred thousand turns."""
+    """Return one median per turn, in order; all at once, since a long run has a hundred thousand turns."""
     ns, _ = _executions(turns)
     number = np.repeat(np.arange(len(turns)), [len(turn.ns) for turn in turns])
     result: npt.NDArray[np.float64] = Groups(number, number).turn_medians(ns)[0]
@@ -246,8 +248,8 @@ def _launch_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
 
 
 def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
-    """How much launches differ, in percent: a standard deviation, from the median deviation so that one disturbed
-    launch does not make it; None for fewer than three."""
+    """Return how much launches differ, in percent: a standard deviation, from the median deviation so that one
+    disturbed launch does not make it; None for fewer than three."""
     if len(medians) < 3:
         return None
     logs = np.log(medians)
@@ -255,10 +257,10 @@ def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
 
 
 def preempted_traces(samples: Samples, stops_clock: bool) -> float:
-    """The share of traced executions in which other work took time that operators' times do not leave out."""
+    """Return the share of traced executions in which other work took time that operators' times do not leave out."""
     return 0.0 if stops_clock else preempted_share(samples.traced)
 
 
 def preempted_share(turns: list[Turn]) -> float:
-    """The share of executions in which other work took the processor away."""
+    """Return the share of executions in which other work took the processor away."""
     return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))

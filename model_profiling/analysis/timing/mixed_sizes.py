@@ -22,7 +22,8 @@ _TIMED_NS = 2000.0
 
 
 def split_sizes(profile: Profile) -> list[Profile]:
-    """The executions of each size, those that took longest first; the profile as it is where there is one size."""
+    """Return the executions of each size, those that took longest first; the profile as it is where there is one
+    size."""
     if profile.executions < 2 or not _keeps_a_cache(profile):
         return [profile]
     scale = _scale(profile)
@@ -39,7 +40,7 @@ def split_sizes(profile: Profile) -> list[Profile]:
 
 
 def describe_sizes(parts: list[Profile]) -> str:
-    """`1 execution of 75.9 ms, 11 of 1.1 ms`."""
+    """Return `1 execution of 75.9 ms, 11 of 1.1 ms`."""
     return ", ".join(f"{part.executions} of {_middle(part.execute[None])[0] / 1e6:.3g} ms" for part in parts)
 
 
@@ -56,7 +57,7 @@ def _operators(profile: Profile) -> npt.NDArray[np.bool_]:
 
 
 def _scale(profile: Profile) -> Nanoseconds:
-    """How many times its shortest time the middle operator of each execution took.
+    """Return how many times its shortest time the middle operator of each execution took.
 
     The whole of an execution may be long because the system interrupted it; that is in one operator, or in few.
     """
@@ -67,7 +68,7 @@ def _scale(profile: Profile) -> Nanoseconds:
 
 
 def _another_size(profile: Profile, longer: npt.NDArray[np.int64], shorter: npt.NDArray[np.int64]) -> bool:
-    """Whether most operators took longer; where only a few did, something else happened to them."""
+    """Return whether most operators took longer; where only a few did, something else happened to them."""
     least = _GAP_OF_ONE if min(len(longer), len(shorter)) == 1 else _GAP
     before, after = (_middle(profile.times[:, group]) for group in (longer, shorter))
     if before.sum() < least * after.sum():

@@ -90,11 +90,12 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
         return np.array(sorted(set(self.launch.tolist())), dtype=np.int64)
 
     def without_times(self) -> "Profile":
-        """The same operators with no time at all: what is left of a run whose clock means nothing."""
+        """Return the same operators with no time at all: what is left of a run whose clock means nothing."""
         return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.launch)
 
     def with_launches(self, launches: dict[int, int]) -> "Profile":
-        """The same profile with executions assigned to launches, in order; what a launch has too many is its warm-up.
+        """Return the same profile with executions assigned to launches, in order; what a launch has too many is its
+        warm-up.
 
         Only the dump of a runner that is not the kit's still holds warm-up executions.
         """
@@ -108,13 +109,13 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Profile(self.instances, self.times[:, kept], self.starts[:, kept], self.execute[kept], launch[kept])
 
     def only(self, chosen: npt.NDArray[np.int64]) -> "Profile":
-        """The profile of some of its executions."""
+        """Return the profile of some of its executions."""
         times, starts = self.times[:, chosen], self.starts[:, chosen]
         return Profile(self.instances, times, starts, self.execute[chosen], self.launch[chosen])
 
 
 def _undisturbed(times: Nanoseconds) -> Nanoseconds:
-    """Each row with its disturbed times replaced by the mean of the others, some rows at a time.
+    """Return each row with its disturbed times replaced by the mean of the others, some rows at a time.
 
     The middle is the lower of two: what disturbs only adds time, and may have hit just half of the executions.
     """
@@ -140,7 +141,8 @@ def _lower_median(rows: Nanoseconds) -> Nanoseconds:
 
 
 def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
-    """One profile per method of the dump (told apart by their operators), the one that took longest in all first."""
+    """Return one profile per method of the dump (told apart by their operators), the one that took longest in all
+    first."""
     nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
         raise InputError(f"{dump.path} contains no execution", "Run the model at least once with the tracer attached.")
@@ -160,7 +162,7 @@ class _Rows(msgspec.Struct, frozen=True, eq=False):
 
 
 def _rows(dump: etdump.Etdump, nesting: etdump.Nesting) -> _Rows:
-    """Every event of an execution with its own time: what it took less what its children took."""
+    """Return every event of an execution with its own time: what it took less what its children took."""
     events = dump.events
     duration = events.duration.astype(np.float64)
     own = duration.copy()
@@ -186,7 +188,7 @@ def _rows(dump: etdump.Etdump, nesting: etdump.Nesting) -> _Rows:
 
 
 def _alike(rows: _Rows) -> list[npt.NDArray[np.int64]]:
-    """Executions that ran the same operators in the same order, together: a method is nothing else in a dump."""
+    """Return executions that ran the same operators in the same order, together: a method is nothing else in a dump."""
     counts = np.diff(rows.bounds)
     if (counts == counts[0]).all():
         keys = rows.key.reshape(len(counts), -1)

@@ -9,14 +9,14 @@ Numbers = npt.NDArray[np.float64]
 
 
 def median(ordered: Numbers) -> Numbers:
-    """The middle of each sorted row: the mean of the two in the middle where their number is even."""
+    """Return the middle of each sorted row: the mean of the two in the middle where their number is even."""
     size = ordered.shape[1]
     result: Numbers = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
     return result
 
 
 def quantile(ordered: Numbers, share: float) -> Numbers:
-    """What `share` of each sorted row is below, on a straight line between neighbours, as numpy has it."""
+    """Return what `share` of each sorted row is below, on a straight line between neighbours, as numpy has it."""
     place = share * (ordered.shape[1] - 1)
     low = ordered[:, math.floor(place)]
     high = ordered[:, min(math.floor(place) + 1, ordered.shape[1] - 1)]

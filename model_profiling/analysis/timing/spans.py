@@ -24,7 +24,7 @@ class Span:
 
 
 def typical_execution(profile: Profile) -> int:
-    """The execution that took closest to the median."""
+    """Return the execution that took closest to the median."""
     return int(np.argmin(np.abs(profile.execute - np.median(profile.execute))))
 
 
@@ -33,7 +33,7 @@ def typical_spans(profile: Profile) -> list[Span]:
 
 
 def spans(profile: Profile, execution: int) -> list[Span]:
-    """All spans of one execution by start, parents first.
+    """Return all spans of one execution by start, parents first.
 
     A runtime row of the profile is a parent's own time; the parent itself lasts that long and as long as its children.
     """

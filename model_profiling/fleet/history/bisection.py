@@ -59,7 +59,7 @@ class Measurer:
         self._again = again
 
     def compare(self, series: Series, before: str, after: str) -> ProgramComparison:
-        """Two programs of a series, by their hashes."""
+        """Return two programs of a series, by their hashes."""
         known = self._kept.comparison(series, before, after)
         if known is not None and known.latency.reliable and not self._again:
             return known
@@ -114,7 +114,7 @@ class Measurer:
 
 
 def _lengths(phase: str) -> Lengths:
-    """How to ask for the phase of a series; of one without, nothing is asked."""
+    """Return how to ask for the phase of a series; of one without, nothing is asked."""
     found = _PHASE.fullmatch(phase)
     if found is None:
         return Lengths()
@@ -123,7 +123,7 @@ def _lengths(phase: str) -> Lengths:
 
 
 def kept_points(series: Series, kept: KeptPrograms) -> list[int]:
-    """The first point of every program of a series that is kept, each program once, in order."""
+    """Return the first point of every program of a series that is kept, each program once, in order."""
     first: dict[str, int] = {}
     for place, point in enumerate(series.points):
         first.setdefault(point.sha256, place)
@@ -179,7 +179,7 @@ def _result(
 
 
 def format_change(record: ProgramComparison) -> str:
-    """`+5.1 % (95 % interval +4.6 to +5.5 %)`; how much longer the later program takes."""
+    """Return `+5.1 % (95 % interval +4.6 to +5.5 %)`; how much longer the later program takes."""
     latency = record.latency
     if latency.high is None:
         return f"{record.percent:+.1f} %"

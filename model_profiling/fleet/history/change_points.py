@@ -44,7 +44,7 @@ class ChangePoint:
 
 
 def change_points(values: list[float]) -> list[ChangePoint]:
-    """All steps of a series, in order."""
+    """Return all steps of a series, in order."""
     left_out = max(0, len(values) - _MOST)
     series = np.asarray(values[left_out:], dtype=np.float64)
     seen = _splits(series, 1.0)
@@ -64,7 +64,7 @@ def change_points(values: list[float]) -> list[ChangePoint]:
 
 
 def _splits(series: Floats, inflation: float) -> list[int]:
-    """Where a series is to be split: at its best place, and again in the parts."""
+    """Return where a series is to be split: at its best place, and again in the parts."""
     waiting, found = [(0, len(series))], []
     while waiting:
         first, last = waiting.pop()
@@ -76,7 +76,8 @@ def _splits(series: Floats, inflation: float) -> list[int]:
 
 
 def _split(part: Floats, inflation: float) -> tuple[int, float] | None:
-    """The best place to split, and how likely a series without a step has one as good; None if that is likely."""
+    """Return the best place to split, and how likely a series without a step has one as good; None if that is
+    likely."""
     n = len(part)
     if n < 2 * LEAST_SIDE:
         return None
@@ -91,7 +92,7 @@ def _split(part: Floats, inflation: float) -> tuple[int, float] | None:
 
 
 def _refined(part: Floats, place: int) -> int:
-    """The place near `place` where the two sides, each around its median, fit the values best."""
+    """Return the place near `place` where the two sides, each around its median, fit the values best."""
     near = range(max(LEAST_SIDE, place - 3), min(len(part) - LEAST_SIDE, place + 3) + 1)
 
     def misfit(at: int) -> float:
@@ -101,7 +102,7 @@ def _refined(part: Floats, place: int) -> int:
 
 
 def _ranks(part: Floats) -> Floats:
-    """Ranks from 1; equal values share theirs."""
+    """Return ranks from 1; equal values share theirs."""
     values, places, counts = np.unique(part, return_inverse=True, return_counts=True)
     del values
     last = np.cumsum(counts)
@@ -109,7 +110,7 @@ def _ranks(part: Floats) -> Floats:
 
 
 def _standardised(ranks: Floats) -> Floats:
-    """For each row and each place to split it: how far the ranks before it are from what chance gives them.
+    """Return for each row and each place to split it: how far the ranks before it are from what chance gives them.
 
     Divided by what that has as its standard deviation if the order is a matter of chance (Mann-Whitney).
     """
@@ -125,7 +126,7 @@ def _standardised(ranks: Floats) -> Floats:
 
 
 def _shuffled(ranks: Floats) -> Floats:
-    """The largest statistic of each of many shuffled series."""
+    """Return the largest statistic of each of many shuffled series."""
     n = len(ranks)
     rng = np.random.default_rng(_SEED)
     rows = max(1, _BLOCK // n)
@@ -137,7 +138,7 @@ def _shuffled(ranks: Floats) -> Floats:
 
 
 def _null(n: int) -> Floats:
-    """The same for series of `n` values that differ: it depends on nothing else, and grows a little with `n`."""
+    """Return the same for series of `n` values that differ: it depends on nothing else, and grows a little with `n`."""
     length = n if n <= _EXACT else math.ceil(_EXACT * 1.1 ** math.ceil(math.log(n / _EXACT, 1.1)))
     return _null_of(length)
 
@@ -148,8 +149,8 @@ def _null_of(length: int) -> Floats:
 
 
 def _inflation(series: Floats, edges: list[int]) -> float:
-    """By how much neighbours that resemble each other (drift, a machine that is busy for hours) inflate the statistic:
-    as in an AR(1) series with the correlation that is left once steps are taken out."""
+    """Return by how much neighbours that resemble each other (drift, a machine that is busy for hours) inflate the
+    statistic: as in an AR(1) series with the correlation that is left once steps are taken out."""
     parts = [series[start:end] for start, end in zip([0, *edges], [*edges, len(series)], strict=True)]
     rest = _ranks(np.concatenate([part - np.median(part) for part in parts if len(part)] or [series]))
     rest -= rest.mean()
@@ -163,7 +164,8 @@ def _inflation(series: Floats, edges: list[int]) -> float:
 
 
 def _is_step(part: Floats, place: int) -> bool:
-    """Whether the values around a place are those of a step, and not of a slow drift, which a line follows better."""
+    """Return whether the values around a place are those of a step, and not of a slow drift, which a line follows
+    better."""
     sides = [_cut(side) for side in (part[max(0, place - _WINDOW) : place], part[place : place + _WINDOW])]
     step = sum(float(((side - side.mean()) ** 2).sum()) for side in sides)
     window = np.concatenate(sides)
@@ -174,7 +176,7 @@ def _is_step(part: Floats, place: int) -> bool:
 
 
 def _cut(side: Floats) -> Floats:
-    """The same values, with outliers moved to where the others end."""
+    """Return the same values, with outliers moved to where the others end."""
     middle = np.median(side)
     reach = _OUTLIER * float(np.median(np.abs(side - middle)))
     return np.clip(side, middle - reach, middle + reach)

@@ -38,7 +38,7 @@ _decoder = msgspec.msgpack.Decoder(list[IndexEntry])
 
 
 def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEntry], Search]:
-    """What is known of the runs in these folders, up to date and in the order in which they were found."""
+    """Return what is known of the runs in these folders, up to date and in the order in which they were found."""
     found = search(roots, on_progress)
     path = _writable_place(roots)
     before = _read(path) if path is not None else None
@@ -50,7 +50,8 @@ def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEn
 
 
 def place_of(roots: Sequence[str]) -> Path:
-    """Where the index of these folders lies. Other code reads runs in another way, and has an index of its own."""
+    """Return where the index of these folders lies. Other code reads runs in another way, and has an index of its
+    own."""
     code = [files.sha256(Path(path)) for path in (run_rows.__file__, options.__file__)]
     key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"

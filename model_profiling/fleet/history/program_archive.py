@@ -22,17 +22,17 @@ class KeptPrograms:
         self._records: list[ProgramComparison] | None = None
 
     def program(self, sha256: str) -> Path | None:
-        """The .pte of this hash; None if nobody kept it."""
+        """Return the .pte of this hash; None if nobody kept it."""
         return next(
             (path for home in self._homes if (path := kept_programs.find_program(home, sha256)) is not None), None
         )
 
     def is_kept(self, sha256: str) -> bool:
-        """Whether there is a folder for it; whether it is unchanged, `program` finds out."""
+        """Return whether there is a folder for it; whether it is unchanged, `program` finds out."""
         return any(kept_programs.home_of(home, sha256).is_dir() for home in self._homes)
 
     def comparison(self, series: Series, before: str, after: str) -> ProgramComparison | None:
-        """The newest comparison of two programs, run as those of the series were and on the same device."""
+        """Return the newest comparison of two programs, run as those of the series were and on the same device."""
         if self._records is None:
             self._records = [record for home in self._homes for record in _records(home)]
         of_these = [each for each in self._records if (each.before, each.after) == (before, after)]
@@ -55,7 +55,7 @@ def _fits(record: ProgramComparison, series: Series) -> bool:
 
 
 def _records(home: Path) -> list[ProgramComparison]:
-    """The comparisons in one run directory; what is not one is left out."""
+    """Return the comparisons in one run directory; what is not one is left out."""
     found = []
     for path in sorted((home / PROGRAMS).glob(f"{COMPARED}*.json")):
         with contextlib.suppress(KitError):

@@ -33,8 +33,8 @@ def removable(
     before: float | None,
     keep_last: int | None,
 ) -> list[Removable]:
-    """What may go: of the `chosen` runs the earlier ones that are older than `before` and not among the last of their
-    kind (model, dtype, variant, platform, device); then programs that none of the rest of `every` run names."""
+    """Return what may go: of the `chosen` runs the earlier ones that are older than `before` and not among the last of
+    their kind (model, dtype, variant, platform, device); then programs that none of the rest of `every` run names."""
     owners = {found.path: found.root for found in search.runs}
     earlier = {found.path for found in search.runs if found.earlier}
     place: dict[tuple[str, ...], int] = {}
@@ -70,7 +70,7 @@ def _programs(home: Path, named: set[str]) -> list[Removable]:
 
 
 def _bytes(directory: Path) -> int:
-    """Bytes of files with no second name elsewhere."""
+    """Return bytes of files with no second name elsewhere."""
     total = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(OSError):

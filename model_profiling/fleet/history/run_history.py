@@ -51,7 +51,7 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 def parse_since(text: str) -> float:
-    """`2026-11-01`, or `90d` (days; also h and w) before now, as seconds."""
+    """Return `2026-11-01`, or `90d` (days; also h and w) before now, as seconds."""
     if ago := _AGO.fullmatch(text):
         return time.time() - int(ago[1]) * _SECONDS[ago[2]]
     try:
@@ -123,11 +123,11 @@ class RunHistory:
         self._series = {number: key for key, number in numbers.items()}
 
     def chosen(self) -> list[IndexedRun]:
-        """The runs that the filters accept, as the index has them."""
+        """Return the runs that the filters accept, as the index has them."""
         return list(self._runs.values())
 
     def runs(self) -> list[HistoryRun]:
-        """Every run, from new to old, and at the end those that cannot be read."""
+        """Return every run, from new to old, and at the end those that cannot be read."""
         medians: dict[int, dict[str, float]] = {}
         for entry in self._measured:
             if entry.median_ms is not None:
@@ -157,7 +157,7 @@ class RunHistory:
         )
 
     def series(self) -> "list[Series]":
-        """Measured latency over time, one series for all that may be compared; those with most runs first."""
+        """Return measured latency over time, one series for all that may be compared; those with most runs first."""
         together: dict[int, list[IndexedMeasurement]] = {}
         for entry in self._measured:
             if entry.median_ms is not None and entry.median_ms > 0:
@@ -195,7 +195,8 @@ class RunHistory:
         )
 
     def top(self) -> list[TopOperator]:
-        """Where the time goes over the portfolio: operators of the fastest experiment of every model's latest run."""
+        """Return where the time goes over the portfolio: operators of the fastest experiment of every model's latest
+        run."""
         chosen = self._latest(lambda entry: entry.median_ms is not None)
         sums: dict[tuple[str, str], list[tuple[float, str]]] = {}
         for run, entries in chosen:
@@ -211,7 +212,7 @@ class RunHistory:
         return sorted(found, key=lambda entry: (-entry.ms, entry.operator))
 
     def coverage(self) -> list[ModelCoverage]:
-        """How much of each model runs on SME2, as the latest run with a kernel trace says; the least first."""
+        """Return how much of each model runs on SME2, as the latest run with a kernel trace says; the least first."""
         known = {_kind(run): (run, entries) for run, entries in self._latest(lambda e: e.coverage_percent is not None)}
         untold = {_kind(run): entries for run, entries in self._latest(lambda entry: bool(entry.coverage_unknown))}
         found = []
@@ -229,7 +230,7 @@ class RunHistory:
     def _latest(
         self, fits: "Callable[[IndexedMeasurement], bool]"
     ) -> "list[tuple[IndexedRun, list[IndexedMeasurement]]]":
-        """Of each model, dtype and variant the newest run with measurements that fit, and these."""
+        """Return of each model, dtype and variant the newest run with measurements that fit, and these."""
         fitting: dict[int, list[IndexedMeasurement]] = {}
         for entry in self._measured:
             if fits(entry):
@@ -240,7 +241,7 @@ class RunHistory:
         return [(run, fitting[run.id]) for run in newest.values()]
 
     def rows(self) -> list[MeasurementRow]:
-        """Every measurement of every run as a flat row, for other programs."""
+        """Return every measurement of every run as a flat row, for other programs."""
         found = []
         for entry in self._measured:
             run = self._runs[entry.run]
@@ -302,7 +303,7 @@ _operators = msgspec.json.Decoder(list[tuple[str, str, float]])
 
 
 def _by_series(row: HistoryRow) -> Iterator[tuple[tuple[Any, ...], HistoryMeasurement]]:
-    """Each measurement of a run with what its series is known by."""
+    """Yield each measurement of a run with what its series is known by."""
     what = tuple(getattr(row, name) for name in _WHAT)
     for each in row.measurements:
         yield (*what, *msgspec.structs.astuple(each)[: len(_HOW)]), each
@@ -324,7 +325,7 @@ def _refuse_unknown(model: str, runs: Sequence[IndexedRun]) -> None:
 
 
 def relative_path(here: str, path: str) -> str:
-    """A real path relative to the folder `here` where it lies in it."""
+    """Return a real path relative to the folder `here` where it lies in it."""
     if path == here:
         return "."
     return path.removeprefix(f"{here.rstrip('/')}/") if here else path

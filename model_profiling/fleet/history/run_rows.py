@@ -25,7 +25,7 @@ class _Struct(msgspec.Struct, frozen=True, gc=False):
 
 
 def _struct(where: str, *more: Any) -> Any:
-    """A part of the export's record: the options that it holds, and `more` fields."""
+    """Return a part of the export's record: the options that it holds, and `more` fields."""
     rows = [(row.name, row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where]
     return msgspec.defstruct(f"_{where}", [*rows, *more], bases=(_Struct,), frozen=True, gc=False, kw_only=True)
 
@@ -181,7 +181,7 @@ _anything = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_run(found: FoundRun) -> HistoryRow | None:
-    """The row of a run directory; None if the manifest is one of another program."""
+    """Return the row of a run directory; None if the manifest is one of another program."""
     home = Path(found.path)
     try:
         data = files.read_bytes(home / MANIFEST, "manifest", _MOST_BYTES)
@@ -208,7 +208,7 @@ def read_run(found: FoundRun) -> HistoryRow | None:
 
 
 def _storable(text: str) -> str:
-    """`text` as Unicode: a path in it may have bytes that are none."""
+    """Return `text` as Unicode: a path in it may have bytes that are none."""
     return os.fsencode(text).decode(errors="replace")
 
 
@@ -227,7 +227,7 @@ def _seconds(created: str) -> float:
 
 
 def _is_foreign(data: bytes) -> bool:
-    """Whether this is JSON, and none of ours: other programs have a manifest.json as well."""
+    """Return whether this is JSON, and none of ours: other programs have a manifest.json as well."""
     try:
         fields = _anything.decode(data)
     except msgspec.ValidationError:
@@ -269,7 +269,7 @@ def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -
 
 
 def _variant(export: Any) -> str:
-    """What else tells exports of one model apart that are not to be compared: options, not the code itself."""
+    """Return what else tells exports of one model apart that are not to be compared: options, not the code itself."""
     if export is None:
         return ""
     request = export.request
@@ -289,7 +289,8 @@ def _variant(export: Any) -> str:
 def _measurement(
     name: str, record: _Experiment, timing: str, measured: _Measured | None, analysis: _Analysis | None
 ) -> HistoryMeasurement:
-    """What was measured of an experiment; emulated and partial ones have no latency that belongs into a series."""
+    """Return what was measured of an experiment; emulated and partial ones have no latency that belongs into a
+    series."""
     timed = timing == "measured" and record.mode == "timing" and not record.partial
     measured = measured if measured is not None and timed else _Measured()
     latency, startup, memory = measured.latency, measured.startup, measured.memory
@@ -314,14 +315,14 @@ def _measurement(
 
 
 def _phase(record: _Experiment) -> str:
-    """The phase of a language model, else the method if it is not the usual one."""
+    """Return the phase of a language model, else the method if it is not the usual one."""
     if record.phase is not None:
         return record.phase.label
     return "" if record.method == "forward" else record.method
 
 
 def _percent(coverage: _Coverage | None) -> float | None:
-    """How much of the work of CONV and GEMM runs on SME2; of the operators, where the work is not known."""
+    """Return how much of the work of CONV and GEMM runs on SME2; of the operators, where the work is not known."""
     if coverage is None or coverage.unknown:
         return None
     if coverage.work and coverage.work_on_sme2 is not None:

@@ -44,7 +44,7 @@ class Search:
 
 
 def real_roots(folders: Sequence[str | Path]) -> list[str]:
-    """Where the folders are, each once, without those that lie in another of them."""
+    """Return where the folders are, each once, without those that lie in another of them."""
     for folder in folders:
         if not Path(folder).is_dir():
             raise InputError(f"there is no folder {folder}", "Give one with runs in it, or nothing for this one.")

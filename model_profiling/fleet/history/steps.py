@@ -27,7 +27,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 def with_steps(series: Series, kept: KeptPrograms) -> Series:
-    """The series with its steps."""
+    """Return the series with its steps."""
     found = change_points([point.median_ms for point in series.points])
     return msgspec.structs.replace(series, steps=[_step(series, change, kept) for change in found])
 
@@ -58,7 +58,7 @@ def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
 
 
 def _sides(points: Sequence[Point], index: int) -> tuple[int, int]:
-    """The points on both sides of a step: where the program changed, if it did so at the step or next to it."""
+    """Return the points on both sides of a step: where the program changed, if it did so at the step or next to it."""
     near = sorted(range(max(1, index - _NEAR), min(len(points) - 1, index + _NEAR) + 1), key=lambda i: abs(i - index))
     changed = next((i for i in near if points[i - 1].sha256 != points[i].sha256), index)
     return changed - 1, changed
@@ -99,7 +99,7 @@ def _sentence(
 
 
 def _differences(before: Point, after: Point) -> list[str]:
-    """What the manifests of two runs say differently of machine, kit and labels."""
+    """Return what the manifests of two runs say differently of machine, kit and labels."""
     one, other = (_manifest(point.path) for point in (before, after))
     if one is None or other is None:
         return []

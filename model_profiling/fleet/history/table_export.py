@@ -17,12 +17,13 @@ _COUNTS = ("threads", "executions", "peak_bytes")
 
 
 def as_csv(rows: Rows) -> bytes:
-    """What is not known is empty. Text that a spreadsheet would take for a formula begins with a quote."""
+    """Return the rows as CSV. What is not known is empty; text that a spreadsheet would take for a formula begins with
+    a quote."""
     return files.text_bytes(csv_text(COLUMNS, ([getattr(row, name) for name in COLUMNS] for row in rows)))
 
 
 def as_parquet(rows: Rows) -> bytes:
-    """The same with types; `created` is a timestamp."""
+    """Return the same with types; `created` is a timestamp."""
     try:
         import pyarrow
         import pyarrow.parquet

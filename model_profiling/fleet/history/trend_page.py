@@ -78,7 +78,7 @@ def key(number: int) -> str:
 
 
 def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
-    """One series over its runs."""
+    """Return one series over its runs."""
     dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
     edges = [
         StepMark(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
@@ -95,12 +95,12 @@ def _words(point: Point) -> str:
 
 
 def _leads_to(point: Point, home: Path) -> str:
-    """The report of a run, as seen from where the page lies; '' if it has none."""
+    """Return the report of a run, as seen from where the page lies; '' if it has none."""
     return os.path.relpath(point.report, home.resolve()) if point.report else ""
 
 
 def page_report(found: Trend, home: Path) -> Report:
-    """What the page says, in blocks."""
+    """Return what the page says, in blocks."""
     models = sorted({series.model for series in found.series})
     steps = [step for series in found.series for step in series.steps]
     confirmed = [step for step in steps if step.state == "confirmed" and step.percent > 0]
@@ -159,7 +159,7 @@ def _section(series: Series, number: int, home: Path) -> Section:
     if series.steps:
         blocks.append(Bullets([f"{step.created[:16]}: {step.sentence}." for step in series.steps]))
     elif len(series.points) < 10:
-        blocks.append(Paragraph("A step can be found from ten runs on, with five on both sides of it."))
+        blocks.append(Paragraph("Step detection needs 10 runs, 5 on each side."))
     blocks.append(_runs(series, number, home))
     return Section(key(number), series.title, blocks)
 

@@ -46,23 +46,24 @@ class Executor(Protocol):
     host_comes_last: bool
 
     def lane(self, job: Job) -> str:
-        """Jobs of one lane need the same thing: where one has to wait, so do those behind it."""
+        """Return the lane of a job. Jobs of one lane need the same thing: where one has to wait, so do those behind
+        it."""
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         """Start a job if what it needs is free; else say what it waits for, in words."""
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        """The jobs that have ended since the last call; waits for one, but not longer than this."""
+        """Return the jobs that have ended since the last call; waits for one, but not longer than this."""
 
     def doing(self, job: Job) -> str:
-        """What a running job says it does; '' if it says nothing."""
+        """Return what a running job says it does; '' if it says nothing."""
 
     def close(self) -> None:
         """End all that runs, and leave nothing behind."""
 
 
 def failure_of(log: str, code: int) -> tuple[str, str]:
-    """What went wrong and what to do, as a command said it last."""
+    """Return what went wrong and what to do, as a command said it last."""
     _, found, error = f"\n{log.strip()}".rpartition("\nerror: ")
     message, _, hint = error.partition("\n  fix: ")
     if found:
@@ -73,6 +74,6 @@ def failure_of(log: str, code: int) -> tuple[str, str]:
 
 
 def last_line(path: Path) -> str:
-    """What a command said last, from the end of its log."""
+    """Return what a command said last, from the end of its log."""
     lines = files.tail(path, 400).strip().splitlines()
     return lines[-1] if lines else ""

@@ -75,7 +75,7 @@ def adopt_export(request: ExportRequest, incoming: Path) -> None:
 
 
 def _checked(job: Job, incoming: Path, program: Path) -> Manifest:
-    """The manifest of a run that came from elsewhere, which has to be valid before anything of it is kept."""
+    """Return the manifest of a run that came from elsewhere, which has to be valid before anything of it is kept."""
     manifest = finished_run(incoming)
     if manifest is None or manifest.model.sha256 != program_sha256(program):
         raise RunError(f"{job.name}: the cluster sent no complete run of its program", "Run the sweep again.")

@@ -119,7 +119,7 @@ class Jobs:
         return ("run", str(program), f"--output-root={place}", *self._settings(cell), *labels)
 
     def _settings(self, cell: Cell) -> list[str]:
-        """All that decides what a run measures, beside its program."""
+        """Return all that decides what a run measures, beside its program."""
         asked = self._asked
         counts = {
             "--runs": asked.runs,
@@ -133,7 +133,7 @@ class Jobs:
         return [*words, *(f"{flag}={value}" for flag, value in given.items()), *cell.target.flags]
 
     def request(self, variant: SweepProgram) -> ExportRequest:
-        """What the export of a variant asks for, as the command does."""
+        """Return what the export of a variant asks for, as the command does."""
         from model_profiling.models.lookup import model_name
         from model_profiling.models.options import name_suffix
 
@@ -155,7 +155,7 @@ class Jobs:
         return Path(variant.asked.model) if variant.is_program else self.request(variant).paths.pte
 
     def key(self, cell: Cell) -> str:
-        """A hash of everything that decides what a run measures, so far as it is known before it is run.
+        """Return a hash of everything that decides what a run measures, so far as it is known before it is run.
 
         What else there is (the runner, the device) the run itself looks at: it measures nothing twice.
         """
@@ -166,16 +166,16 @@ class Jobs:
         return digest.hexdigest()[:32]
 
     def finished(self, rounds: Mapping[str, int]) -> Iterator[tuple[Job, bool]]:
-        """Every job with whether it is finished; each is looked at once. `rounds` has for cells that were begun anew
-        the oldest round of which results count."""
+        """Yield every job with whether it is finished; each is looked at once. `rounds` has for cells that were begun
+        anew the oldest round of which results count."""
         known: dict[str, bool] = {}
         for job in self.all:
             known[job.name] = self.is_finished(job, rounds.get(job.subject, 1), known)
             yield job, known[job.name]
 
     def is_finished(self, job: Job, round_: int, known: Mapping[str, bool]) -> bool:
-        """Whether its result is there, and is what it would be; `round_` is the oldest round that counts, and `known`
-        has the answer for the job that comes before it."""
+        """Return whether its result is there, and is what it would be; `round_` is the oldest round that counts, and
+        `known` has the answer for the job that comes before it."""
         try:
             if job.kind == "export":
                 return cached(self.request(job.variant)) is not None
@@ -207,7 +207,7 @@ def export_words(variant: SweepProgram, place: Path) -> tuple[str, ...]:
 
 
 def finished_run(directory: Path) -> Manifest | None:
-    """The manifest of a run, if it is complete."""
+    """Return the manifest of a run, if it is complete."""
     try:
         manifest = RunDirectory(directory).manifest()
     except InputError:
@@ -217,12 +217,12 @@ def finished_run(directory: Path) -> Manifest | None:
 
 
 def fingerprints(manifest: Manifest) -> dict[str, str]:
-    """What tells this result from another one of the same cell: what was measured, and when."""
+    """Return what tells this result from another one of the same cell: what was measured, and when."""
     return {name: f"{record.fingerprint} {record.session}" for name, record in manifest.experiments.items()}
 
 
 def has_report(directory: Path) -> bool:
-    """Whether the report page is there, as it was written, and of this very run."""
+    """Return whether the report page is there, as it was written, and of this very run."""
     run = RunDirectory(directory)
     index, page = read_index(run), directory / artifacts.REPORT_PAGE
     entry = index.files.get(page.name) if index is not None else None
@@ -232,7 +232,7 @@ def has_report(directory: Path) -> bool:
 
 
 def _inputs(paths: ExportPaths) -> list[str]:
-    """The hashes of the samples that a run feeds the program with."""
+    """Return the hashes of the samples that a run feeds the program with."""
     from model_profiling.pipeline.pipeline import export_record
 
     record = export_record(paths)

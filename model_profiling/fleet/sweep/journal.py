@@ -49,13 +49,13 @@ class Journal:
         return self._by_job.get(job, [])
 
     def _end_torn_line(self) -> None:
-        """A line that a kill or a full disk tore is ended, so that the next one is not a part of it."""
+        """End a line that a kill or a full disk tore, so that the next one is not a part of it."""
         if files.tail(self._path, 1) not in ("", "\n"):
             files.append_line(self._path, b"")
 
 
 def read(path: Path) -> list[JournalEntry]:
-    """All entries that can be read; a line that was torn is none."""
+    """Return all entries that can be read; a line that was torn is none."""
     if not path.is_file():
         return []
     found = []

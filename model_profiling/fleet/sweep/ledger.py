@@ -14,12 +14,12 @@ WORK = "work"
 
 
 def lane_of(job: Job) -> str:
-    """What a job has to wait for: the target that it measures on, or a CPU."""
+    """Return what a job has to wait for: the target that it measures on, or a CPU."""
     return job.measures.label if job.measures is not None else WORK
 
 
 def _kind(job: Job) -> str:
-    """Jobs that take about as long as each other."""
+    """Return jobs that take about as long as each other."""
     emulated = job.kind == "run" and job.measures is None
     return "emulated run" if emulated else job.kind
 
@@ -73,8 +73,8 @@ class Ledger:
         return sum(self._states[state] for state in states)
 
     def left(self) -> float:
-        """Seconds that the rest will take, from the jobs of each kind that have ended: work side by side, each target
-        one after another. 0 while nobody knows."""
+        """Return seconds that the rest will take, from the jobs of each kind that have ended: work side by side, each
+        target one after another. 0 while nobody knows."""
         lanes: dict[str, float] = {}
         for (lane, kind), count in self._open.items():
             if count and kind not in self._known:
@@ -121,7 +121,7 @@ class Queue:
             self._let_in(each)
 
     def failed(self, job: Job) -> list[Job]:
-        """All that comes after it, which is not begun any more."""
+        """Return all that comes after it, which is not begun any more."""
         found = self._after.pop(job.name, [])
         return found + [later for each in found for later in self.failed(each)]
 

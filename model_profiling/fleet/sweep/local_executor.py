@@ -68,7 +68,7 @@ class LocalExecutor:
         return ""
 
     def _has_room(self, target: SweepTarget | None) -> bool:
-        """Whether the jobs that run here leave room for one more, as far as this sweep knows."""
+        """Return whether the jobs that run here leave room for one more, as far as this sweep knows."""
         busy = [running.job.measures for running in self._running.values()]
         if any(other is not None and other.is_host for other in busy):
             return False
@@ -116,7 +116,7 @@ class LocalExecutor:
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may use."""
+    """Return how many CPUs this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 

@@ -35,7 +35,7 @@ _Files = Annotated[list[PackedFile], msgspec.Meta(max_length=_MOST_FILES)]
 
 
 def pack(home: Path, names: Sequence[str] | None = None) -> bytes:
-    """The files below a folder, or those of it that are named; links and hidden folders are left out."""
+    """Return the files below a folder, or those of it that are named; links and hidden folders are left out."""
     found = [home / name for name in names] if names is not None else sorted(home.iterdir())
     entries = []
     for entry in found:
@@ -82,7 +82,7 @@ def _refuse_impossible(entries: list[PackedFile]) -> None:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name leads to a place below a folder, and means the same on every file system."""
+    """Return whether a name leads to a place below a folder, and means the same on every file system."""
     parts = name.split("/")
     return name.isprintable() and "\\" not in name and len(parts) <= _DEEPEST and not {"", ".", ".."} & {*parts}
 

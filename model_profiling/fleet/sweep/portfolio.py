@@ -46,7 +46,7 @@ _LEGEND = (
 
 
 def write(result: SweepResult, home: Path) -> None:
-    """The page and the same as Markdown, beside sweep.json."""
+    """Write the page, and the same as Markdown, beside sweep.json."""
     made = report(result)
     files.write_text(home / PAGE, html.overview(made, {}, "everything here can be made again from sweep.json."))
     files.write_text(home / TEXT, markdown.render(made, {}))
@@ -102,7 +102,7 @@ def _figures(result: SweepResult) -> list[KeyFigure]:
 
 
 def _matrix(result: SweepResult) -> Section:
-    """A row for each program and number of threads, a column for each target."""
+    """Return a row for each program and number of threads, a column for each target."""
     rows: dict[tuple[str, ...], tuple[Row, dict[str, Cell]]] = {}
     phased, variants = any(len(cell.results) > 1 for cell in result.cells), _variant_columns(result)
     for cell in result.cells:
@@ -122,7 +122,7 @@ def _matrix(result: SweepResult) -> Section:
 
 
 def _in_matrix(cell: CellRecord) -> dict[str, Number]:
-    """What a cell shows, by phase."""
+    """Return what a cell shows, by phase."""
     if not cell.results:
         return {"": Number(cell.state, None)}
     href = cell.report or cell.run
@@ -153,14 +153,14 @@ def _table(result: SweepResult) -> Section:
 
 
 def _leading(cell: CellRecord, phase: str) -> Cell:
-    """The name of the model, which leads to the report."""
+    """Return the name of the model, which leads to the report."""
     label = f"{cell.model} {phase}".strip()
     href = cell.report or cell.run
     return Link(label, href) if href else Name(label)
 
 
 def _variant_columns(result: SweepResult) -> list[str]:
-    """What tells programs of one model apart; without a column that says the same of all."""
+    """Return what tells programs of one model apart; without a column that says the same of all."""
     rewritten = any(cell.rewrites for cell in result.cells)
     return ["dtype", *(["rewrites"] if rewritten else []), "threads"]
 
@@ -219,7 +219,7 @@ def _failures(result: SweepResult) -> Section | None:
 
 
 def _reasons(result: SweepResult) -> Section | None:
-    """Why something is unknown, each reason once with the cells that it is true of."""
+    """Return why something is unknown, each reason once with the cells that it is true of."""
     found: dict[str, list[str]] = {}
     for cell in result.cells:
         for each in cell.results:

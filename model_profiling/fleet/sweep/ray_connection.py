@@ -37,7 +37,8 @@ _UNKNOWN = (
 
 
 def token_notes(ray: Any) -> list[str]:
-    """What people should know of how the cluster that we are connected to is protected; nothing if it is well."""
+    """Return what people should know of how the cluster that we are connected to is protected; nothing if it is
+    well."""
     code = _as_stranger(ray.get_runtime_context().gcs_address)
     if code == REFUSED:
         return _shared_token()
@@ -45,7 +46,8 @@ def token_notes(ray: Any) -> list[str]:
 
 
 def _as_stranger(address: str) -> int:
-    """How a process ended that connected without a token: 0 if it could, REFUSED if the cluster asked for one."""
+    """Return how a process ended that connected without a token: 0 if it could, REFUSED if the cluster asked for
+    one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     command = python_command("model_profiling.fleet.sweep.ray_auth_check", address)
     environment["RAY_AUTH_MODE"] = "disabled"
@@ -58,7 +60,7 @@ def _as_stranger(address: str) -> int:
 
 
 def _shared_token() -> list[str]:
-    """A sentence if other users of this machine can read the token, from where Ray takes it."""
+    """Return a sentence if other users of this machine can read the token, from where Ray takes it."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     try:
         if os.environ.get("RAY_AUTH_TOKEN") or not path.stat().st_mode & 0o066:
@@ -74,7 +76,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def connected(address: str, log: Path) -> Any:
-    """Ray, connected to a cluster; what it says goes to a log."""
+    """Connect Ray to a cluster and return it; what it says goes to a log."""
     try:
         import ray
         import ray.exceptions
@@ -147,7 +149,7 @@ def _refuse_silence(address: str) -> None:
 
 
 def _keep_quiet(log: Path) -> None:
-    """A thread of Ray prints to standard output that a worker died, whatever one asks of it: that goes into a file."""
+    """Send what a thread of Ray prints to standard output, for example that a worker died, to a file."""
     inner: Any = importlib.import_module("ray._private.worker")
 
     def say(data: Any, *_: Any, **__: Any) -> None:
@@ -161,7 +163,7 @@ def _keep_quiet(log: Path) -> None:
 
 @contextlib.contextmanager
 def _standing_in(folder: Path) -> Iterator[None]:
-    """Ray's workers look for modules first where the driver stood when it connected: let that be a folder of ours."""
+    """Change to a folder of ours: Ray's workers look for modules first where the driver stood when it connected."""
     here = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.chdir(folder)
@@ -173,7 +175,7 @@ def _standing_in(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _said_to(log: Path) -> Iterator[None]:
-    """What C++ and Python write to standard error while Ray connects belongs into a file."""
+    """Send what C++ and Python write to standard error while Ray connects to a file."""
     with files.open_log(log) as target:
         kept = os.dup(2)
         try:

@@ -111,7 +111,7 @@ class RayExecutor:
         return Task(job.name, list(self._jobs.run_words(job.cell, program, Path(RUN))), RUN, job.measures)
 
     def _program(self, job: Job) -> Any:
-        """What a run needs, put into the cluster once for all runs of one program."""
+        """Return what a run needs, put into the cluster once for all runs of one program."""
         if job.cell is None:
             return b""
         if job.variant.name not in self._programs:
@@ -173,13 +173,13 @@ class RayExecutor:
 
 
 def _is_near(job: Job) -> bool:
-    """Whether a job needs files that only this machine has."""
+    """Return whether a job needs files that only this machine has."""
     asked = job.variant.asked
     return job.kind == "report" or (job.kind == "export" and (".py" in asked.model or asked.checkpoint is not None))
 
 
 def _keep_times(path: Path, job: Job, result: TaskResult) -> None:
-    """When a node had a target for itself, so that one can see afterwards that nobody else had."""
+    """Record when a node had a target for itself, so that one can see afterwards that nobody else had."""
     target = job.measures.label if job.measures is not None else ""
     line = {"job": job.name, "node": result.node, "target": target, "began": result.began, "ended": result.ended}
     files.append_line(path, msgspec.json.encode(line))

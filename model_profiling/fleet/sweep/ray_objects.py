@@ -24,7 +24,7 @@ _OPENS = "deserialize_objects"
 
 
 def _worker() -> Any:
-    """This process as Ray sees it."""
+    """Return this process as Ray sees it."""
     return importlib.import_module("ray._private.worker").global_worker
 
 
@@ -36,7 +36,7 @@ def forbid_opening() -> None:
 
 
 def allow_opening() -> None:
-    """For a program that uses Ray after a sweep did."""
+    """Allow opening again, for a program that uses Ray after a sweep did."""
     vars(_worker()).pop(_OPENS, None)
 
 
@@ -60,7 +60,7 @@ def fetch(ref: Any, timeout_s: float) -> memoryview:
 
 
 def _stored(ref: Any, timeout_s: float) -> tuple[Any, bytes]:
-    """An object as Ray keeps it: its buffer, and what the machine that wrote it says it is."""
+    """Return an object as Ray keeps it: its buffer, and what the machine that wrote it says it is."""
     errors: Any = importlib.import_module("ray.exceptions")
     try:
         ((data, kind, *_),) = _worker().core_worker.get_objects([ref], int(timeout_s * 1000))
@@ -70,7 +70,7 @@ def _stored(ref: Any, timeout_s: float) -> tuple[Any, bytes]:
 
 
 def _failure(number: int, data: Any) -> Exception:
-    """What went wrong, by Ray's number of it (ErrorType in its common.proto)."""
+    """Return what went wrong, by Ray's number of it (ErrorType in its common.proto)."""
     proto: Any = importlib.import_module("ray.core.generated.common_pb2")
     if number == proto.ErrorType.Value("TASK_EXECUTION_EXCEPTION"):
         return RunError(f"a node could not begin: {_raised(proto, data)}", _SAME_KIT)
@@ -79,7 +79,7 @@ def _failure(number: int, data: Any) -> Exception:
 
 
 def _raised(proto: Any, data: Any) -> str:
-    """The last line of what a task raised."""
+    """Return the last line of what a task raised."""
     raylet: Any = importlib.import_module("ray._raylet")
     try:
         message = msgspec.msgpack.decode(raylet.split_buffer(data)[0], type=bytes)

@@ -134,7 +134,7 @@ class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
 
 
 def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failure: str) -> CellRecord:
-    """What is known of a cell: its numbers where its run is finished, else why there are none."""
+    """Return what is known of a cell: its numbers where its run is finished, else why there are none."""
     results: list[CellResult] = []
     if state == "finished":
         try:
@@ -164,7 +164,7 @@ def relative(path: Path, home: Path) -> str:
 
 
 def read_results(directory: Path, home: Path) -> list[CellResult]:
-    """The numbers of a finished run, from the files that it wrote."""
+    """Return the numbers of a finished run, from the files that it wrote."""
     summary = _summary(directory)
     if summary.metrics is None:
         raise InputError(f"{directory} has no metrics", "Make them again: sme2-kit analyze")
@@ -177,7 +177,8 @@ def read_results(directory: Path, home: Path) -> list[CellResult]:
 
 
 def _summary(directory: Path) -> AnalysisSummary:
-    """The analysis of a run; made now where there is none of this state of it, as of a run that came from elsewhere."""
+    """Return the analysis of a run; made now where there is none of this state of it, as of a run that came from
+    elsewhere."""
     path, run = directory / artifacts.ANALYSIS_SUMMARY, RunDirectory(directory)
     try:
         found = files.read_json(path, AnalysisSummary, "analysis summary")
@@ -201,7 +202,7 @@ def _by_phase(metrics: Metrics) -> list[list[str]]:
 
 
 def _emulated(summary: AnalysisSummary, metrics: Metrics, names: Sequence[str]) -> CellResult:
-    """Of the levels that were emulated the one that uses SME2 most; no time of it means anything."""
+    """Return, of the emulated levels, the one that uses SME2 most; no time of it means anything."""
 
     def on_sme2(name: str) -> int:
         analysed = summary.experiments.get(name)
@@ -274,7 +275,7 @@ def _speedup(compared: Comparison) -> Speedup:
 
 
 def _coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, str]:
-    """Percent, in words, and why it is not known."""
+    """Return percent, in words, and why it is not known."""
     found = analysed.coverage if analysed is not None else None
     if found is None:
         return None, "", _NOT_TRACED
@@ -295,7 +296,7 @@ class _Earlier:
         self._before = directory / artifacts.EARLIER / labels[-1] if labels else None
 
     def against(self, name: str) -> PreviousComparison | None:
-        """None where the cell has only this result."""
+        """Return None where the cell has only this result."""
         if self._before is None:
             return None
         place = relative(self._before, self._home)

@@ -60,7 +60,7 @@ class Sweep:
         self.wanted = self._chosen(only)
 
     def _chosen(self, only: Sequence[str]) -> list[Job]:
-        """The jobs of the cells that `only` names, and what these need."""
+        """Return the jobs of the cells that `only` names, and what these need."""
         for pattern in only:
             if not any(_is_named(cell, pattern) for cell in self.jobs.cells):
                 some = ", ".join(cell.name for cell in self.jobs.cells[:5])
@@ -70,7 +70,7 @@ class Sweep:
         return [job for job in self.jobs.all if job.subject in names]
 
     def plan(self, fresh: bool = False) -> list[tuple[Job, bool]]:
-        """The jobs, each with whether it is finished; nothing is started or written."""
+        """Return the jobs, each with whether it is finished; nothing is started or written."""
         names = {job.name for job in self.wanted}
         state = self._read_state()
         state = state.anew(self._wanted_cells()) if fresh else state
@@ -191,7 +191,7 @@ class _Round:
         return waits
 
     def _start(self, executor: Executor, job: Job) -> str:
-        """'' if it was started, else what it waits for."""
+        """Start a job: return '' if it was started, else what it waits for."""
         if job.name not in self._prepared:
             self._prepared[job.name] = self._words(job)
         words, there = self._prepared[job.name]
@@ -217,7 +217,7 @@ class _Round:
             self._note(sentence)
 
     def _words(self, job: Job) -> tuple[tuple[str, ...], str]:
-        """The command, and the label of the run that it will replace. A new round measures anew what is there.
+        """Return the command, and the label of the run that it will replace. A new round measures anew what is there.
 
         A run that ended just before its sweep was killed is there, too: it is of this round if it is not the one that
         was there when its job was started, and is not measured again.
@@ -260,7 +260,7 @@ class _Round:
         self._look_at(job.cell)
 
     def _confirmed(self, job: Job, outcome: JobOutcome) -> JobOutcome:
-        """A command that says it did well has to have left what it should, here or on the machine that it ran on."""
+        """Check that a command that says it did well left what it should, here or on the machine that it ran on."""
         try:
             if outcome.incoming is not None:
                 self._adopt(job, outcome.incoming)
@@ -309,7 +309,7 @@ class _Round:
             self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
 
     def _tell(self, executor: Executor) -> None:
-        """What people see while it goes on."""
+        """Report progress to people while it goes on."""
         parts = [_said(job, executor.doing(job)) for job in self._running.values()]
         failed = self._ledger.counted("failed")
         words = f"{len(parts)} running" if parts else "waiting"
@@ -356,7 +356,7 @@ def _recover(directory: Path) -> None:
 
 
 def _said(job: Job, doing: str) -> str:
-    """The job, and what it says of its progress; what else it prints is for its log."""
+    """Return the job, and what it says of its progress; what else it prints is for its log."""
     kind, _, words = doing.partition(": ")
     return f"{job.name} ({words})" if kind == job.kind and words else job.name
 

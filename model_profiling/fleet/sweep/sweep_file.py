@@ -205,7 +205,7 @@ def _hint(message: str) -> str:
 
 
 def _checked(found: SweepFile, where: str) -> SweepFile:
-    """Everything a type cannot say."""
+    """Check everything a type cannot say."""
 
     def wrong(sentence: str, fix: str) -> InputError:
         return InputError(f"sweep file {where}: {sentence}", fix)
@@ -239,7 +239,7 @@ def _known(key: str, values: Sequence[str], allowed: Sequence[str], wrong: Calla
 
 
 def _rewrites(found: SweepFile) -> list[tuple[str, ...]]:
-    """Each set of rewrites in the order in which an export records them."""
+    """Return each set of rewrites in the order in which an export records them."""
     several = [[each] if isinstance(each, str) else each for each in found.rewrites]
     return [tuple(sorted({name for name in names if name != NO_REWRITE})) for names in several]
 
@@ -249,7 +249,7 @@ def targets(found: SweepFile, where: str) -> list[SweepTarget]:
 
 
 def _target(given: str | SweepTarget, where: str) -> SweepTarget:
-    """One that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
+    """Return one that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
     try:
         target = _named_target(given) if isinstance(given, str) else given
         choosing.checked(Choice(**target.settings), lambda part: f"`{part}`")
@@ -268,7 +268,7 @@ def _named_target(text: str) -> SweepTarget:
 
 
 def cells(found: SweepFile, where: str) -> list[Cell]:
-    """All cells in the order of the file, without those that are excluded; refuses a model that is not there."""
+    """Return all cells in the order of the file, without those that are excluded; refuses a model that is not there."""
     variants = _variants(found, where)
     if (count := len(variants) * len(found.targets) * len(found.threads)) > _MOST_CELLS:
         raise InputError(f"sweep file {where} has {count} cells", f"Make several of it, each of up to {_MOST_CELLS}.")
@@ -304,7 +304,7 @@ def cells(found: SweepFile, where: str) -> list[Cell]:
 
 
 def _twice(values: Sequence[Any]) -> Any:
-    """The first value that is there again; None if all differ."""
+    """Return the first value that is there again; None if all differ."""
     seen = set()
     for value in values:
         if value in seen:
@@ -331,7 +331,7 @@ def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
 
 
 def _model_name(asked: SweepModel) -> str:
-    """The name that the model's files carry, as a part of the names of cells."""
+    """Return the name that the model's files carry, as a part of the names of cells."""
     from model_profiling.models.lookup import model_name
     from model_profiling.models.options import input_spec, name_suffix, settings_of
 
@@ -364,7 +364,7 @@ def _program_dtype(asked: SweepModel) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a sweep file, for editors."""
+    """Return the JSON Schema of a sweep file, for editors."""
     schema = files.json_schema(SweepFile)
     properties = schema["$defs"]["SweepFile"]["properties"]
     properties["dtypes"]["items"] = {"enum": list(dtypes.NAMES)}

@@ -52,7 +52,8 @@ class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_result(data: bytes | memoryview) -> TaskResult:
-    """What a node answered, whoever it is: its text is bounded, and has no characters that control a terminal."""
+    """Return what a node answered, whoever it is: its text is bounded, and has no characters that control a
+    terminal."""
     try:
         result = msgspec.msgpack.decode(data, type=TaskResult)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -69,7 +70,7 @@ def read_result(data: bytes | memoryview) -> TaskResult:
 
 
 def printable_line(text: str, most: int = _SENTENCE) -> str:
-    """A sentence for or of another machine, in one line and as it may be printed."""
+    """Return a sentence for or of another machine, in one line and as it may be printed."""
     return visible(" ".join(text[:most].split()))[:most]
 
 

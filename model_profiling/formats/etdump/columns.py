@@ -42,7 +42,7 @@ class Events(msgspec.Struct, frozen=True, eq=False):
         return len(self.block)
 
     def take(self, rows: npt.NDArray[np.int64]) -> "Events":
-        """Only these events: what is computed of them is not computed of all."""
+        """Return only these events: what is computed of them is not computed of all."""
         return Events(*(column[rows] for column in (getattr(self, name) for name in self.__struct_fields__)))
 
     @property

@@ -22,7 +22,7 @@ _HEAD = struct.Struct("<II4s4HiII")
 
 
 def merged(dumps: Sequence[Path]) -> bytes:
-    """One dump with the blocks of all `dumps`, in their order."""
+    """Return one dump with the blocks of all `dumps`, in their order."""
     bodies = [files.read_bytes(path, "ETDump", _LARGEST) for path in dumps]
     words = [Words(body, path) for body, path in zip(bodies, dumps, strict=True)]
     roots = [root_table(each) for each in words]

@@ -77,7 +77,7 @@ class StringPool:
         ]
 
     def _codes_of_rows(self, strings: Positions, width: int) -> Codes:
-        """The codes of strings that fill equally many words, each distinct one looked up once.
+        """Return the codes of strings that fill equally many words, each distinct one looked up once.
 
         The padding after a string is compared too. Where it is not the zeros every writer puts there, equal strings
         look different here and still get one code, since `code` compares text.

@@ -51,13 +51,14 @@ def source_node(
 
 
 def origin(from_node: str) -> str:
-    """The target at the end of torch.export's record of what a node was made from: each step holds the one before."""
+    """Return the target at the end of torch.export's record of what a node was made from: each step holds the one
+    before."""
     targets = _ORIGIN.findall(from_node)
     return operator(targets[-1]) if targets else ""
 
 
 def origin_name(from_node: str) -> str:
-    """The name at the end of that record."""
+    """Return the name at the end of that record."""
     names = _ORIGIN_NAME.findall(from_node)
     return str(names[-1]) if names else ""
 

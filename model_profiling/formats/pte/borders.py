@@ -14,14 +14,14 @@ _PORTABLE_CHANGES = ("dim_order_ops::_to_dim_order_copy.out", "dim_order_ops::_c
 
 
 def is_inserted(flow: DataFlow, position: int, permutation: tuple[int, ...]) -> bool:
-    """Whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
+    """Return whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
     step = flow.steps[position]
     own = step.node is not None and step.op == TRANSPOSE and not step.node.debug_handle
     return own and step.permutation == permutation
 
 
 def inputs_to_nhwc(flow: DataFlow) -> dict[int, list[int]]:
-    """The 4-D inputs that every reader turns to NHWC first: for each its place and the steps that do."""
+    """Return the 4-D inputs that every reader turns to NHWC first: for each its place and the steps that do."""
     kept = {result.entered for result in flow.results if result is not None}
     found = {}
     for place, (tensor, readers) in _entering(flow).items():
@@ -32,7 +32,8 @@ def inputs_to_nhwc(flow: DataFlow) -> dict[int, list[int]]:
 
 
 def outputs_to_nchw(flow: DataFlow) -> dict[int, int]:
-    """The 4-D outputs that are turned to NCHW last, for nobody but the caller: for each its place and the step."""
+    """Return the 4-D outputs that are turned to NCHW last, for nobody but the caller: for each its place and the
+    step."""
     found = {}
     for place, result in enumerate(flow.results):
         position = _last_maker(flow, result) if result is not None and result.dtype in FLOATS else None
@@ -43,29 +44,30 @@ def outputs_to_nchw(flow: DataFlow) -> dict[int, int]:
 
 
 def changed_inputs(flow: DataFlow) -> set[int]:
-    """The inputs of which a reader changes the layout before anything else."""
+    """Return the inputs of which a reader changes the layout before anything else."""
     return {place for place, (_, readers) in _entering(flow).items() if any(changes_layout(flow, p) for p in readers)}
 
 
 def changed_outputs(flow: DataFlow) -> set[int]:
-    """The outputs whose layout is changed last."""
+    """Return the outputs whose layout is changed last."""
     makers = {place: result.source for place, result in enumerate(flow.results) if result is not None}
     return {place for place, made in makers.items() if made >= 0 and changes_layout(flow, _before_converts(flow, made))}
 
 
 def changes_layout(flow: DataFlow, position: int) -> bool:
-    """Whether a step writes its values in another order (or, portable, in another dtype) and does nothing else."""
+    """Return whether a step writes its values in another order (or, portable, in another dtype) and does nothing
+    else."""
     step = flow.steps[position]
     return bool(step.permutation) or step.op in _PORTABLE_CHANGES
 
 
 def _worth_turning(shape: tuple[int, ...]) -> bool:
-    """Whether a tensor is 4-D and lies differently as NCHW and as NHWC: more than one channel and one pixel."""
+    """Return whether a tensor is 4-D and lies differently as NCHW and as NHWC: more than one channel and one pixel."""
     return len(shape) == 4 and shape[1] > 1 and shape[2] * shape[3] > 1
 
 
 def _entering(flow: DataFlow) -> dict[int, tuple[FlowTensor, list[int]]]:
-    """The inputs that are read, by their place, and who reads them.
+    """Return the inputs that are read, by their place, and who reads them.
 
     A quantized model's first step only converts its input: then those count that read what it makes.
     """
@@ -80,7 +82,8 @@ def _entering(flow: DataFlow) -> dict[int, tuple[FlowTensor, list[int]]]:
 
 
 def _last_maker(flow: DataFlow, result: FlowTensor) -> int | None:
-    """The step that made an output, before a quantized model's last conversion; None if another step reads it too."""
+    """Return the step that made an output, before a quantized model's last conversion; None if another step reads it
+    too."""
     position, reader = result.source, -1
     while position >= 0:
         alone = flow.readers(position) == ((reader,) if reader >= 0 else ())

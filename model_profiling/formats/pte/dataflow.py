@@ -116,7 +116,7 @@ class _Walk:
         return made
 
     def tensor(self, number: int, made: int | None = None) -> FlowTensor | None:
-        """A value as it is now, or as the step `made` makes it; None if it is not a tensor."""
+        """Return a value as it is now, or as the step `made` makes it; None if it is not a tensor."""
         value = self.values[number]
         if not isinstance(value, TensorSpec):
             return None
@@ -125,7 +125,7 @@ class _Walk:
         return FlowTensor(source, _FLOATS.get(value.dtype, value.dtype), _in_memory(value), entered)
 
     def kernel(self, instruction: Instruction) -> None:
-        """A portable operator: its results come last, once more after having been named among its arguments."""
+        """Add a portable operator: its results come last, once more after having been named among its arguments."""
         arguments = instruction.arguments
         results = _results(arguments, self.values)
         taken = arguments if _in_place(instruction.name) else [number for number in arguments if number not in results]
@@ -136,7 +136,7 @@ class _Walk:
         self._write(results + (arguments[:1] if _in_place(instruction.name) else ()))
 
     def delegate(self, instruction: Instruction, graph: XnnpackGraph) -> None:
-        """The nodes of an XNNPACK graph, which number their values on their own."""
+        """Add the nodes of an XNNPACK graph, which number their values on their own."""
         inside: dict[int, int] = {}
         leaving: dict[int, int] = {}
         for node in graph.nodes:
@@ -151,7 +151,7 @@ class _Walk:
         self.made |= leaving
 
     def opaque(self, instruction: Instruction) -> None:
-        """Another backend's call is one step: what nobody made before is what it makes."""
+        """Add another backend's call as one step: it makes what nobody made before."""
         results = tuple(number for number in instruction.arguments if self.source(number) == ELSEWHERE)
         taken = [number for number in instruction.arguments if number not in results]
         inputs, outputs = tuple(self._tensors(taken)), tuple(self._tensors(results, len(self.steps)))
@@ -159,7 +159,7 @@ class _Walk:
         self._write(results)
 
     def _read(self, value: xnnpack_graph.XnnpackValue, inside: dict[int, int], instruction: Instruction) -> FlowTensor:
-        """What a node of a delegate reads: from another node, from outside, or a constant of its own."""
+        """Return what a node of a delegate reads: from another node, from outside, or a constant of its own."""
         if value.number in inside:
             return FlowTensor(inside[value.number], value.dtype, value.shape)
         if value.external is not None and value.external < len(instruction.arguments):
@@ -173,7 +173,7 @@ class _Walk:
         self.made |= dict.fromkeys(results, len(self.steps) - 1)
 
     def _tensors(self, numbers: Iterable[int], made: int | None = None) -> Iterable[FlowTensor]:
-        """The tensors behind some values, those of lists among them."""
+        """Yield the tensors behind some values, those of lists among them."""
         for number in numbers:
             value, tensor = self.values[number], self.tensor(number, made)
             if tensor is not None:
@@ -204,7 +204,7 @@ class _Walk:
 
 
 def _results(arguments: tuple[int, ...], values: tuple[object, ...]) -> tuple[int, ...]:
-    """What a kernel returns: `(a, b, out, out)` names each result once more at the end, a list by its items.
+    """Return what a kernel returns: `(a, b, out, out)` names each result once more at the end, a list by its items.
 
     Of several results, which are arguments of their own, the list of them comes last: `(a, values, indices, list)`.
     """
@@ -226,7 +226,7 @@ def _in_place(name: str) -> bool:
 
 
 def _in_memory(tensor: TensorSpec) -> tuple[int, ...]:
-    """The sizes in the order of memory; () if they are not fixed."""
+    """Return the sizes in the order of memory; () if they are not fixed."""
     if tensor.dynamic or len(tensor.dim_order) != len(tensor.sizes):
         return ()
     return tuple(tensor.sizes[dim] if dim < len(tensor.sizes) else 0 for dim in tensor.dim_order)

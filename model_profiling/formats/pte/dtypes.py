@@ -56,7 +56,8 @@ _Both = tuple[_Work, _Work]
 
 
 def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
-    """The dtype of a program, of some of its methods if they are named; a file that cannot be read is an error."""
+    """Return the dtype of a program, of some of its methods if they are named; a file that cannot be read is an
+    error."""
     known = _by_method(path)
     named = [known[name] for name in methods if name in known]
     delegated, other = _Work(), _Work()
@@ -93,7 +94,7 @@ def _delegated(program: Program, method: Method) -> _Work:
 
 
 def node_dtype(node: XnnpackNode) -> str:
-    """What an XNNPACK node computes in, as the kit calls it; '' for what is not known."""
+    """Return what an XNNPACK node computes in, as the kit calls it; '' for what is not known."""
     for value in node.inputs[1:2]:
         # Weights of four bits tell more than what they are multiplied with.
         if value.constant and value.dtype in OF_WEIGHTS:
@@ -111,7 +112,7 @@ def _tensors(node: XnnpackNode) -> tuple[xnnpack_graph.XnnpackValue, ...]:
 
 
 def _outside(method: Method) -> _Work:
-    """What portable kernels and the delegates of other backends do, as far as their tensors tell."""
+    """Return what portable kernels and the delegates of other backends do, as far as their tensors tell."""
     found = _Work()
     for step in method.instructions:
         name = base_name(step.name)

@@ -156,7 +156,7 @@ class _Blobs:
 
 
 def read(path: Path) -> Program:
-    """The program of a .pte, without the weights that follow it; read again only if the file has changed."""
+    """Return the program of a .pte, without the weights that follow it; read again only if the file has changed."""
     return _remembered(path)
 
 
@@ -220,7 +220,7 @@ def _segments(root: FlatTable, base: int, size: int) -> "list[tuple[int, int]]":
 
 
 def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:
-    """The bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
+    """Return the bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
     inline = 0
     for entry in root.tables(2, "constant buffer"):
         at = entry.where(0)
@@ -233,7 +233,7 @@ def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:
 
 
 def _named_bytes(root: FlatTable, blobs: _Blobs) -> int:
-    """The bytes of the segments that names lead to, each once."""
+    """Return the bytes of the segments that names lead to, each once."""
     indices = {entry.u32(1) for entry in root.tables(7, "named data")}
     return sum(_segment_bytes(root, blobs, index) for index in indices)
 
@@ -245,7 +245,7 @@ def _segment_bytes(root: FlatTable, blobs: _Blobs, index: int) -> int:
 
 
 def _planned(plan: FlatTable) -> tuple[int, ...]:
-    """The sizes of planned arenas; the first one of the list is not used."""
+    """Return the sizes of planned arenas; the first one of the list is not used."""
     sizes = plan.i64s(8, "planned arenas")[1:]
     if any(size < 0 for size in sizes):
         raise plan.buffer.fail("a planned arena has fewer than 0 bytes", plan.at)

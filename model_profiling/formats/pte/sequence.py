@@ -43,7 +43,7 @@ class SequenceProgram:
     cache_bytes: int
 
     def fill(self, count: int) -> tuple[tuple[str, int, int], ...]:
-        """How to read the first `count` tokens or a few more: (method, tokens at once, how often), in order."""
+        """Return how to read the first `count` tokens or a few more: (method, tokens at once, how often), in order."""
         steps: list[tuple[str, int, int]] = []
         left = count
         many, one = self.prefill, self.decode
@@ -63,7 +63,7 @@ class SequenceProgram:
 
 
 def sequence_program(program: Program) -> SequenceProgram | None:
-    """How a program reads tokens; None if it is not one that does."""
+    """Return how a program reads tokens; None if it is not one that does."""
     found = {method.name: reader for method in program.methods if (reader := _reader(method)) is not None}
     if not found:
         return None
@@ -94,13 +94,13 @@ def _stateful(method: Method) -> bool:
 
 
 def cache_bytes(method: Method) -> int:
-    """The bytes of what a method keeps between executions; 0 if those of some of it are not known."""
+    """Return the bytes of what a method keeps between executions; 0 if those of some of it are not known."""
     sizes = [_size(method.values[number]) for number in _caches(method)]
     return sum(sizes) if all(sizes) else 0
 
 
 def _caches(method: Method) -> set[int]:
-    """The values that a method writes in place: what is kept between executions."""
+    """Return the values that a method writes in place: what is kept between executions."""
     found = set()
     for step in method.instructions:
         name = step.name.partition(".")[0]
@@ -112,15 +112,15 @@ def _caches(method: Method) -> set[int]:
 
 
 def _context(methods: Sequence[Method]) -> int | None:
-    """How many positions the caches have: of [batch, positions, heads, values], in whichever order, the most there are
-    between the first and the last."""
+    """Return how many positions the caches have: of [batch, positions, heads, values], in whichever order, the most
+    there are between the first and the last."""
     specs = [method.values[number] for method in methods for number in _caches(method)]
     sizes = [max(spec.sizes[1:-1]) for spec in specs if isinstance(spec, TensorSpec) and len(spec.sizes) == 4]
     return max(sizes, default=None)
 
 
 def _largest(method: Method, arguments: Sequence[int]) -> set[int]:
-    """The cache among the arguments of an operator that updates one: its largest tensor."""
+    """Return the cache among the arguments of an operator that updates one: its largest tensor."""
     tensors = [number for number in arguments if isinstance(method.values[number], TensorSpec)]
     return {max(tensors, key=lambda number: _size(method.values[number]))} if tensors else set()
 
@@ -130,14 +130,14 @@ def _size(value: object) -> int:
 
 
 def _preferred(readers: Sequence[TokenMethod], words: Sequence[str]) -> TokenMethod | None:
-    """The reader whose name has one of the words, else `forward`, else the first."""
+    """Return the reader whose name has one of the words, else `forward`, else the first."""
     named = [reader for reader in readers if any(word in reader.method for word in words)]
     plain = [reader for reader in readers if reader.method == "forward"]
     return next(iter([*named, *plain, *readers]), None)
 
 
 def _vocabulary(program: Program, methods: Sequence[Method]) -> int | None:
-    """How many tokens there are: the program's word for it, else the size of its logits."""
+    """Return how many tokens there are: the program's word for it, else the size of its logits."""
     if (said := _constant(program, _VOCABULARY)) is not None:
         return said
     sizes = {spec.sizes[-1] for method in methods for spec in method.outputs[:1] if spec is not None and spec.sizes}
@@ -145,7 +145,7 @@ def _vocabulary(program: Program, methods: Sequence[Method]) -> int | None:
 
 
 def _constant(program: Program, name: str) -> int | None:
-    """What a method answers that takes nothing and does nothing: `export_llm` stores facts so."""
+    """Return what a method answers that takes nothing and does nothing: `export_llm` stores facts so."""
     method = program.method(name)
     if method is None or len(method.returns) != 1:
         return None

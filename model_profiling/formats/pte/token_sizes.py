@@ -13,13 +13,13 @@ from model_profiling.formats.pte.xnnpack_graph import XnnpackNode, XnnpackValue
 
 
 def token_bound(method: Method) -> int | None:
-    """How many tokens a method takes at most, if it takes any number up to that; None if its sizes are fixed."""
+    """Return how many tokens a method takes at most, if it takes any number up to that; None if its sizes are fixed."""
     ids = method.inputs[0] if method.inputs else None
     return ids.sizes[-1] if ids is not None and ids.dynamic and ids.sizes else None
 
 
 def set_token_sizes(flow: DataFlow, bound: int, tokens: int) -> DataFlow:
-    """The data flow of an execution on `tokens` tokens; as it was where a size cannot be told from the bound."""
+    """Return the data flow of an execution on `tokens` tokens; as it was where a size cannot be told from the bound."""
     constants = [tensor for step in flow.steps for tensor in step.inputs if tensor.source == CONSTANT]
     if any(bound in tensor.shape for tensor in constants):
         return flow

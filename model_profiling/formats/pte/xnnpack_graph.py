@@ -163,7 +163,8 @@ def graphs(program: Program, method: Method) -> dict[int, XnnpackGraph]:
 
 
 def constant_bytes(program: Program, delegate: Delegate) -> int | None:
-    """The bytes of constants behind a delegate's graph; None for a blob from before there was a header to say so."""
+    """Return the bytes of constants behind a delegate's graph; None for a blob from before there was a header to say
+    so."""
     head = _head(program, delegate)
     if head[4:8] != b"XH00":
         return None

@@ -85,7 +85,7 @@ class SqueezeSamModel(EagerModelBase):
 
 
 def image_of_all_scales(size: int) -> torch.Tensor:
-    """Random spots of every size, as photographs have them.
+    """Return random spots of every size, as photographs have them.
 
     In white noise all large areas are alike: after seven poolings only rounding errors would tell them apart.
     """

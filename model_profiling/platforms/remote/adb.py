@@ -56,7 +56,7 @@ def find_adb() -> str:
 
 
 def list_devices(adb: str) -> list[ListedDevice]:
-    """All devices that adb's server knows, whatever their state."""
+    """Return all devices that adb's server knows, whatever their state."""
     said = _call([adb, "devices", "-l"], ANSWER_S, "adb").stdout
     return [_listed(line) for line in said.splitlines()[1:] if line.strip() and not line.startswith("*")]
 
@@ -82,7 +82,8 @@ def connect(adb: str, address: str) -> None:
 
 
 def choose_device(adb: str, device: str | None, remote: str | None) -> str:
-    """The serial of the one device meant; none, several, unauthorized and offline are errors that say what to do."""
+    """Return the serial of the one device meant; none, several, unauthorized and offline are errors that say what to
+    do."""
     given = remote or device or os.environ.get("ANDROID_SERIAL")
     wanted = checked_machine(given) if given else None
     if remote:
@@ -125,7 +126,7 @@ class AdbDevice(Device):
         self._remote = remote
 
     def command(self, *words: str) -> list[str]:
-        """The adb call whose words are run on the device, each taken as it is."""
+        """Return the adb call whose words are run on the device, each taken as it is."""
         return [self._adb, "-s", self.serial, "shell", "-T", shlex.join(words)]
 
     def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
@@ -145,7 +146,7 @@ class AdbDevice(Device):
             raise self.refused(f"{local.name} could not be pulled from {self.title}", _last(done))
 
     def require_exit_codes(self) -> None:
-        """Older devices do not tell how a command ended, nor keep its two outputs apart."""
+        """Refuse older devices, which do not tell how a command ended, nor keep its two outputs apart."""
         if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
             raise SetupError(
                 f"the Android of the device {self.serial} is too old for the kit",
@@ -207,7 +208,8 @@ def _attempt(command: list[str], timeout_s: float) -> bool:
 
 
 def _last(done: "subprocess.CompletedProcess[str]") -> str:
-    """adb's own complaint, which push and pull bury among their progress on standard output; else the last word."""
+    """Return adb's own complaint, which push and pull bury among their progress on standard output; else the last
+    word."""
     lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
     complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
     return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"

@@ -59,7 +59,7 @@ class AndroidDevice(RemoteMachine):
         return self._power.record
 
     def system_log(self, home: str) -> str:
-        """XNNPACK built with trace logging names its kernels there."""
+        """Return the system log: XNNPACK built with trace logging names its kernels there."""
         pid = self.device.shell("cat", f"{home}/pid").stdout.strip()
         if not pid.isdigit():
             return ""
@@ -90,7 +90,7 @@ class AndroidDevice(RemoteMachine):
 
 
 def android_platform(options: AndroidOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
-    """The platform `android`; a device is chosen when it is first needed."""
+    """Return the platform `android`; a device is chosen when it is first needed."""
     name = "android"
     return RemotePlatform(
         name, name, options.power_mode, lambda: AndroidDevice(options), emulated, options.remove_pushed, on_note

@@ -87,7 +87,8 @@ class PowerSettings:
         self.record |= {"restored": True}
 
     def restore_whatever_happened(self) -> str:
-        """`restore`, waiting a little for a device that went away; returns what to tell the user if it stays away."""
+        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays
+        away."""
         if not self._journal.is_file():
             return ""
         with contextlib.suppress(KitError):
@@ -98,7 +99,7 @@ class PowerSettings:
         return f"the power settings of {self._device.serial} are still changed. {self.by_hand()}"
 
     def by_hand(self) -> str:
-        """The commands that restore the settings without the kit."""
+        """Return the commands that restore the settings without the kit."""
         try:
             earlier = self._earlier()
         except KitError as error:
@@ -138,10 +139,10 @@ def _same(name: str, wanted: str, found: str) -> bool:
 
 
 def journal_path(serial: str) -> Path:
-    """Where the earlier settings of a device are kept while they are changed."""
+    """Return where the earlier settings of a device are kept while they are changed."""
     return device_directory(serial) / "settings.json"
 
 
 def device_directory(serial: str) -> Path:
-    """This computer's folder for a device; its name holds nothing of the serial that a file name could not."""
+    """Return this computer's folder for a device; its name holds nothing of the serial that a file name could not."""
     return cache_directory() / "android" / re.sub(r"[^A-Za-z0-9_-]", "_", serial)[:80]

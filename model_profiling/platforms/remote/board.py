@@ -80,7 +80,7 @@ class Board(RemoteMachine):
         return Store(self.device, root)
 
     def bundle(self, build: Build) -> Bundle:
-        """The target's own C library if the runner starts with it, else the one that the kit brings."""
+        """Return the target's own C library if the runner starts with it, else the one that the kit brings."""
         own = small_bundle(build)
         why = self._tried(own)
         if not why:
@@ -97,7 +97,7 @@ class Board(RemoteMachine):
         return whole
 
     def let_go(self, remove_pushed: bool) -> str:
-        """Nothing is left running: if the connection was lost, one more is tried for that alone."""
+        """Stop everything that still runs; if the connection was lost, one more is tried for that alone."""
         store = self.pushed
         try:
             if store is not None:
@@ -112,7 +112,7 @@ class Board(RemoteMachine):
         return ""
 
     def _tried(self, bundle: Bundle) -> str:
-        """Why the kit's runner does not start from a bundle; empty if it does."""
+        """Return why the kit's runner does not start from a bundle; empty if it does."""
         home = self.store.bundle(bundle)
         output = self.device.shell(*bundle.start(home), "--list_features", timeout_s=60 * max(1.0, PATIENCE))
         try:
@@ -124,7 +124,7 @@ class Board(RemoteMachine):
         return _reason(output)
 
     def _usable_folder(self) -> str:
-        """A folder in which files can be written and run."""
+        """Return a folder in which files can be written and run."""
         if self._folder is not None:
             names = [self._folder]
         else:
@@ -153,7 +153,7 @@ def _reason(output: CommandOutput) -> str:
 
 
 def ssh_platform(options: SshOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
-    """The platform `ssh`; the connection is made when it is first needed."""
+    """Return the platform `ssh`; the connection is made when it is first needed."""
     folder = machine_folder("ssh", checked_machine(options.host))
     return RemotePlatform("ssh", folder, "", lambda: Board(options), emulated, options.remove_pushed, on_note)
 

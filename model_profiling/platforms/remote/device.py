@@ -16,7 +16,7 @@ from model_profiling.base.errors import KitError, RunError, SetupError
 
 
 def _patience() -> float:
-    """How much longer to wait for devices than usual (SME2_KIT_PATIENCE), for slow ones or to give up sooner."""
+    """Return how much longer to wait for devices than usual (SME2_KIT_PATIENCE), for slow ones or to give up sooner."""
     try:
         return min(100.0, max(0.05, float(os.environ.get("SME2_KIT_PATIENCE", "1"))))
     except ValueError:
@@ -81,10 +81,10 @@ class Device(ABC):
 
     @abstractmethod
     def command(self, *words: str) -> list[str]:
-        """The process here that runs these words there, with its standard streams; `freed` when it has ended."""
+        """Return the process here that runs these words there, with its standard streams; `freed` when it has ended."""
 
     def freed(self, command: list[str]) -> None:
-        """What `command` gave has ended, or was never started."""
+        """Note that what `command` gave has ended, or was never started."""
         del command
 
     @abstractmethod
@@ -101,38 +101,38 @@ class Device(ABC):
 
     @abstractmethod
     def present(self) -> bool:
-        """Whether there is a working connection, as far as that is known without asking the device."""
+        """Return whether there is a working connection, as far as that is known without asking the device."""
 
     @abstractmethod
     def answers(self, within_s: float) -> bool:
-        """Whether the device's shell still does something."""
+        """Return whether the device's shell still does something."""
 
     @abstractmethod
     def reconnect(self, wait_s: float) -> bool:
-        """Whether the device answers, or does again within `wait_s`."""
+        """Return whether the device answers, or does again within `wait_s`."""
 
     @abstractmethod
     def complains(self, line: str) -> bool:
-        """Whether the program that leads to the device says here that the way is gone."""
+        """Return whether the program that leads to the device says here that the way is gone."""
 
     def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""
         return self.shell("sh", "-c", text, "sh", *parameters, timeout_s=timeout_s)
 
     def must(self, what: str, *words: str, timeout_s: float = ANSWER_S) -> str:
-        """`shell` where the command has to succeed; returns what it said."""
+        """Run `shell` for a command that has to succeed, and return what it said."""
         output = self.shell(*words, timeout_s=timeout_s)
         if output.code != 0:
             raise self.refusal(what, output)
         return output.stdout
 
     def refusal(self, what: str, output: CommandOutput) -> KitError:
-        """Why the device would not do something."""
+        """Return why the device would not do something."""
         said = (output.stderr or output.stdout).strip()
         return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
 
     def refused(self, what: str, why: str) -> KitError:
-        """An error that knows the common reasons, in whichever line they stand; else the last line counts."""
+        """Return an error that knows the common reasons, in whichever line they stand; else the last line counts."""
         lines = why.splitlines()
         why = next((line for line in lines if re.search(_REASONS, line)), lines[-1] if lines else "").strip()
         if "No space left" in why or "Disk quota" in why:
@@ -154,7 +154,7 @@ class Device(ABC):
             raise RunError(f"{local.name} was damaged on its way from the device", f"Run again; {self.link}.")
 
     def sha256(self, remotes: list[str]) -> dict[str, str]:
-        """The hash of each of these files that is there."""
+        """Return the hash of each of these files that is there."""
         found: dict[str, str] = {}
         for start in range(0, len(remotes), _AT_ONCE):
             part = remotes[start : start + _AT_ONCE]

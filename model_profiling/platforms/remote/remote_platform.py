@@ -71,18 +71,18 @@ class RemoteMachine(ABC):
 
     @abstractmethod
     def bundle(self, build: Build) -> Bundle:
-        """What to push so that the kit's runner works there."""
+        """Return what to push so that the kit's runner works there."""
 
     @abstractmethod
     def let_go(self, remove_pushed: bool) -> str:
         """Leave the machine as it was found; returns what the user has to be told."""
 
     def power(self) -> dict[str, object]:
-        """The power settings while it was measured, for the manifest."""
+        """Return the power settings while it was measured, for the manifest."""
         return {}
 
     def system_log(self, home: str) -> str:
-        """What the system there logged of the process of a session; empty where there is no such log."""
+        """Return what the system there logged of the process of a session; empty where there is no such log."""
         del home
         return ""
 
@@ -182,12 +182,12 @@ class RemotePlatform:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """It is held from the first use of its store until `close`."""
+        """Do nothing: the machine is held from the first use of its store until `close`."""
         assert self._device().store
         yield
 
     def load(self) -> float:
-        """The machine's load average; the last one known where it cannot be asked any more."""
+        """Return the machine's load average; the last one known where it cannot be asked any more."""
         with contextlib.suppress(KitError, ValueError, IndexError):
             self._load = float(self._device().device.shell("cat", "/proc/loadavg").stdout.split()[0])
         return self._load
@@ -238,7 +238,7 @@ class RemotePlatform:
     def _start(
         self, request: LaunchRequest, bundle: Bundle, variables: dict[str, str], preload: str | None
     ) -> list[str]:
-        """The words before the runner's flags: variables, cores, the user's prefix, loader."""
+        """Return the words before the runner's flags: variables, cores, the user's prefix, loader."""
         at = self._device()
         settings = [f"{name}={value}" for name, value in variables.items()]
         cores = ["taskset", affinity_mask(request.affinity, at.facts.clusters)] if request.affinity else []

@@ -31,7 +31,7 @@ _ANSWER_S = 10.0 * PATIENCE
 
 
 def start_command(home: str, words: list[str]) -> list[str]:
-    """`words` as a process of the session in `home`."""
+    """Return `words` as a process of the session in `home`."""
     return ["sh", "-c", _START, "sh", home, *words]
 
 
@@ -138,7 +138,7 @@ class RemoteSession(ProcessSession):
             self._leave()
 
     def _leave(self) -> None:
-        """Nothing of the session stays on the device, as far as the device still answers."""
+        """Remove the session from the device, as far as the device still answers."""
         if not self._ended:
             self._ended = True
             self._place.device.freed(self._command)
@@ -173,7 +173,8 @@ class RemoteSession(ProcessSession):
 
 
 def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_start: int) -> KitError:
-    """Why a process on the device is no more: the device, the way there, the system there, or the runner itself."""
+    """Return why a process on the device is no more: the device, the way there, the system there, or the runner
+    itself."""
     if not device.present():
         return device.lost("was disconnected while the runner ran")
     try:

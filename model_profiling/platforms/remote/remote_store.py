@@ -46,7 +46,7 @@ class Store:
         self._must(f"make the folder {root}", _SWEEP, root)
 
     def bundle(self, bundle: Bundle) -> str:
-        """The folder that holds exactly this bundle, proven by the hash of every file."""
+        """Return the folder that holds exactly this bundle, proven by the hash of every file."""
         home = f"{self.root}/bundle-{bundle.key}"
         if home in self._known:
             return home
@@ -62,7 +62,7 @@ class Store:
         return home
 
     def file(self, path: Path) -> str:
-        """Where a file's content lies on the device."""
+        """Return where a file's content lies on the device."""
         digest = files.sha256(path)
         suffix = path.suffix if re.fullmatch(r"\.[A-Za-z0-9]{1,10}", path.suffix) else ""
         remote = f"{self.root}/files/{digest}{suffix}"
@@ -75,14 +75,14 @@ class Store:
         return remote
 
     def session(self) -> str:
-        """A new folder for one process and what it writes."""
+        """Return a new folder for one process and what it writes."""
         home = f"{self.root}/session-{secrets.token_hex(8)}"
         ended, self._ended = self._ended, []
         self._must(f"make the folder {home}", _NEXT, home, *ended)
         return home
 
     def done_with(self, home: str) -> None:
-        """A session has ended in order: its folder goes when the next one is made, or at the end."""
+        """Note that a session has ended in order: its folder is removed when the next one is made, or at the end."""
         self._ended.append(home)
 
     def clear(self) -> None:
@@ -92,7 +92,7 @@ class Store:
             self._device.shell("rm", "-rf", *ended)
 
     def counts(self) -> dict[str, float]:
-        """What was pushed and what was there already, since the last call."""
+        """Return what was pushed and what was there already, since the last call."""
         counted = {
             "pushed_bytes": self.pushed_bytes,
             "push_s": round(self.push_s, 3),
@@ -102,7 +102,7 @@ class Store:
         return counted
 
     def _missing(self, wanted: Mapping[str, str]) -> list[str]:
-        """Those of some files that are not there with this content."""
+        """Return those of some files that are not there with this content."""
         there = self._device.sha256(list(wanted))
         missing = [path for path, digest in wanted.items() if there.get(path) != digest]
         if damaged := [path.rpartition("/")[2] for path in missing if path in there]:

@@ -48,7 +48,7 @@ def find_ssh() -> str:
 
 
 def in_any_shell(script: str) -> str:
-    """A command that POSIX shells, csh and fish all take as `sh` running this script."""
+    """Return a command that POSIX shells, csh and fish all take as `sh` running this script."""
     octal = "".join(c if c in _PLAIN else "".join(f"\\0{byte:03o}" for byte in c.encode()) for c in script)
     return f'exec sh -c \'eval "$(printf %b "{octal}")"\''
 
@@ -111,7 +111,7 @@ class SshDevice(Device):
         return CommandOutput(done.returncode, said, done.stderr)
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
-        """All files as one archive."""
+        """Push all files as one archive."""
         names = [path.name for path in sources.values()]
         what = names[0] if len(names) == 1 else counted(len(names), "file")
         self._judge(
@@ -163,7 +163,7 @@ class SshDevice(Device):
         )
 
     def _connect(self, wait_s: float = _CONNECT_S) -> Path:
-        """A new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
+        """Return a new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
         path = self._home / secrets.token_hex(3)
         options = [
             "ControlMaster=yes",
@@ -216,7 +216,7 @@ class SshDevice(Device):
         return SetupError(f"{self.title} cannot be reached: {why}", hints.get(kind, f"Try by hand: {by_hand}"))
 
     def _not_a_shell(self, code: int, stdout: str, stderr: str) -> KitError:
-        """The command was never begun: the login shell ended, or does something else."""
+        """Return the error of a command that was never begun: the login shell ended, or does something else."""
         said = _last(stderr) or _last(stdout) or f"exit code {code}"
         return SetupError(
             f"{self.title} does not run commands: {said[:200]}",
@@ -234,7 +234,7 @@ class SshDevice(Device):
         return [*self._ssh, "-O", question, f"-oControlPath={path}", "--", self._host]
 
     def _quick(self, words: Sequence[str]) -> list[str]:
-        """A command that ends soon: it needs none of the places that runners take."""
+        """Return a command that ends soon: it needs none of the places that runners take."""
         if self._lost is not None:
             raise self._lost
         return self._remote(self._connections[0], words)

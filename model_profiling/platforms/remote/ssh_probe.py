@@ -98,7 +98,7 @@ def _environment(
 
 
 def read_heat(device: Device) -> Heat:
-    """The hottest of the sensors that are the processor's, and the clock limits."""
+    """Return the hottest of the sensors that are the processor's, and the clock limits."""
     zones: list[tuple[str, float]] = []
     limits: list[int] = []
     for line in device.script(_HEAT).stdout.splitlines():
@@ -123,7 +123,7 @@ def _loads(text: str) -> list[float]:
 
 
 def _sections(text: str) -> dict[str, str]:
-    """What the machine said, by section; '' of what it did not."""
+    """Return what the machine said, by section; '' of what it did not."""
     found = dict.fromkeys(_SECTIONS, "")
     for part in f"\n{text}".split(f"\n{_BREAK}")[1:]:
         name, _, said = part.partition("\n")

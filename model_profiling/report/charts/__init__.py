@@ -43,8 +43,9 @@ __all__ = [
 
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
-    """All pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `roofline`, `forecast`; a
-    second comparison's end in `_2`. In a report they have no titles: headings and captions say what they show."""
+    """Return all pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `roofline`,
+    `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions say what they
+    show."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}" if titled else ""
@@ -96,7 +97,7 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
 
 
 def _roofline_sides(run: RunView) -> list[RooflineSide]:
-    """The first comparison's two sides, else the first experiment that is shown, as far as they have roofs."""
+    """Return the first comparison's two sides, else the first experiment that is shown, as far as they have roofs."""
     labels: dict[str, str] = {name: run.label(name) for name in run.of_interest[:1]}
     for comparison in run.summary.comparisons[:1]:
         names = (comparison.before, comparison.after)

@@ -10,7 +10,7 @@ from model_profiling.store.run_directory import Turn
 
 
 def latency(rows: Sequence[tuple[str, list[Turn]]], width: int, theme: Theme, title: str) -> Spec:
-    """Every execution by turn with each turn's median, and beside it how often each latency occurred."""
+    """Return every execution by turn with each turn's median, and beside it how often each latency occurred."""
     beside = 110 if width >= WIDE else 0
     panels: list[Spec] = []
     for name, turns in rows:
@@ -26,7 +26,7 @@ def latency(rows: Sequence[tuple[str, list[Turn]]], width: int, theme: Theme, ti
 
 
 def _executions(turns: list[Turn]) -> tuple[list[Values], float, float]:
-    """Each execution's turn and milliseconds, and a range for the axis that a few outliers do not flatten."""
+    """Return each execution's turn and milliseconds, and a range for the axis that a few outliers do not flatten."""
     ms = np.array([ns for turn in turns for ns in turn.ns], dtype=np.float64) / 1e6
     q1, q3 = np.percentile(ms, [25, 75])
     high = min(float(ms.max()), float(q3 + 8 * (q3 - q1)) or float(ms.max()))

@@ -13,7 +13,7 @@ _LETTER = 6.4
 
 
 def modules(root: CostNode, width: int, theme: Theme, title: str) -> Spec:
-    """One bar per part of the model, as wide as its time; its colour is the category that took most of it."""
+    """Return one bar per part of the model, as wide as its time; its colour is the category that took most of it."""
     inner = width - 24
     values: list[Values] = []
     _place(root, 0.0, 0, inner / (root.ms or 1.0), values)
@@ -65,7 +65,7 @@ def _place(node: CostNode, start: float, level: int, scale: float, values: list[
 
 
 def _label(node: CostNode, room: float) -> str:
-    """As much as fits: with the share, without it, or the beginning of the name."""
+    """Return as much as fits: with the share, without it, or the beginning of the name."""
     name = f"{node.file.rpartition('/')[2]}:{node.line}" if node.kind == "line" else node.name
     letters = int(room / _LETTER)
     for text in (f"{name}  {numbers.share(node.share)}", name):

@@ -15,7 +15,7 @@ _MOST_NAMES = 3
 
 
 def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
-    """A line for the error against eager fp32, a point for what each layer adds; alarms have their names."""
+    """Return a line for the error against eager fp32, a point for what each layer adds; alarms have their names."""
     kinds = collections.Counter(kind(layer) for layer in found.layers)
     shown = [name for name, _ in kinds.most_common(len(_COLOURS))]
     named = {alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]}
@@ -57,7 +57,7 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
 
 
 def kind(layer: Layer) -> str:
-    """`conv2d` of `aten.conv2d.default`."""
+    """Return `conv2d` of `aten.conv2d.default`."""
     return layer.operator.removeprefix("aten.").partition(".")[0]
 
 

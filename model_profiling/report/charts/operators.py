@@ -12,7 +12,7 @@ MOST_OPERATORS = 12
 
 
 def operators(groups: Sequence[OperatorGroup], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
-    """The costliest operators: two bars each, and how many times faster with its interval."""
+    """Return the costliest operators: two bars each, and how many times faster with its interval."""
     chosen = [group for group in groups if group.where != "runtime"][:MOST_OPERATORS]
     values: list[Values] = []
     labels: list[Values] = []
@@ -31,7 +31,7 @@ def operators(groups: Sequence[OperatorGroup], sides: tuple[str, str], width: in
 
 
 def single_operators(entries: Sequence[tuple[str, float, float]], width: int, theme: Theme, title: str) -> Spec:
-    """The costliest operators of one experiment: one bar each, with its share."""
+    """Return the costliest operators of one experiment: one bar each, with its share."""
     chosen = list(entries)[:MOST_OPERATORS]
     values: list[Values] = []
     labels: list[Values] = []
@@ -52,7 +52,7 @@ def _operator_bars(
     theme: Theme,
     title: str,
 ) -> Spec:
-    """Three lines per operator: its name, and a bar for each side; labels beside the bars."""
+    """Return three lines per operator: its name, and a bar for each side; labels beside the bars."""
     lines = list(range(len(sides) + 1))
     place = {"field": "place", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.25}}
     line = {"field": "line", "type": "ordinal", "scale": {"domain": lines, "paddingInner": 0.05}}

@@ -32,7 +32,7 @@ class _Area(msgspec.Struct, frozen=True):
     width: int
 
     def in_x(self, pixels: float) -> float:
-        """By how much operations per byte grow over some pixels."""
+        """Return by how much operations per byte grow over some pixels."""
         return float((self.x[1] / self.x[0]) ** (pixels / self.width))
 
     @property
@@ -43,7 +43,8 @@ class _Area(msgspec.Struct, frozen=True):
 
 
 def roofline(sides: Sequence[RooflineSide], width: int, theme: Theme, title: str) -> Spec | None:
-    """Dots are operators that multiply matrices, hollow before and filled now; None where there are none."""
+    """Return the roofline: dots are operators that multiply matrices, hollow before and filled now; None where there
+    are none."""
     dots = [dot for place, side in enumerate(sides) for dot in _dots(side, filled=place == len(sides) - 1)]
     if not dots:
         return None
@@ -79,7 +80,7 @@ def _dots(side: RooflineSide, filled: bool) -> list[Values]:
 
 
 def _ceilings(sides: Sequence[RooflineSide]) -> list[tuple[str, float]]:
-    """The best rates by type; where both sides compute in one type, each is told by its side."""
+    """Return the best rates by type; where both sides compute in one type, each is told by its side."""
     elements = [element for side in sides for element in side.roofline.peaks]
     found = {}
     for side in sides:
@@ -102,7 +103,7 @@ def _area(dots: list[Values], ceilings: list[float], bandwidth: list[float], wid
 def _roofs(
     ceilings: list[tuple[str, float]], bandwidth: list[float], area: _Area, x: Spec, y: Spec, theme: Theme
 ) -> list[Spec]:
-    """Flat lines for the multipliers, sloped ones for memory, each with its name on it."""
+    """Draw flat lines for the multipliers, sloped ones for memory, each with its name on it."""
     lines, texts = [], []
     for name, rate in ceilings:
         lines += [{"line": name, "intensity": end, "rate": rate} for end in area.x]
@@ -128,7 +129,7 @@ def _roofs(
 
 
 def _own_roofs(dots: list[Values], x: Spec, y: Spec, theme: Theme) -> Spec:
-    """A dash for each operator that is held against its own kind: a depthwise convolution reaches no flat line."""
+    """Draw a dash for each operator that is held against its own kind: a depthwise convolution reaches no flat line."""
     return {
         "data": {"values": [dot for dot in dots if "own_roof" in dot]},
         "mark": {"type": "tick", "orient": "horizontal", "size": 20, "thickness": 1.4, "color": theme.quiet},

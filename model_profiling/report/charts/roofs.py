@@ -22,7 +22,7 @@ _SHAPES = ("circle", "triangle-up", "cross", "diamond", "square", "triangle-down
 
 
 def roofs(measurements: Sequence[Measurement], width: int, theme: Theme, title: str) -> Spec:
-    """G(FL)OP/s by multiply-accumulates, then GB/s by bytes; one colour for each dtype and feature set."""
+    """Return G(FL)OP/s by multiply-accumulates, then GB/s by bytes; one colour for each dtype and feature set."""
     names = [series_name(entry, measurements) for entry in measurements]
     colours = {"domain": names, "range": [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]}
     rates = _values(measurements, names, _multiplies, lambda p: p.work.multiply_accumulates, lambda p: p.rate)
@@ -66,7 +66,7 @@ def _values(
     x: Callable[[ProbeResult], float],
     y: Callable[[ProbeResult], float],
 ) -> list[Values]:
-    """The probes that have a label, each with what it did and how fast."""
+    """Return the probes that have a label, each with what it did and how fast."""
     return [
         {"series": name, "kind": kind, "x": x(p), "y": y(p)}
         for entry, name in zip(measurements, names, strict=True)

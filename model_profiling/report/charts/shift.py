@@ -11,7 +11,7 @@ _LABEL_PIXELS = 46
 
 
 def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme, title: str) -> Spec:
-    """Stacked bars of time by category, one bar per row, in milliseconds and below that in percent of each."""
+    """Return stacked bars of time by category, one bar per row, in milliseconds and below that in percent of each."""
     inner = width - 40
     longest = max((sum(parts.values()) for _, parts in rows), default=0.0) or 1.0
     # Room for the total that is written behind the bar.
@@ -48,7 +48,7 @@ def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme
 
 
 def _segments(row: tuple[str, dict[str, float]], domain: float, pixels: int, whole: float) -> list[Values]:
-    """A row's parts laid end to end, with a label where there is room for one."""
+    """Return a row's parts laid end to end, with a label where there is room for one."""
     name, parts = row
     total = sum(parts.values()) or 1.0
     found: list[Values] = []
@@ -78,7 +78,7 @@ def _row(names: list[str]) -> Spec:
 def _bars(
     values: list[Values], names: list[str], title: str, domain: list[float], format_: str, theme: Theme
 ) -> list[Spec]:
-    """Bars from start to end with labels on them, and each row's name above its bar."""
+    """Return bars from start to end with labels on them, and each row's name above its bar."""
     x = {"type": "quantitative", "scale": {"domain": domain, "nice": False}}
     axis = {"title": title, "format": format_, "tickCount": 6, "grid": False}
     scale = colour_scale(value["category"] for value in values)

@@ -8,7 +8,7 @@ from model_profiling.report.theme import Theme
 
 
 def speedups(rows: Sequence[tuple[str, float, float, float]], width: int, theme: Theme, title: str) -> Spec:
-    """How many times faster, run by run, with intervals; one is no difference."""
+    """Return how many times faster, run by run, with intervals; one is no difference."""
     values = [
         {"run": n, "ratio": r, "low": low, "high": high, "label": numbers.speedup(r, low, high)}
         for n, r, low, high in rows

@@ -11,7 +11,8 @@ _MARGIN = 62
 
 
 def threads(sides: Sequence[tuple[str, ThreadCurve]], cpus: int | None, width: int, theme: Theme, title: str) -> Spec:
-    """Two panels: median latency, and times faster than the fewest threads with its interval and the ideal line."""
+    """Return two panels: median latency, and times faster than the fewest threads with its interval and the ideal
+    line."""
     points: list[Values] = [
         {"side": name, "threads": p.threads, "ms": p.median_ms, "speedup": p.speedup, "low": p.low, "high": p.high}
         for name, curve in sides
@@ -79,7 +80,7 @@ class _Axes:
         }
 
     def rule(self, cpus: int) -> Spec:
-        """Where threads begin to wait for each other."""
+        """Return where threads begin to wait for each other."""
         at = [{"threads": cpus, "label": f"{cpus} CPUs" if cpus > 1 else "1 CPU"}]
         mark = {"strokeDash": [2, 3], "color": self._theme.quiet}
         return {

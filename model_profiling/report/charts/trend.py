@@ -36,7 +36,7 @@ class StepMark(NamedTuple):
 
 
 def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: Theme, title: str) -> Spec:
-    """Runs in order; a line for the median between steps, and a mark at each step."""
+    """Return runs in order; a line for the median between steps, and a mark at each step."""
     low, high = _range(dots)
     y = {"type": "quantitative", "scale": {"domain": [low, high], "zero": False, "nice": False}}
     axis = {"title": "median latency (ms)", "tickCount": 5}
@@ -70,7 +70,8 @@ def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: The
 
 
 def add_links(svg: str, hrefs: Sequence[str]) -> str:
-    """A drawn picture whose points lead somewhere, in order; '' for nowhere. Vega-Lite would make them absolute."""
+    """Return a drawn picture whose points lead somewhere, in order; '' for nowhere. Vega-Lite would make them
+    absolute."""
     places: Iterator[str] = iter(hrefs)
 
     def around(mark: re.Match[str]) -> str:
@@ -81,7 +82,7 @@ def add_links(svg: str, hrefs: Sequence[str]) -> str:
 
 
 def _range(dots: Sequence[Dot]) -> tuple[float, float]:
-    """The part of the axis that is shown: all medians, unless a few are far above the others."""
+    """Return the part of the axis that is shown: all medians, unless a few are far above the others."""
     values = sorted(dot.ms for dot in dots)
     quarter = len(values) // 4
     reach = values[-1 - quarter] + 4 * (values[-1 - quarter] - values[quarter])
@@ -92,7 +93,7 @@ def _range(dots: Sequence[Dot]) -> tuple[float, float]:
 
 
 def _days(dots: Sequence[Dot], most: int) -> Spec:
-    """An axis of runs, with their days at a few of them."""
+    """Return an axis of runs, with their days at a few of them."""
     last = len(dots)
     step = max(1, round((last - 1) / max(most - 1, 1)))
     ticks = list(range(1, last + 1, step))
@@ -109,7 +110,7 @@ def _point(place: int, dot: Dot, low: float, high: float) -> Values:
 
 
 def _levels(dots: Sequence[Dot], edges: Sequence[StepMark]) -> list[Values]:
-    """The median before, between and after steps."""
+    """Return the median before, between and after steps."""
     places = [0, *(edge.place for edge in edges), len(dots)]
     medians = [*(edge.before_ms for edge in edges), *(edge.after_ms for edge in edges[-1:])]
     spans = zip(places, places[1:], medians, strict=False)

@@ -24,7 +24,8 @@ from model_profiling.report.content import (
 
 
 def report(run: RunView, title: str = "") -> Report:
-    """Everything there is to say of one run, what to do first. An emulated run has no section that speaks of time."""
+    """Return everything there is to say of one run, what to do first. An emulated run has no section that speaks of
+    time."""
     near = run.detailed
     sections: list[Section | None] = [
         phases.section(run),

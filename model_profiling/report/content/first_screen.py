@@ -26,7 +26,7 @@ _NOT_KNOWN = "not known"
 
 
 def alerts(run: RunView) -> list[str]:
-    """What failed, is only a part or cannot be relied on, before anything is read."""
+    """Return what failed, is only a part or cannot be relied on, before anything is read."""
     records = run.manifest.experiments
     found = [_busy(run)] if run.busy else []
     found += [f"{run.label(name)} failed and has no results." for name, r in records.items() if r.status != "ok"]
@@ -50,7 +50,7 @@ def _busy(run: RunView) -> str:
 
 
 def figures(run: RunView) -> list[KeyFigure]:
-    """Before, after and factor; where nothing was compared, what the run does tell."""
+    """Return before, after and factor; where nothing was compared, what the run does tell."""
     if not run.shown:
         return []
     if not run.measured:
@@ -66,7 +66,7 @@ def figures(run: RunView) -> list[KeyFigure]:
 
 
 def _of_phases(run: RunView, comparisons: Sequence[_Pair]) -> Sequence[_Pair]:
-    """The first comparison; of a language model, the first in each of its two phases."""
+    """Return the first comparison; of a language model, the first in each of its two phases."""
     kinds = dict[str, _Pair]()
     for comparison in comparisons if run.phases else []:
         phase = run.manifest.experiments[comparison.after].phase
@@ -99,7 +99,7 @@ def _spread(latency: Latency) -> str:
 
 
 def _single(run: RunView, name: str) -> list[KeyFigure]:
-    """One experiment: how long, what takes most, and how much is outside the delegate."""
+    """Return one experiment: how long, what takes most, and how much is outside the delegate."""
     breakdown = run.summary.experiments[name].breakdown
     largest = breakdown.dominant
     outside = [entry for entry in breakdown.instances if entry.where == "portable"]
@@ -114,7 +114,7 @@ def _single(run: RunView, name: str) -> list[KeyFigure]:
 
 
 def _emulated(run: RunView) -> list[KeyFigure]:
-    """What an emulator can show: which operators and kernels ran, and nothing of time."""
+    """Return what an emulator can show: which operators and kernels ran, and nothing of time."""
     experiment = run.summary.experiments[run.shown[0]]
     time = KeyFigure("time", "not measured", "the CPU was emulated")
     coverage = experiment.coverage
@@ -130,13 +130,13 @@ def _emulated(run: RunView) -> list[KeyFigure]:
 
 
 def legend(run: RunView) -> str:
-    """What the switched feature is, for those who do not know its name."""
+    """Return what the switched feature is, for those who do not know its name."""
     features = [f for c in run.summary.comparisons[:1] for f in switched_features(run.manifest, c.before, c.after)]
     return " ".join(f"{feature_label(feature)}: {meaning(feature)}." for feature in features if meaning(feature))
 
 
 def actions(run: RunView) -> list[AdviceBlock]:
-    """The findings that would gain most, for the experiment that a reader wants faster."""
+    """Return the findings that would gain most, for the experiment that a reader wants faster."""
     # Of a language model, fewer for each of its phases.
     most = MOST_ACTIONS if len(_first(run)) < 2 else MOST_ACTIONS - 1
     return [advice_block(run, name, f) for name in _first(run) for f in _advice(run, name)[:most]]
@@ -164,7 +164,7 @@ def no_actions(run: RunView) -> str:
 
 
 def _costliest(run: RunView, name: str) -> str:
-    """Where to look where nothing better is known: the line that takes most of the time."""
+    """Return where to look where nothing better is known: the line that takes most of the time."""
     lines = [node for _, node in run.cost_tree(name).walk() if node.kind == "line"]
     if not lines:
         return ""
@@ -174,7 +174,7 @@ def _costliest(run: RunView, name: str) -> str:
 
 
 def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
-    """A finding with the line of its costliest operator that has one."""
+    """Return a finding with the line of its costliest operator that has one."""
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
@@ -184,7 +184,7 @@ def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
 
 
 def shifts(run: RunView) -> list[str]:
-    """What dominated before and what does now; and what is predicted, if anything is."""
+    """Return what dominated before and what does now; and what is predicted, if anything is."""
     if not run.measured:
         return [
             f"{run.label(name)}: {experiment.coverage.headline}."

@@ -32,7 +32,7 @@ def folded(
     rest: Rest,
     short: int | None = None,
 ) -> Table:
-    """A table of the rows that cost something; `rest` makes the one row of all others."""
+    """Return a table of the rows that cost something; `rest` makes the one row of all others."""
     small = [place for place, row in enumerate(rows) if row.share < LEAST_SHARE]
     if len(small) < 2:
         small = []

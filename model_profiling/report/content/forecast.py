@@ -55,7 +55,7 @@ def _table(forecast: Forecast) -> Table:
 
 
 def _whole(forecast: Forecast) -> list[Block]:
-    """What SME2 alone gains on a target, with the range that the target's numbers give."""
+    """Return what SME2 alone gains on a target, with the range that the target's numbers give."""
     bounds = forecast.speedup_range
     if bounds is None or not forecast.on_sme2:
         return []
@@ -64,7 +64,7 @@ def _whole(forecast: Forecast) -> list[Block]:
 
 
 def _gaining(forecast: Forecast) -> list[Block]:
-    """What each operator gains on the target, and why."""
+    """Return what each operator gains on the target, and why."""
     if not forecast.operators:
         return []
     rows: list[tuple[Cell, ...]] = [

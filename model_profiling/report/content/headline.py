@@ -24,7 +24,7 @@ def subtitle(run: RunView) -> str:
 
 
 def sentences(run: RunView) -> list[str]:
-    """At most a handful; what failed or is missing comes before what was found."""
+    """Return at most five sentences; what failed or is missing comes before what was found."""
     found = first_screen.alerts(run)
     if not run.measured or not run.shown:
         return [*found, *first_screen.shifts(run)]

@@ -38,7 +38,8 @@ def section(run: RunView) -> Section | None:
 
 
 def _covered(run: RunView) -> list[Block]:
-    """What trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why not."""
+    """Return what trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why
+    not."""
     blocks: list[Block] = []
     traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
     headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
@@ -60,7 +61,7 @@ def _covered(run: RunView) -> list[Block]:
 
 
 def _weights(run: RunView) -> Table | None:
-    """Each weight format with the kernels that its operators called, by phase where there are phases."""
+    """Return each weight format with the kernels that its operators called, by phase where there are phases."""
     rows: list[tuple[Cell, ...]] = []
     for name in detailed_experiments(run):
         coverage = run.summary.experiments[name].coverage
@@ -82,7 +83,7 @@ def _coverage_table(coverage: Coverage) -> Table:
 
 
 def _paths(run: RunView) -> Table:
-    """One row per operator kind and path, with how many operators took it in each experiment."""
+    """Return one row per operator kind and path, with how many operators took it in each experiment."""
     names = list(run.summary.experiments)
     counts = {name: _count(experiment.breakdown) for name, experiment in run.summary.experiments.items()}
     shares = {name: _shares(experiment.breakdown) for name, experiment in run.summary.experiments.items()}

@@ -56,7 +56,7 @@ def _distribution(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
 
 
 def _outputs(run: RunView) -> list[Block]:
-    """Whether the outputs agree: speed without it is worth nothing."""
+    """Return whether the outputs agree: speed without it is worth nothing."""
     metrics = run.summary.metrics
     assert metrics is not None
     items = [f"Outputs of {run.labelled(agreement_sentence(agreement))}." for agreement in metrics.agreements]

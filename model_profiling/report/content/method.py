@@ -45,7 +45,7 @@ def not_measured(run: RunView) -> Section:
 
 
 def _calibrated(export: ExportRecord) -> str:
-    """What set the ranges of int8."""
+    """Return what set the ranges of int8."""
     samples = export.calibration
     if samples is None:
         return "the example inputs with noise: enough for timing, not for accuracy"
@@ -53,12 +53,12 @@ def _calibrated(export: ExportRecord) -> str:
 
 
 def _said(run: RunView, note: str) -> bool:
-    """Failures are listed first, in the manifest's words."""
+    """Return whether a note is said already: failures are listed first, in the manifest's words."""
     return any(note.startswith(f"{name} failed:") for name in run.manifest.experiments)
 
 
 def environment(run: RunView) -> Section:
-    """The machine, the features in force, and the order in which executions took turns."""
+    """Return the machine, the features in force, and the order in which executions took turns."""
     values = dict(run.manifest.environment)
     rows: list[tuple[Cell, ...]] = [("CPU", cpu(run)), ("architecture", str(values.get("arch", "not known")))]
     memory, load = values.get("memory_bytes"), values.get("load_1m_5m_15m")
@@ -89,7 +89,7 @@ def environment(run: RunView) -> Section:
 
 
 def _known_by(run: RunView) -> list[tuple[Cell, ...]]:
-    """The commit that the run is of, and its labels, if it has any."""
+    """Return the commit that the run is of, and its labels, if it has any."""
     revision, labels = run.manifest.revision, run.manifest.labels
     rows: list[tuple[Cell, ...]] = []
     if revision.commit:

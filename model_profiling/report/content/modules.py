@@ -14,7 +14,7 @@ _MOST_SHORT = 7
 
 
 def section(run: RunView) -> Section | None:
-    """The experiments that a reader wants faster; nothing where no time was measured."""
+    """Return the experiments that a reader wants faster; nothing where no time was measured."""
     if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []
@@ -61,13 +61,13 @@ def _rest(nodes: list[CostNode], depth: int) -> Branch:
 
 
 def only_line(node: CostNode) -> CostNode | None:
-    """The line of a module that has no other and no modules within: the two are one row."""
+    """Return the line of a module that has no other and no modules within: the two are one row."""
     only = node.children[0] if node.kind == "module" and len(node.children) == 1 else None
     return only if only is not None and only.kind == "line" else None
 
 
 def title(node: CostNode) -> str:
-    """A line by its place, everything else by its name."""
+    """Return a line by its place, everything else by its name."""
     return file_line(node.file, node.line) if node.kind == "line" else node.name
 
 
@@ -87,7 +87,7 @@ def _cells(ms: float, share: float, operators: int) -> tuple[Number, ...]:
 
 
 def short(root: CostNode) -> list[tuple[int, str, CostNode]]:
-    """The few parts that a terminal has room for: the costliest ones, each below what it is a part of."""
+    """Return the few parts that a terminal has room for: the costliest ones, each below what it is a part of."""
     joined = {id(line) for _, node in root.walk() if (line := only_line(node)) is not None}
     every = [(depth, node) for depth, node in root.walk() if node.kind != "operator" and depth > 0]
     found = [(depth, node) for depth, node in every if id(node) not in joined]

@@ -40,7 +40,7 @@ EVIDENCE = "Layers were handed out by taps, which keep operators from being fuse
 
 
 def section(run: RunView) -> Section | None:
-    """What `sme2-kit numerics` found of this .pte; None if nobody asked."""
+    """Return what `sme2-kit numerics` found of this .pte; None if nobody asked."""
     found = run.numerics
     if found is None:
         return None
@@ -56,7 +56,7 @@ def section(run: RunView) -> Section | None:
 
 
 def sentences(found: Numerics) -> list[str]:
-    """How far the outputs are off, where accuracy is lost first, and what stands out."""
+    """Return how far the outputs are off, where accuracy is lost first, and what stands out."""
     said = [f"{each.title}: outputs {decibel(each.outputs)} against eager fp32" for each in found.variants]
     said += [f"{alarm.layer.place} {alarm.sentence}" for alarm in found.alarms[:WORST]]
     if not found.alarms:
@@ -75,7 +75,7 @@ def sentences(found: Numerics) -> list[str]:
 
 
 def rows(found: Numerics, most: int | None = None) -> list[Row]:
-    """The layers that are not exact, worst first."""
+    """Return the layers that are not exact, worst first."""
     return [_row(found, layer) for layer in found.worst[:most]]
 
 
@@ -108,7 +108,7 @@ def decibel(found: Gap, unit: str = " dB") -> str:
 
 
 def what_to_do(found: Numerics) -> list[str]:
-    """How to fix what stands out."""
+    """Return how to fix what stands out."""
     alarms = found.alarms
     if not alarms:
         return ["nothing to fix: what is lost is what the dtype costs"]
@@ -133,7 +133,7 @@ def what_to_do(found: Numerics) -> list[str]:
 
 
 def _tried(found: Numerics, trials: list[Trial]) -> list[str]:
-    """What each remedy gave; only one that helps has a command."""
+    """Return what each remedy gave; only one that helps has a command."""
     said = []
     before = {variant.name: variant.outputs for variant in found.variants}
     kept: list[str] = []
@@ -158,7 +158,7 @@ def _tried(found: Numerics, trials: list[Trial]) -> list[str]:
 
 
 def _not_tried(found: Numerics) -> list[str]:
-    """The remedy for each alarm, and for all of them, as it is predicted."""
+    """Return the remedy for each alarm, and for all of them, as it is predicted."""
     said: list[str] = []
     sets: list[set[str]] = []
     alarms = [alarm for alarm in found.alarms[:WORST] if alarm.layer.keep]
@@ -176,14 +176,14 @@ def _not_tried(found: Numerics) -> list[str]:
 
 
 def keeping(found: Numerics, names: list[str]) -> str:
-    """The export that keeps these layers in fp32, beside those that are."""
+    """Return the export that keeps these layers in fp32, beside those that are."""
     if not found.command:
         return f"keep_fp32={[*found.kept, *names]}"
     return " ".join([found.command, *(f"--keep-fp32 {shlex.quote(name)}" for name in names)])
 
 
 def _better_side(found: Numerics) -> Variant | None:
-    """Another side whose outputs are better by more than chance."""
+    """Return another side whose outputs are better by more than chance."""
     own, *others = found.variants
     best = max(others, key=lambda each: level(each.outputs), default=None)
     if best is None or not math.isfinite(level(best.outputs)):

@@ -20,7 +20,7 @@ MOST_OPERATORS = 15
 
 
 def operators(run: RunView) -> Section | None:
-    """Every operator of the graph; without times where they mean nothing."""
+    """Return every operator of the graph; without times where they mean nothing."""
     if not run.shown:
         return None
     blocks: list[Block] = []
@@ -43,7 +43,8 @@ def operators(run: RunView) -> Section | None:
 
 
 def kernel(entry: InstanceTime | None) -> str:
-    """What the dump tells of the kernel: its number type and algorithm. P before the type is KleidiAI's packed path."""
+    """Return what the dump tells of the kernel: its number type and algorithm. P before the type is KleidiAI's packed
+    path."""
     return " ".join(part for part in (entry.dtype, entry.algorithm) if part) if entry else ""
 
 

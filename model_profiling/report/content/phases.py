@@ -11,7 +11,7 @@ COLUMNS = ("tokens/s", "time to first token", "time per token", "p95", "peak mem
 
 
 def section(run: RunView) -> Section | None:
-    """None for what is not a language model, and where no phase was measured."""
+    """Return the section of phases; None for what is not a language model, and where no phase was measured."""
     found = rows(run)
     if not found or not run.measured:
         return None
@@ -24,7 +24,7 @@ def section(run: RunView) -> Section | None:
 
 
 def rows(run: RunView) -> list[tuple[Cell, ...]]:
-    """Each experiment in the order of the phases, before on top; how much faster stands with the later one."""
+    """Return each experiment in the order of the phases, before on top; how much faster stands with the later one."""
     metrics = run.summary.metrics
     if metrics is None:
         return []
@@ -54,7 +54,7 @@ def _with_layers(run: RunView) -> list[str]:
 
 
 def layer_rows(run: RunView) -> list[tuple[Cell, ...]]:
-    """The time of each kind of layer, phases side by side, in traced executions."""
+    """Return the time of each kind of layer, phases side by side, in traced executions."""
     names = _with_layers(run)
     found = [run.summary.experiments[name].layer_kinds for name in names]
     rows: list[tuple[Cell, ...]] = []
@@ -68,7 +68,7 @@ def layer_rows(run: RunView) -> list[tuple[Cell, ...]]:
 
 
 def without_phase(run: RunView, name: str) -> str:
-    """What to call an experiment where its phase stands beside it."""
+    """Return what to call an experiment where its phase stands beside it."""
     phase = run.phase(name)
     return run.label(name).replace(f" ({phase})", "").replace(f"({phase}, ", "(")
 
@@ -102,7 +102,8 @@ def sentences(run: RunView) -> list[str]:
 
 
 def _bandwidth(run: RunView, metrics: Metrics) -> list[str]:
-    """How fast decode reads its weights, and which part that is of what memory gives, where roofs were measured."""
+    """Return how fast decode reads its weights, and which part that is of what memory gives, where roofs were
+    measured."""
     found = []
     for name in run.of_interest:
         phase = metrics.experiments[name].phase
@@ -125,7 +126,7 @@ def _bandwidth(run: RunView, metrics: Metrics) -> list[str]:
 
 
 def _depths(run: RunView, metrics: Metrics) -> list[str]:
-    """How a token's time grows with the tokens before it, for experiments that differ only in their depth."""
+    """Return how a token's time grows with the tokens before it, for experiments that differ only in their depth."""
     groups: dict[str, list[tuple[PhaseMetrics, ExperimentMetrics]]] = {}
     for name, measured in metrics.experiments.items():
         if measured.phase is not None and measured.phase.tpot_ms is not None:

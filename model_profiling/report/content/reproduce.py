@@ -42,7 +42,7 @@ def section(run: RunView) -> Section:
 
 
 def _not_typed(export: ExportRecord) -> list[Block]:
-    """What to do about a model that no command line makes again."""
+    """Return what to do about a model that no command line makes again."""
     asked = export.request
     if asked.origin != "memory":
         text = f"The model's settings ({asked.settings}) cannot be typed: export it from Python, with ExportRequest."
@@ -57,18 +57,18 @@ def _not_typed(export: ExportRecord) -> list[Block]:
 
 
 def _measuring(manifest: Manifest) -> str:
-    """The command that measured, as one would type it; empty if nobody did."""
+    """Return the command that measured, as one would type it; empty if nobody did."""
     return str(manifest.config.get("command") or "")
 
 
 def rerun_command(manifest: Manifest) -> str:
-    """The command that measures again, whatever is there already; empty if a Python program measured."""
+    """Return the command that measures again, whatever is there already; empty if a Python program measured."""
     command = _measuring(manifest)
     return f"{command} --force" if command and "--force" not in command.split() else command
 
 
 def _place(directory: str, base: str) -> str:
-    """The run directory as it must be written in `base`."""
+    """Return the run directory as it must be written in `base`."""
     full = Path(directory).resolve()
     if not base or base == working_directory():
         return directory

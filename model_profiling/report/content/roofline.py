@@ -22,7 +22,7 @@ _CAPTION = (
 
 
 def roof_line(run: RunView) -> str:
-    """Where nobody has measured how fast this CPU can be: the command that does."""
+    """Return where nobody has measured how fast this CPU can be: the command that does."""
     shown = [run.summary.experiments[name].breakdown for name in run.shown] if run.measured else []
     if not run.roofs.command or not any(entry.work for breakdown in shown for entry in breakdown.instances):
         return ""
@@ -30,7 +30,7 @@ def roof_line(run: RunView) -> str:
 
 
 def headroom_line(run: RunView, name: str) -> str:
-    """What all operators of an experiment could save together."""
+    """Return what all operators of an experiment could save together."""
     roofline = run.rooflines.get(name)
     if roofline is None:
         return ""
@@ -40,7 +40,7 @@ def headroom_line(run: RunView, name: str) -> str:
 
 
 def section(run: RunView) -> Section | None:
-    """The operators with most headroom of each experiment that a reader wants faster, and the picture."""
+    """Return the operators with most headroom of each experiment that a reader wants faster, and the picture."""
     blocks: list[Block] = []
     for name in run.of_interest:
         roofline = run.rooflines.get(name)
@@ -76,7 +76,7 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
 
 
 def _table(breakdown: Breakdown, roofline: Roofline) -> Table:
-    """The operators with most headroom first; those above their roof have none and come last."""
+    """Return the operators with most headroom first; those above their roof have none and come last."""
     chosen = sorted(roofline.operators, key=lambda entry: (-entry.headroom_ms, -breakdown.instances[entry.row].ms))
     labels = unique_labels(_place(breakdown, entry) for entry in chosen)
     rows = [_row(breakdown, label, entry) for label, entry in zip(labels, chosen, strict=True)]

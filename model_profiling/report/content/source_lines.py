@@ -9,12 +9,12 @@ _MOST_PLACES = 2
 
 
 def file_line(file: str, line: int) -> str:
-    """The last two parts tell the file; the rest is somebody's disk."""
+    """Return `file:line` with the last two parts of the path, which tell the file; the rest is somebody's disk."""
     return f"{'/'.join(Path(file).parts[-2:])}:{line}" if file else ""
 
 
 def source(entry: InstanceTime | None) -> str:
-    """Module and line, as far as they are known."""
+    """Return module and line, as far as they are known."""
     # ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over.
     if entry is None or entry.source is None or entry.where == "runtime":
         return ""
@@ -23,7 +23,7 @@ def source(entry: InstanceTime | None) -> str:
 
 
 def sources(entries: Iterable[InstanceTime | None]) -> str:
-    """The first places of several operators, and how many more there are."""
+    """Return the first places of several operators, and how many more there are."""
     return some(source(entry) for entry in entries)
 
 

@@ -44,7 +44,7 @@ _BYTES: tuple[tuple[str, Callable[[Memory], int | None]], ...] = (
 
 
 def section(run: RunView) -> Section | None:
-    """None where nothing is known, not even of the .pte."""
+    """Return the section; None where nothing is known, not even of the .pte."""
     metrics = run.summary.metrics
     if metrics is None:
         return None
@@ -67,7 +67,7 @@ def section(run: RunView) -> Section | None:
 
 
 def _startup_table(run: RunView, metrics: Metrics, started: dict[str, Startup]) -> Table:
-    """The parts of a start, experiments side by side; with how many times faster if just two were compared."""
+    """Return the parts of a start, experiments side by side; with how many times faster if just two were compared."""
     compared = metrics.startup_comparisons if len(started) == 2 else []
     names = list(started)
     rows: list[Row] = []
@@ -83,7 +83,7 @@ def _startup_table(run: RunView, metrics: Metrics, started: dict[str, Startup]) 
 
 
 def _parts(program: ProgramMemory | None) -> dict[str, str]:
-    """What the parts of a start are called; nothing is packed where there are no weights."""
+    """Return what the parts of a start are called; nothing is packed where there are no weights."""
     weightless = program is not None and not program.all_constant_bytes
     return PARTS | ({"method": "method load"} if weightless else {})
 
@@ -109,7 +109,7 @@ def _bytes(value: float | None) -> Number:
 
 
 def _program_table(program: ProgramMemory) -> Table:
-    """What follows from the file alone, whatever machine runs it."""
+    """Return what follows from the file alone, whatever machine runs it."""
     rows: list[Row] = [(f"planned arena, memory id {each.memory_id}", _bytes(each.bytes)) for each in program.arenas]
     rows += [("constants outside delegates", _bytes(program.constant_bytes))]
     for each in program.delegates:
@@ -124,7 +124,7 @@ def _program_table(program: ProgramMemory) -> Table:
 def _conditions(
     run: RunView, experiments: dict[str, ExperimentMetrics], started: dict[str, Startup], held: dict[str, Memory]
 ) -> list[str]:
-    """What has to be known of these numbers: how many processes, the page cache, XNNPACK's options, growth."""
+    """Return what has to be known of these numbers: how many processes, the page cache, XNNPACK's options, growth."""
     said = [(run.label(name), _launches(each)) for name, each in started.items()]
     for name, memory in held.items():
         processes = counted(memory.processes, "process", "processes")
@@ -152,7 +152,7 @@ def _compared(run: RunView, metrics: Metrics) -> list[str]:
 
 
 def unknown(run: RunView) -> list[str]:
-    """Why start-up or memory is not known, for the list of what was not measured."""
+    """Return why start-up or memory is not known, for the list of what was not measured."""
     metrics = run.summary.metrics
     if metrics is None:
         return []
@@ -167,7 +167,7 @@ def unknown(run: RunView) -> list[str]:
 
 
 def lines(run: RunView) -> list[tuple[str, str]]:
-    """Start-up and memory of the experiment that a reader wants better, and against the other: a line each."""
+    """Return start-up and memory of the experiment that a reader wants better, and against the other: a line each."""
     metrics = run.summary.metrics
     found: list[tuple[str, str]] = []
     for name in run.of_interest[:1] if metrics is not None else []:

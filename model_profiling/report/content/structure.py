@@ -12,7 +12,7 @@ _MOST_CHAINS = 10
 
 
 def portable(run: RunView) -> Section | None:
-    """Operators that ran outside every delegate, with the export's reason where it gave one."""
+    """Return operators that ran outside every delegate, with the export's reason where it gave one."""
     if not run.summary.experiments:
         return None
     blocks: list[Block] = []
@@ -26,7 +26,7 @@ def portable(run: RunView) -> Section | None:
 
 
 def _portable(run: RunView, name: str, entries: list[InstanceTime]) -> Table:
-    """One row for all instances of an operator, costliest first."""
+    """Return one row for all instances of an operator, costliest first."""
     groups: dict[str, list[InstanceTime]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.ms):
         groups.setdefault(entry.operator, []).append(entry)
@@ -49,7 +49,7 @@ def _sum(members: list[InstanceTime]) -> tuple[float, float]:
 
 
 def _portable_row(run: RunView, members: list[InstanceTime], operator: str) -> Row:
-    """All instances of one portable operator together, with the first places they come from."""
+    """Return all instances of one portable operator together, with the first places they come from."""
     ms, part = _sum(members)
     times = (Number(numbers.ms(ms), ms), Number(numbers.share(part), part)) if run.measured else ()
     count = Number(str(len(members)), len(members))
@@ -62,7 +62,7 @@ def _reason(run: RunView, operator: str) -> str:
 
 
 def movement(run: RunView) -> Section | None:
-    """Transposes, copies, pads and converts: how much, in which chains, and which undo each other."""
+    """Return transposes, copies, pads and converts: how much, in which chains, and which undo each other."""
     if not run.summary.experiments:
         return None
     blocks: list[Block] = []

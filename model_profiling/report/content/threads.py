@@ -24,7 +24,7 @@ COLUMNS = ("threads", "median", "times faster", "95 % interval", "parallel effic
 
 
 def section(run: RunView) -> Section | None:
-    """The table of all numbers of threads, the picture, what is best, and the operators that lose most."""
+    """Return the table of all numbers of threads, the picture, what is best, and the operators that lose most."""
     found = run.threads_compared
     if found is None:
         return None
@@ -37,7 +37,7 @@ def section(run: RunView) -> Section | None:
 
 
 def rows(run: RunView) -> list[Row]:
-    """One row for every number of threads of every side."""
+    """Return one row for every number of threads of every side."""
     found = run.threads_compared
     if found is None:
         return []
@@ -51,7 +51,7 @@ def rows(run: RunView) -> list[Row]:
 
 
 def cells(point: ThreadPoint) -> Row:
-    """A number of threads as COLUMNS have it."""
+    """Return a number of threads as COLUMNS have it."""
     verdict = "~" if point.verdict == "no difference seen" else numbers.ratio(point.speedup)
     return (
         Number(str(point.threads), point.threads),
@@ -73,7 +73,7 @@ def _switch(switch: ThreadSwitch | None) -> Number:
 
 
 def sentences(run: RunView) -> list[str]:
-    """Which number of threads is best for each side, and what SME units there are, where SME was switched."""
+    """Return which number of threads is best for each side, and what SME units there are, where SME was switched."""
     found = run.threads_compared
     if found is None:
         return []
@@ -100,7 +100,7 @@ def _best(curve: ThreadCurve) -> str:
 
 
 def thread_findings(run: RunView) -> list[tuple[str, Finding]]:
-    """What is wrong with the numbers of threads after the first, by experiment."""
+    """Return what is wrong with the numbers of threads after the first, by experiment."""
     others = run.of_other_threads
     return [
         (name, finding)
@@ -112,7 +112,7 @@ def thread_findings(run: RunView) -> list[tuple[str, Finding]]:
 
 
 def unscaled_operators(run: RunView, curve: ThreadCurve) -> list[OperatorThreads]:
-    """The operators of a curve that more threads do not make faster, those that lose most first."""
+    """Return the operators of a curve that more threads do not make faster, those that lose most first."""
     found = _traced(run, curve)
     return found.unscaled if found is not None else []
 
@@ -123,7 +123,7 @@ def _traced(run: RunView, curve: ThreadCurve) -> CurveOperators | None:
 
 
 def _operators(run: RunView, side: str, curve: ThreadCurve) -> list[Block]:
-    """The operators that lose most time because they do not become as many times faster as there are threads."""
+    """Return the operators that lose most time because they do not become as many times faster as there are threads."""
     traced = _traced(run, curve)
     if traced is None or not traced.operators:
         return []

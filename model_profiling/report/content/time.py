@@ -13,7 +13,7 @@ FASTER = "times faster (95 % interval)"
 
 
 def categories(run: RunView, experiments: int = 0) -> Section | None:
-    """`experiments` is how many the whole run has, if `run` is a part of it."""
+    """Return the section; `experiments` is how many the whole run has, if `run` is a part of it."""
     if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []

@@ -61,8 +61,8 @@ def permute_rule(rb: Rebuild, node: Any) -> Value | None:
     if value is None:
         return None
     # Dimensions told apart by their sizes show where each goes.
-    told_apart = torch.empty([2 + dim for dim in range(len(value.shape))], device="meta")
-    permutation = [size - 2 for size in node.target(told_apart, *node.args[1:], **node.kwargs).shape]
+    by_size = torch.empty([2 + dim for dim in range(len(value.shape))], device="meta")
+    permutation = [size - 2 for size in node.target(by_size, *node.args[1:], **node.kwargs).shape]
     return at_once(rb, node, replace(value, layout=value.layout.permuted(permutation), moves=node))
 
 
