@@ -158,7 +158,7 @@ def test_every_surface_offers_the_platforms_and_all_that_they_take() -> None:
     settings = {name for name, owners in platform_table.OWNERS.items() if owners}
     # A sweep keeps what was pushed: its next run needs it.
     assert {*sweep_file.SweepTarget.__struct_fields__} - {"platform", "name"} == settings - {"remove_pushed"}
-    schema = msgspec.json.schema(sweep_file.SweepTarget)["$defs"]["Target"]["properties"]["platform"]
+    schema = msgspec.json.schema(sweep_file.SweepTarget)["$defs"]["SweepTarget"]["properties"]["platform"]
     assert {*schema["enum"]} == {*platform_table.SWEPT}
 
 
