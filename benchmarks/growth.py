@@ -20,7 +20,7 @@ from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
 from model_profiling.report import combined, markdown
 from model_profiling.report.content import report as report_content
-from model_profiling.report.report_files import write_report
+from model_profiling.report.files.report_files import write_report
 from model_profiling.store.run_directory import RunDirectory, Turn
 from model_profiling.store.runs import list_runs, resolve
 from sme2_kit import Run

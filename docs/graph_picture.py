@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from model_profiling.report.drawing import compress_png  # noqa: E402
+from model_profiling.report.drawing.vega import compress_png  # noqa: E402
 from sme2_kit import Run  # noqa: E402
 from tests.helpers.chromium import chromium  # noqa: E402
 

@@ -1,7 +1,7 @@
 """The SME2 ExecuTorch Profiling Kit as a Python library; `docs/api.md` has the whole of it with examples.
 
-    import sme2_kit
-    run = sme2_kit.profile(module, example_inputs, dtype="fp16")   # export, run on and off, analyse
+    from model_profiling import api
+    run = api.profile(module, example_inputs, dtype="fp16")   # export, run on and off, analyse
     run.categories, run.operators, run.latency, run.advice         # typed rows: .to_dicts(), .to_pandas()
     run.startup, run.memory                                        # until the first result; peak, growth, packing
     run.report("report.html")
@@ -258,7 +258,7 @@ def run(
     from model_profiling.pipeline.phase_experiments import checked_lengths
 
     if (model is None) == (config is None):
-        raise InputError("give a .pte or a config, one of the two", "For example sme2_kit.run('model.pte').")
+        raise InputError("give a .pte or a config, one of the two", "For example api.run('model.pte').")
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     lengths = checked_lengths(prefill, decode, depths, str)
     beside = out or inputs or threads or tokens or method or lengths.asked

@@ -49,7 +49,7 @@ def breakdown_picture(run: "RunView") -> str:
     from model_profiling.report.charts import of_run
 
     if not run.path.is_file():
-        from model_profiling.report.theme import LIGHT
+        from model_profiling.report.drawing.theme import LIGHT
 
         return draw_svg(of_run(run, _WIDTH, LIGHT).get("shift"))
     parts = {name: e.breakdown for name, e in run.summary.experiments.items() if e.breakdown.execute_ms > 0}
@@ -62,14 +62,14 @@ def breakdown_picture(run: "RunView") -> str:
 def stacked_bars(rows: Sequence[tuple[str, dict[str, float]]], title: str) -> "Spec":
     """Return bars of time by category, one bar for each row."""
     from model_profiling.report.charts import shift
-    from model_profiling.report.theme import LIGHT
+    from model_profiling.report.drawing.theme import LIGHT
 
     return shift(rows, _WIDTH, LIGHT, f"{title}: where the time goes")
 
 
 def draw_svg(spec: "Spec | None") -> str:
     """Return the picture as SVG; a sentence where it cannot be drawn."""
-    from model_profiling.report.drawing_process import DrawingProcess
+    from model_profiling.report.drawing.drawing_process import DrawingProcess
 
     if spec is None:
         return ""

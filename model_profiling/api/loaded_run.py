@@ -189,7 +189,7 @@ class Run(RunView):
 
         Returns which files there show an earlier state of it; those that nobody has edited are gone.
         """
-        from model_profiling.report.artifact_files import save
+        from model_profiling.report.files.artifact_files import save
 
         return save(self)
 
@@ -200,8 +200,8 @@ class Run(RunView):
 
         A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
         """
-        from model_profiling.report.drawing_pool import DrawingPool
-        from model_profiling.report.report_files import write_report
+        from model_profiling.report.drawing.drawing_pool import DrawingPool
+        from model_profiling.report.files.report_files import write_report
         from model_profiling.store.artifacts import REPORT
 
         place = Path(output) if output is not None else self.path / REPORT
@@ -212,7 +212,7 @@ class Run(RunView):
     def graph(self, output: str | Path | None = None) -> Path:
         """Write a page with the interactive graph of its operators and say where; by default graph.html in the run
         directory. What is on it, as data, is `graphs`."""
-        from model_profiling.report.report_files import write_graph
+        from model_profiling.report.files.report_files import write_graph
 
         return write_graph(self, Path(output) if output is not None else None)[0]
 

@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(summary)
     else:
-        from model_profiling.report import terminal
+        from model_profiling.report.terminal import run_text
 
-        terminal.show_analysis(summary)
+        run_text.show_analysis(summary)
     return 0
 
 
@@ -69,14 +69,14 @@ def _run_directory(path: Path, args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.printing import say_json
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
     if args.json:
         say_json(run.summary)
     else:
-        terminal.show_run(run)
+        run_text.show_run(run)
     return 0
 
 
@@ -87,7 +87,7 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.analysis.timing.categories import load_table
     from model_profiling.api import Run
     from model_profiling.base.printing import say_json
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
 
     label: Callable[[str], str] = str
     if paths[0].is_dir():
@@ -100,5 +100,5 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     if args.json:
         say_json(predictions)
     else:
-        terminal.show_predictions({label(name): found for name, found in predictions.items()})
+        run_text.show_predictions({label(name): found for name, found in predictions.items()})
     return 0

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import Limits, conclusion, judge
     from model_profiling.pipeline.schedule import STARTUP_LAUNCHES
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
     from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
 
     before, after = str(resolve_argument(args.before)), str(resolve_argument(args.after))
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
             if each.memory is not None and (args.verbose or limits.memory_above is not None):
                 tell(memory_sentence(each.memory) + "\n")
             if args.verbose:
-                terminal.show_comparison(each.profile)
+                run_text.show_comparison(each.profile)
         if len(found) > 1 and (busy := busy_sentence(found.latency)):
             warn(f"warning: {busy}\n")
     judgements = judge(list(found), limits, args.strict)

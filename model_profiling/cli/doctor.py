@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_text(checks: "list[Check]") -> str:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     rows = []
     for check in checks:

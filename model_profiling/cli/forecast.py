@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import forecast, open_run
     from model_profiling.base.errors import InputError
     from model_profiling.base.printing import say_json
-    from model_profiling.report.forecast_text import show_forecasts
+    from model_profiling.report.terminal.forecast_text import show_forecasts
 
     measured = open_run(args.measured)
     if args.target and args.speedup:

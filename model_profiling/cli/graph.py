@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(found.graphs)
         return 0
-    from model_profiling.report.report_files import write_graph
+    from model_profiling.report.files.report_files import write_graph
 
     path, outdated = write_graph(found, args.output)
     say(f"{path}\n")

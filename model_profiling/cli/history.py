@@ -115,7 +115,7 @@ def _history(args: argparse.Namespace) -> "RunHistory":
 
 
 def _list(args: argparse.Namespace) -> None:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     found = _history(args).runs()
     if args.json:
@@ -148,7 +148,7 @@ def _series(args: argparse.Namespace, history: "RunHistory") -> "list[Series]":
 def _trend(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
     from model_profiling.fleet.history.trends import Trend
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     found = Trend(_series(args, _history(args)))
     if not found.series:
@@ -269,7 +269,7 @@ def _place(series: "Series", reference: str, first: bool) -> int:
 
 
 def _top(args: argparse.Namespace) -> None:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     found = _history(args).top()
     if args.json:
@@ -287,7 +287,7 @@ def _top(args: argparse.Namespace) -> None:
 
 
 def _coverage(args: argparse.Namespace) -> None:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     limit = args.below
     found = [e for e in _history(args).coverage() if limit is None or e.percent is None or e.percent < limit]

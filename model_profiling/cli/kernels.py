@@ -32,8 +32,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.measuring import kernels_request, measure
     from model_profiling.base.printing import say_json
-    from model_profiling.report import terminal
     from model_profiling.report.kernel_view import kernels_data
+    from model_profiling.report.terminal import run_text
 
     with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
         asked = kernels_request(args.model, platform, args.level, args.output_root, command_line(args))
@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(kernels_data(found))
     else:
-        terminal.show_evidence(found, measured.remark)
+        run_text.show_evidence(found, measured.remark)
     found.check()
     return 0

@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import from_target
     from model_profiling.api.layer_errors import numerics_of
-    from model_profiling.report.numerics_files import write_picture
+    from model_profiling.report.files.numerics_files import write_picture
 
     of_program = str(args.target or args.model or "").endswith(".pte")
     request = _of_program(args) if of_program else export_command.export_request(args, "numerics")
@@ -89,7 +89,7 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
 def as_text(found: "Numerics") -> str:
     from model_profiling.report.blocks import Number
     from model_profiling.report.content import numerics as content
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     lines = [f"{found.model} ({found.dtype}) on {found.platform}, {len(found.layers)} layers", ""]
     lines += [f"  {sentence}" for sentence in content.sentences(found)]

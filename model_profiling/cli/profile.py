@@ -122,7 +122,7 @@ def _show(
     args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
 ) -> None:
     from model_profiling.base.installation import relative_to_here
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
 
     following = _next(args, target, run, exported)
     if args.json:
@@ -137,7 +137,7 @@ def _show(
     if not args.quiet:
         if exported is not None:
             tell("\n" + export_command.as_text(exported))
-        terminal.show_run(run)
+        run_text.show_run(run)
     for path in written:
         if path.suffix in (".md", ".html"):
             tell(f"  report:    {relative_to_here(path)}\n")

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.installation import default_output
     from model_profiling.cli.main import main
     from model_profiling.platforms.platform_table import local_name
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
 
     out = args.outdir or default_output("toy_cnn")
     artifacts, runs = out / "artifacts", out / "runs" / local_name()
@@ -50,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
             )
         say(f"{stage} ok\n")
         flush()
-    terminal.show_run(Run.open(runs))
+    run_text.show_run(Run.open(runs))
     return 0

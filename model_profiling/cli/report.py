@@ -9,7 +9,7 @@ from model_profiling.base.printing import say
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
-    from model_profiling.report.drawing_pool import DrawingPool
+    from model_profiling.report.drawing.drawing_pool import DrawingPool
     from model_profiling.store.derived import OutdatedFile
 
 HELP = "write a report: Markdown with pictures, an HTML page, single pictures, a trace for Perfetto"
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.report.drawing_pool import DrawingPool
+    from model_profiling.report.drawing.drawing_pool import DrawingPool
     from model_profiling.store.artifacts import MANIFEST
     from model_profiling.store.derived import OutdatedFile
     from model_profiling.store.runs import resolve
@@ -111,8 +111,8 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.base.units import counted
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.report.explorer_command import explorer_command, open_explorer
-    from model_profiling.report.report_files import write_model_explorer
+    from model_profiling.report.files.explorer_command import explorer_command, open_explorer
+    from model_profiling.report.files.report_files import write_model_explorer
     from model_profiling.store.artifacts import MODEL_EXPLORER
     from model_profiling.store.runs import resolve
 
@@ -133,7 +133,7 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
 
 
 def _write(run: "Run", artist: "DrawingPool", args: argparse.Namespace) -> "tuple[list[Path], list[OutdatedFile]]":
-    from model_profiling.report.report_files import write_picture, write_report
+    from model_profiling.report.files.report_files import write_picture, write_report
     from model_profiling.store.artifacts import REPORT
 
     of = f"_{args.experiment[0]}" if args.experiment else ""

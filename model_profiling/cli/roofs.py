@@ -91,9 +91,9 @@ def _known(args: argparse.Namespace) -> "tuple[Roofs, Path]":
 def _draw(roofs: "Roofs", output: Path) -> None:
     from model_profiling.base import files
     from model_profiling.report.charts.roofs import roofs as chart
-    from model_profiling.report.drawing import PAPER_SCALE, compress_png
-    from model_profiling.report.drawing_pool import DrawingPool
-    from model_profiling.report.theme import LIGHT
+    from model_profiling.report.drawing.drawing_pool import DrawingPool
+    from model_profiling.report.drawing.theme import LIGHT
+    from model_profiling.report.drawing.vega import PAPER_SCALE, compress_png
 
     with DrawingPool() as artist:
         spec = chart(roofs.measurements, _WIDTH, LIGHT, f"{roofs.cpu}: best rates")
@@ -102,7 +102,7 @@ def _draw(roofs: "Roofs", output: Path) -> None:
 
 
 def _as_text(roofs: "Roofs", path: Path) -> str:
-    from model_profiling.report.roofs_text import table_lines
+    from model_profiling.report.terminal.roofs_text import table_lines
 
     lines = [
         "",

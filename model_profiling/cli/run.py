@@ -84,13 +84,13 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, print it, and write its report if that was asked for."""
     from model_profiling.base.installation import relative_to_here
     from model_profiling.base.printing import say_json
-    from model_profiling.report import terminal
+    from model_profiling.report.terminal import run_text
 
     outdated = run.save()
     if args.json and not args.quiet:
         say_json(run.summary)
     elif not args.quiet:
-        terminal.show_run(run)
+        run_text.show_run(run)
     if args.html:
         written = "".join(f"{relative_to_here(path)}\n" for path in run.report(html=True))
         (warn if args.json else say)(written)

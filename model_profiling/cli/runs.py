@@ -69,7 +69,7 @@ def _as_data(root: str, entry: "RunListing") -> dict[str, object]:
 
 
 def _as_text(root: str, entries: "list[RunListing]") -> str:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     rows = [_HEADER] + [_row(entry) for entry in entries]
     return "\n".join([root, *table(rows, words=len(_HEADER)), ""]) + "\n"

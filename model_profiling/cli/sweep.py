@@ -70,7 +70,7 @@ def as_text(result: "SweepResult", home: Path) -> str:
     """Return one line for each cell, and where the page is."""
     from model_profiling.fleet.sweep.portfolio import PAGE
     from model_profiling.report import numbers
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     rows = [("cell", "latency", "speedup (95 % interval)", "SME2", "data movement", "against the last sweep")]
     for cell in result.cells:

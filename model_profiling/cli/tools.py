@@ -99,7 +99,7 @@ def _dump_and_model(parser: argparse.ArgumentParser) -> None:
 
 def _etdump_to_csv(args: argparse.Namespace) -> int:
     """Write every operator of every execution of an ETDump as CSV."""
-    from model_profiling.report.tables import timeline_csv
+    from model_profiling.report.files.tables import timeline_csv
 
     profile = _profile(args)
     return _write(args.output, timeline_csv(profile, range(profile.executions)))
@@ -226,7 +226,7 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     """Tell which operators of a timeline CSV take the time, and how a second one differs."""
     from model_profiling.analysis.run.timeline import read_timeline
     from model_profiling.analysis.timing.categories import load_table
-    from model_profiling.report.timelines import report_timelines
+    from model_profiling.report.files.timelines import report_timelines
     from model_profiling.store.derived import write_listed
 
     table = load_table(args.categories)
@@ -253,7 +253,7 @@ def _one_log(parser: argparse.ArgumentParser) -> None:
 def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
     """Write the kernels a trace-enabled runner's log names, as JSON or CSV."""
     from model_profiling.analysis.sme2.xnntrace import read_log
-    from model_profiling.report.tables import kernels_csv
+    from model_profiling.report.files.tables import kernels_csv
 
     log = Path(str(_given(args.log, args.xnntrace, "a log")))
     kernels = read_log(log)

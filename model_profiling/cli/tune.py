@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_text(result: "TuneResult") -> str:
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     if any(entry.format is not None for entry in result.tried):
         return _formats_as_text(result)
@@ -102,7 +102,7 @@ def _formats_as_text(result: "TuneResult") -> str:
     for."""
     from model_profiling.analysis.sme2.sme2_weights import KNOWN_FROM
     from model_profiling.report import numbers
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     made = [(entry, entry.format) for entry in result.tried if entry.format is not None]
     text = ["perplexity"] if any(found.perplexity is not None for _, found in made) else []
@@ -150,7 +150,7 @@ def _formats_as_text(result: "TuneResult") -> str:
 
 def _worst_layers_as_text(result: "TuneResult") -> str:
     """Return what keeping layers in fp32 costs in time and gives in accuracy."""
-    from model_profiling.report.terminal_table import table
+    from model_profiling.report.terminal.text_table import table
 
     head = ("variant", "median", "speedup (95 % interval)", "SQNR", "", "what is kept")
     made = [entry for entry in result.tried if not entry.failure and entry.median_ms is not None]

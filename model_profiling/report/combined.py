@@ -6,12 +6,13 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
-from model_profiling.report import charts, markdown, metric_columns, numbers, report_files
+from model_profiling.report import charts, markdown, metric_columns, numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Report, Section, Table
 from model_profiling.report.content import threads
 from model_profiling.report.content.headline import cpu, title
-from model_profiling.report.drawing_pool import DrawingPool
-from model_profiling.report.theme import LIGHT, Theme
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.theme import LIGHT, Theme
+from model_profiling.report.files import report_files
 from model_profiling.report.words import comparison_sentence, gain_text
 from model_profiling.store.derived import embed_stamp
 

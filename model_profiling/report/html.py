@@ -24,7 +24,7 @@ from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
-from model_profiling.report.theme import CATEGORY_COLOURS, for_page, ink_on
+from model_profiling.report.drawing.theme import CATEGORY_COLOURS, for_page, ink_on
 from model_profiling.report.words import GAINS
 
 _FILES = Path(__file__).parent / "page"

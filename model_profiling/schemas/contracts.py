@@ -23,7 +23,7 @@ from model_profiling.fleet.sweep.result import RESULT as SWEEP
 from model_profiling.fleet.sweep.result import SweepResult
 from model_profiling.fleet.sweep.sweep_file import json_schema as sweep_file_schema
 from model_profiling.pipeline.config import json_schema as config_schema
-from model_profiling.report.artifact_files import PipelineSummary, RobustStats
+from model_profiling.report.files.artifact_files import PipelineSummary, RobustStats
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportMeta

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.drawing import draw
-from model_profiling.report.theme import BEFORE, LIGHT, Theme
+from model_profiling.report.drawing.theme import BEFORE, LIGHT, Theme
+from model_profiling.report.drawing.vega import draw
 from model_profiling.tune.tuning import TuneResult
 
 _HEIGHT = 300

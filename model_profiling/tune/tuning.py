@@ -28,7 +28,7 @@ from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
-from model_profiling.report import artifact_files
+from model_profiling.report.files import artifact_files
 from model_profiling.store.run_directory import Turn, experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
 from model_profiling.tune.variants import TuneVariant, first_round, second_round

@@ -24,7 +24,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json
 from model_profiling.formats import etdump
 from model_profiling.report import numbers
-from model_profiling.report.tables import csv_text, timeline_csv
+from model_profiling.report.files.tables import csv_text, timeline_csv
 from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import kit
 

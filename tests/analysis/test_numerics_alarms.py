@@ -6,7 +6,7 @@ import pytest
 from model_profiling.analysis.accuracy.numerics import Gap, first_loss, gain_db, helps
 from model_profiling.report import charts
 from model_profiling.report.content.numerics import rows, sentences, what_to_do
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.drawing.theme import LIGHT
 from tests.helpers.numerics_forge import SIDES, layer, numerics, trial
 
 NOTHING = Gap()

@@ -74,7 +74,7 @@ def test_reading_a_run_needs_neither_torch_nor_executorch(tmp_path: Path) -> Non
 import sys
 sys.modules["torch"] = sys.modules["executorch"] = None
 import model_profiling.analysis.compare.metrics, model_profiling.analysis.run.validation
-import model_profiling.report.artifact_files
+import model_profiling.report.files.artifact_files
 import model_profiling.formats.etdump, model_profiling.pipeline.pipeline, model_profiling.platforms.local
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)

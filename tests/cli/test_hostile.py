@@ -17,7 +17,7 @@ from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.cli.main import main
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.pipeline.config import parse_config
-from model_profiling.report.tables import csv_text
+from model_profiling.report.files.tables import csv_text
 from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, kit, processes_naming
 
@@ -241,8 +241,8 @@ def test_odd_values_of_a_config_are_one_error(tmp_path: Path, changes: dict[str,
 
 
 def test_a_picture_is_drawn_of_any_text() -> None:
-    from model_profiling.report import drawing
+    from model_profiling.report.drawing import vega
 
     spec = {"data": {"values": [{"a": "x\0\x1b\u202e\ud800", "b": 1}]}, "mark": "bar"}
     spec["encoding"] = {"x": {"field": "a"}, "y": {"field": "b", "type": "quantitative"}}
-    assert drawing.svg(spec).startswith("<svg")
+    assert vega.svg(spec).startswith("<svg")

@@ -68,7 +68,7 @@ MOMENTS = {
     "while the command is loaded": "model_profiling.cli.analyze",
     "while a library is loaded": "numpy",
     "inside a library": "numpy.linalg",
-    "while it works": "model_profiling.report.terminal",
+    "while it works": "model_profiling.report.terminal.run_text",
 }
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from model_profiling.base.printing import fitted, fitted_line
 from model_profiling.cli.main import COMMANDS, main
 from model_profiling.cli.next_step import next_command
-from model_profiling.report.terminal_table import table
+from model_profiling.report.terminal.text_table import table
 from tests.conftest import ROOT
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

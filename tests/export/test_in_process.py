@@ -283,7 +283,7 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
 
 
 DRAWS = """
-from model_profiling.report.drawing_pool import Artist
+from model_profiling.report.drawing.drawing_pool import Artist
 spec = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
 with Artist() as artist:
     print(len(artist.draw(spec).result().png) > 100, artist.svg(spec).result()[:4])
@@ -305,7 +305,7 @@ def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Pat
 
 def test_a_picture_that_ends_its_process_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from model_profiling.base.errors import RunError
-    from model_profiling.report import drawing_process
+    from model_profiling.report.drawing import drawing_process
 
     # A process of its own, also where tests share one.
     monkeypatch.setattr(drawing_process, "_started", inspect.unwrap(drawing_process._started))
@@ -367,6 +367,6 @@ def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(
         assert cache.cached(request) is None, path
         path.write_bytes(text)
     # What comes after an export decides nothing of it.
-    for name in ("report/terminal.py", "cli/run.py"):
+    for name in ("report/terminal/run_text.py", "cli/run.py"):
         (kit_copy / name).write_text("# edited\n")
     assert cache.cached(request) is not None

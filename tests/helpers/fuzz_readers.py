@@ -76,7 +76,7 @@ from model_profiling.platforms.remote.device import CommandOutput
 from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace

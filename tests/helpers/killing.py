@@ -14,7 +14,7 @@ from pathlib import Path
 
 from model_profiling.analysis.run.staleness import Staleness, check_staleness
 from model_profiling.analysis.run.validation import problems
-from model_profiling.report import report_files
+from model_profiling.report.files import report_files
 from model_profiling.store.derived import write_listed, write_manifest
 from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import resolve

@@ -11,9 +11,9 @@ from typing import Any, cast
 from model_profiling.base.errors import KitError
 from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
-from model_profiling.report.drawing import Drawing
-from model_profiling.report.drawing_pool import DrawingPool
-from model_profiling.report.report_files import write_report
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.vega import Drawing
+from model_profiling.report.files.report_files import write_report
 from sme2_kit import Run
 
 RUN = Path(__file__).parents[1] / "data" / "known_good_run"

@@ -19,7 +19,7 @@ from typing import Any
 
 # Tests whose commands have to draw by themselves take it out of the environment.
 VARIABLE = "TESTS_DRAWING"
-_MODULE = "model_profiling.report.drawing_process"
+_MODULE = "model_profiling.report.drawing.drawing_process"
 
 
 def draw_at(address: str) -> None:
@@ -83,10 +83,10 @@ class Connection:
 
 def _serve(listener: socket.socket) -> None:
     """Answer whoever connects; ends with the process that started it, which holds the other end of standard input."""
-    from model_profiling.report import drawing, drawing_process
+    from model_profiling.report.drawing import drawing_process, vega
 
     for name in ("svg", "draw"):
-        setattr(drawing, name, _remembering(getattr(drawing, name)))
+        setattr(vega, name, _remembering(getattr(vega, name)))
 
     def accept() -> None:
         while True:

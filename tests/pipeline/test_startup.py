@@ -23,8 +23,9 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.files import sha256
 from model_profiling.cli.main import main
 from model_profiling.export.in_memory import export_module
-from model_profiling.report import content, markdown, terminal
-from model_profiling.report.terminal_style import Style
+from model_profiling.report import content, markdown
+from model_profiling.report.terminal import run_text
+from model_profiling.report.terminal.style import Style
 from model_profiling.store.run_directory import Samples
 from tests.conftest import ROOT, kit
 from tests.helpers import preloaded
@@ -204,7 +205,7 @@ def test_a_leak_is_found_and_nothing_else_is_called_one(tiny_run: RunView) -> No
     leaky = found["leaky"]
     assert leaky is not None and leaky.growth_per_execution_bytes == pytest.approx(MIB, rel=0.05)
     assert tiny_run.summary.experiments["leaky"].advice[0].rule is FindingKind.MEMORY_GROWTH
-    shown = terminal.render_run(tiny_run, Style(colour=False, blocks=False))
+    shown = run_text.render_run(tiny_run, Style(colour=False, blocks=False))
     report = markdown.render(content.report(tiny_run), {})
     for text in (shown, report):
         assert text.count("with every inference: a leak") >= 1 and "start-up" in text and "peak memory" in text
@@ -225,7 +226,7 @@ def test_every_file_keeps_its_contract_and_the_report_says_what_was_in_force(tin
 def test_without_weights_loading_is_not_said_to_pack(tmp_path: Path) -> None:
     pte = export_module(torch.nn.Sigmoid(), torch.randn(1, 4096), tmp_path / "made").paths.pte
     run = measured(tmp_path, pte, [{"name": "only", "num_runs": 2, "launches": 2, "startup_launches": 2}])
-    assert "allocated by loading" in (shown := terminal.render_run(run, Style(colour=False, blocks=False)))
+    assert "allocated by loading" in (shown := run_text.render_run(run, Style(colour=False, blocks=False)))
     assert "packing" not in shown and "with packing" not in markdown.render(content.report(run), {})
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.fast
 PACKAGE = "model_profiling"
 # The doors of the spec: a few lines each, which call the command line.
 DOORS = (f"{PACKAGE}.__main__", f"{PACKAGE}.export.export_model")

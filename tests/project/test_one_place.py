@@ -15,9 +15,10 @@ from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.cli import run as run_command
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.platforms.base import LaunchFiles, LaunchRequest, launch_flags, paced_flags
-from model_profiling.report import markdown, terminal
+from model_profiling.report import markdown
 from model_profiling.report.blocks import AdviceBlock, Block, Bullets, Paragraph, Report, Section
 from model_profiling.report.content import report as content
+from model_profiling.report.terminal import run_text
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 from model_profiling.store.run_directory import RunDirectory, RunnerRecord
 from model_profiling.tune.variants import TuneVariant, first_round
@@ -141,7 +142,7 @@ def test_the_summary_and_every_table_give_mad_in_one_unit(tmp_path: Path, capsys
     run = Run.open(directory.path)
     run.save()
     metrics, manifest = run.metrics, run.manifest
-    terminal.show_run(run)
+    run_text.show_run(run)
     printed = capsys.readouterr().out
     made = markdown.render(content(run), {})
     summary = directory.summary_path(manifest.model.stem, "md").read_text()

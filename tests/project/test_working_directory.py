@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from model_profiling.base import code_path
 from model_profiling.base.code_path import leave_working_directory_out, python_command, safe_path
-from model_profiling.report import drawing_process
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report.drawing import drawing_process
+from model_profiling.report.drawing.drawing_pool import DrawingPool
 from tests.conftest import QUICK, ROOT, needs
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"

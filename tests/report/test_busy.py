@@ -10,8 +10,8 @@ import pytest
 
 from model_profiling.report import content, markdown
 from model_profiling.report.html import page
-from model_profiling.report.terminal import render_run
-from model_profiling.report.terminal_style import Style
+from model_profiling.report.terminal.run_text import render_run
+from model_profiling.report.terminal.style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 

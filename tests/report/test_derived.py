@@ -14,8 +14,9 @@ import pytest
 from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.run.staleness import Staleness, check_staleness, copy_problem
 from model_profiling.cli.tools import main as tool
-from model_profiling.report import combined, report_files
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report import combined
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.files import report_files
 from model_profiling.store import derived
 from model_profiling.store.artifacts import CATEGORIES, DERIVED
 from model_profiling.store.derived import (

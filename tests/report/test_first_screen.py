@@ -17,8 +17,8 @@ from model_profiling.report import content, markdown
 from model_profiling.report.blocks import AdviceBlock, Branch, Name, Number, Report, Row, Section, Table, Tree
 from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
 from model_profiling.report.markdown import code, text
-from model_profiling.report.terminal import render_run
-from model_profiling.report.terminal_style import Style
+from model_profiling.report.terminal.run_text import render_run
+from model_profiling.report.terminal.style import Style
 from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
@@ -250,13 +250,13 @@ def test_categories_without_time_are_hidden_everywhere(run: Run) -> None:
     for name in nothing:
         assert name not in rows and not any(line.startswith(f"  {name} ") for line in lines)
     from model_profiling.report.charts import WIDE, of_run
-    from model_profiling.report.theme import LIGHT
+    from model_profiling.report.drawing.theme import LIGHT
 
     assert not any(f'"{name}"' in str(of_run(run, WIDE, LIGHT)["shift"]).replace("'", '"') for name in nothing)
 
 
 def test_experiments_are_called_by_what_they_switch_wherever_people_read(good: Run) -> None:
-    from model_profiling.report.pipeline_summary import pipeline_summary
+    from model_profiling.report.files.pipeline_summary import pipeline_summary
 
     names = list(good.manifest.experiments)
     report = content.report(good)
@@ -317,7 +317,7 @@ def test_identifiers_are_code_and_have_no_backslashes(good: Run) -> None:
 
 def test_a_picture_in_a_report_has_no_title_of_its_own(good: Run) -> None:
     from model_profiling.report.charts import WIDE, of_run
-    from model_profiling.report.theme import LIGHT
+    from model_profiling.report.drawing.theme import LIGHT
 
     assert all("title" in spec for spec in of_run(good, WIDE, LIGHT).values())
     assert all("title" not in spec for spec in of_run(good, WIDE, LIGHT, titled=False).values())

@@ -12,8 +12,8 @@ from model_profiling.analysis.run.run_view import MOST_DETAILED
 from model_profiling.analysis.run.staleness import Staleness, check_staleness
 from model_profiling.base.errors import InputError
 from model_profiling.report import charts, combined, content
-from model_profiling.report.report_files import write_picture, write_report
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.files.report_files import write_picture, write_report
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit

@@ -14,10 +14,11 @@ from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.gates.junit import junit_xml
-from model_profiling.report import combined, content, markdown, metric_columns, terminal
+from model_profiling.report import combined, content, markdown, metric_columns
+from model_profiling.report.files.pipeline_summary import pipeline_summary
 from model_profiling.report.metric_columns import COLUMNS, Column
-from model_profiling.report.pipeline_summary import pipeline_summary
-from model_profiling.report.terminal_style import Style
+from model_profiling.report.terminal import run_text
+from model_profiling.report.terminal.style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT
 
@@ -42,7 +43,7 @@ def pair() -> PairComparison:
 
 
 OUTPUTS: dict[str, Callable[[Run, PairComparison], str]] = {
-    "terminal": lambda run, _: terminal.render_run(run, Style(colour=False, blocks=False)),
+    "terminal": lambda run, _: run_text.render_run(run, Style(colour=False, blocks=False)),
     "pipeline summary": lambda run, _: pipeline_summary(run),
     "report": lambda run, _: markdown.render(content.report(run), {}),
     "combined report": lambda run, _: markdown.render(combined.report([run, run]), {}),

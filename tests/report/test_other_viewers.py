@@ -26,8 +26,8 @@ import pytest
 from model_profiling.analysis.run.operator_graph import OperatorGraph
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base.errors import InputError, SetupError
-from model_profiling.report import model_explorer, perfetto
-from model_profiling.report.explorer_command import open_explorer
+from model_profiling.report.files import model_explorer, perfetto
+from model_profiling.report.files.explorer_command import open_explorer
 from sme2_kit import Run
 from tests.conftest import kit, needs, needs_hardware
 from tests.helpers.chromium import BINARY, Tab, chromium

@@ -19,11 +19,11 @@ from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.base.files import read_json
 from model_profiling.report import charts, numbers
-from model_profiling.report.drawing import svg
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.theme import CATEGORY_COLOURS
+from model_profiling.report.drawing.vega import svg
+from model_profiling.report.files.report_files import write_picture, write_report
 from model_profiling.report.kernel_view import coverage_lines
-from model_profiling.report.report_files import write_picture, write_report
-from model_profiling.report.theme import CATEGORY_COLOURS
 from model_profiling.store.artifacts import REPORT
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run

@@ -17,10 +17,10 @@ from model_profiling.base import files
 from model_profiling.report import charts, content, markdown
 from model_profiling.report.blocks import Paragraph, Table
 from model_profiling.report.content.roofline import at_the_roof
+from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.html import page
-from model_profiling.report.terminal import render_run
-from model_profiling.report.terminal_style import Style
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.terminal.run_text import render_run
+from model_profiling.report.terminal.style import Style
 from model_profiling.store.artifacts import ROOFS
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run

@@ -11,13 +11,13 @@ from model_profiling.mcp_server import results
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.report import charts, combined, content, markdown
 from model_profiling.report.blocks import AdviceBlock, Bullets, Number, Picture, Table
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.files.pipeline_summary import pipeline_summary
+from model_profiling.report.files.report_files import write_picture
 from model_profiling.report.html import page
-from model_profiling.report.pipeline_summary import pipeline_summary
-from model_profiling.report.report_files import write_picture
-from model_profiling.report.terminal import render_run
-from model_profiling.report.terminal_style import Style
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.terminal.run_text import render_run
+from model_profiling.report.terminal.style import Style
 from model_profiling.store.run_directory import ExperimentRecord, Manifest
 from sme2_kit import Run
 from tests.helpers.run_forge import forge_run

@@ -378,7 +378,7 @@ def test_what_is_remembered_of_a_file_is_what_the_file_holds(
 def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_arguments() -> None:
     allowed = {
         # A process of its own, and functions that only the command line calls.
-        "model_profiling/report/drawing_process.py",
+        "model_profiling/report/drawing/drawing_process.py",
         "model_profiling/fleet/sweep/child_lifetime.py",
         "model_profiling/fleet/sweep/ray_auth_check.py",
         # Puts back at once what it changes.

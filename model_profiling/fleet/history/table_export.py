@@ -8,7 +8,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.fleet.history.history_records import MeasurementRow
-from model_profiling.report.tables import csv_text
+from model_profiling.report.files.tables import csv_text
 
 COLUMNS = MeasurementRow.__struct_fields__
 Rows = Sequence[MeasurementRow]

@@ -7,7 +7,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.fleet.history.history_records import Point
 from model_profiling.fleet.history.trends import Series, Step, Trend
-from model_profiling.report import html, markdown, report_files
+from model_profiling.report import html, markdown
 from model_profiling.report.blocks import (
     Block,
     Bullets,
@@ -23,11 +23,12 @@ from model_profiling.report.blocks import (
 )
 from model_profiling.report.charts.frame import NARROW, WIDE, Spec
 from model_profiling.report.charts.trend import Dot, StepMark, add_links, trend
-from model_profiling.report.drawing import PAPER_SCALE, draw
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.theme import LIGHT, Theme
+from model_profiling.report.drawing.vega import PAPER_SCALE, draw
+from model_profiling.report.files import report_files
 from model_profiling.report.numbers import ms as shown_ms
 from model_profiling.report.numbers import percent as shown_percent
-from model_profiling.report.theme import LIGHT, Theme
 
 # A picture takes a third of a second; of more series the table tells.
 _MOST_DRAWN = 24

@@ -187,7 +187,7 @@ def _summary(directory: Path) -> AnalysisSummary:
     except InputError:
         pass
     from model_profiling.analysis.run.run_view import RunView
-    from model_profiling.report import artifact_files
+    from model_profiling.report.files import artifact_files
 
     opened = RunView.open(directory)
     artifact_files.save(opened)

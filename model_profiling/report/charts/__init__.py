@@ -14,7 +14,7 @@ from model_profiling.report.charts.roofline import RooflineSide, roofline
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.threads import threads
-from model_profiling.report.theme import Theme
+from model_profiling.report.drawing.theme import Theme
 from model_profiling.report.words import counted_name, located_name
 
 # A picture takes a third of a second; of more comparisons than this the tables tell.

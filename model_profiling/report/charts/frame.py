@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from model_profiling.report.theme import Theme, config
+from model_profiling.report.drawing.theme import Theme, config
 
 Spec = dict[str, Any]
 Values = dict[str, Any]

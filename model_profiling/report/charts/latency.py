@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import Theme
+from model_profiling.report.drawing.theme import Theme
 from model_profiling.store.run_directory import Turn
 
 

@@ -3,7 +3,7 @@
 from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import Theme, colour_scale, ink_on
+from model_profiling.report.drawing.theme import Theme, colour_scale, ink_on
 
 _STEP = 24
 _MOST_LEVELS = 7

@@ -4,7 +4,7 @@ import collections
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
+from model_profiling.report.drawing.theme import BEFORE, CATEGORY_COLOURS, Theme
 
 _HEIGHT = 260
 # Above this a layer is as good as exact, and the axis is for the others.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from model_profiling.analysis.compare.grouping import OperatorGroup
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import BEFORE, WHITE, Theme
+from model_profiling.report.drawing.theme import BEFORE, WHITE, Theme
 from model_profiling.report.words import counted_name, located_name
 
 MOST_OPERATORS = 12

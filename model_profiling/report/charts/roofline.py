@@ -10,7 +10,7 @@ from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks
-from model_profiling.report.theme import Theme, colour_scale
+from model_profiling.report.drawing.theme import Theme, colour_scale
 
 _HEIGHT = 330
 _MARGIN = 70

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from model_profiling.analysis.roofs.roof_rates import GROUPED, PRODUCT, SHORTEST_MS, Measurement, ProbeResult, roof_kind
 from model_profiling.analysis.roofs.roof_table import series_name
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks
-from model_profiling.report.theme import Theme
+from model_profiling.report.drawing.theme import Theme
 
 _HEIGHT = 230
 _MARGIN = 60

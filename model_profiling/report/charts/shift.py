@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import Theme, colour_scale, ink_on
+from model_profiling.report.drawing.theme import Theme, colour_scale, ink_on
 
 # A segment narrower than this has no room for its label.
 _LABEL_PIXELS = 46

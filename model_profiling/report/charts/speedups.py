@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import Spec, frame
-from model_profiling.report.theme import Theme
+from model_profiling.report.drawing.theme import Theme
 
 
 def speedups(rows: Sequence[tuple[str, float, float, float]], width: int, theme: Theme, title: str) -> Spec:

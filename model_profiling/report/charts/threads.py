@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from model_profiling.analysis.process.scaling import ThreadCurve
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import BEFORE, CATEGORY_COLOURS, Theme
+from model_profiling.report.drawing.theme import BEFORE, CATEGORY_COLOURS, Theme
 
 _HEIGHT = 220
 _MARGIN = 62

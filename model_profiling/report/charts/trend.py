@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from model_profiling.report.blocks import address
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
-from model_profiling.report.theme import Theme
+from model_profiling.report.drawing.theme import Theme
 
 _HEIGHT = 190
 _TICKS = 6

@@ -4,7 +4,7 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.sme2_forecast import Forecast, RemainingOperator
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
-from model_profiling.report.forecast_text import gaining_operators, left_operators, notes_of
+from model_profiling.report.terminal.forecast_text import gaining_operators, left_operators, notes_of
 
 _CAPTION = "Above in milliseconds, below in percent of each bar."
 

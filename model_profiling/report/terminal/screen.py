@@ -12,8 +12,8 @@ from model_profiling.report.content import threads as thread_content
 from model_profiling.report.content.modules import short
 from model_profiling.report.content.roofline import headroom_line, roof_line
 from model_profiling.report.content.startup import lines as startup_lines
-from model_profiling.report.terminal_style import Style, wrapped
-from model_profiling.report.terminal_table import table
+from model_profiling.report.terminal.style import Style, wrapped
+from model_profiling.report.terminal.text_table import table
 
 # A line of a model may be long; its beginning tells it.
 _MOST_LETTERS = 72

@@ -6,8 +6,8 @@ from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.base import files
 from model_profiling.report.charts import WIDE
 from model_profiling.report.charts.numerics import numerics
-from model_profiling.report.drawing import draw
-from model_profiling.report.theme import LIGHT
+from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.drawing.vega import draw
 from model_profiling.store.artifacts import ExportPaths
 
 

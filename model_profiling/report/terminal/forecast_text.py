@@ -6,7 +6,7 @@ from model_profiling.analysis.sme2.sme2_forecast import Forecast, PredictedOpera
 from model_profiling.base.printing import tell
 from model_profiling.formats.graph_terms import unique
 from model_profiling.report import numbers
-from model_profiling.report.terminal_table import table
+from model_profiling.report.terminal.text_table import table
 from model_profiling.report.words import unique_labels
 
 _MOST_LEFT = 5

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import RunError, SetupError
-from model_profiling.report import drawing
+from model_profiling.report.drawing import vega
 
 _REPORT_IT = (
     "Check free memory and `ulimit -n`; else please report it with the run directory. "
@@ -81,7 +81,7 @@ def serve() -> None:
 
 def answer_all(questions: IO[bytes], answers: IO[bytes]) -> None:
     """Answer every question of a `DrawingProcess`, until there are no more."""
-    tasks: dict[str, Callable[..., Any]] = {"svg": drawing.svg, "draw": drawing.draw}
+    tasks: dict[str, Callable[..., Any]] = {"svg": vega.svg, "draw": vega.draw}
     while True:
         try:
             name, *arguments = pickle.load(questions)
@@ -113,7 +113,7 @@ def _scratch() -> IO[bytes]:
 
 
 def _started(said: IO[bytes]) -> "subprocess.Popen[bytes]":
-    command = python_command("model_profiling.report.drawing_process")
+    command = python_command("model_profiling.report.drawing.drawing_process")
     try:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
     except (OSError, TypeError) as error:

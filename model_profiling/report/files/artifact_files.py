@@ -9,8 +9,9 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.timing.breakdown import CategoryTime
 from model_profiling.analysis.timing.latency import Latency
-from model_profiling.report import kernel_view, tables
-from model_profiling.report.pipeline_summary import pipeline_summary
+from model_profiling.report import kernel_view
+from model_profiling.report.files import tables
+from model_profiling.report.files.pipeline_summary import pipeline_summary
 from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
 from model_profiling.store.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file

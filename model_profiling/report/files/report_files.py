@@ -8,12 +8,13 @@ from pathlib import Path
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.report import charts, content, perfetto
-from model_profiling.report.artifact_files import write_artifacts
-from model_profiling.report.drawing import PAPER_SCALE, Drawing, compress_png
-from model_profiling.report.drawing_pool import DrawingPool
+from model_profiling.report import charts, content
+from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.theme import LIGHT, THEMES
+from model_profiling.report.drawing.vega import PAPER_SCALE, Drawing, compress_png
+from model_profiling.report.files import perfetto
+from model_profiling.report.files.artifact_files import write_artifacts
 from model_profiling.report.markdown import render
-from model_profiling.report.theme import LIGHT, THEMES
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
 
@@ -79,7 +80,7 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
 
 def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
     """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
-    from model_profiling.report import model_explorer
+    from model_profiling.report.files import model_explorer
 
     writer, home, renew = DerivedWriter(run), run.path / MODEL_EXPLORER, "report {dir} --model-explorer"
     if run.emulated is not None:

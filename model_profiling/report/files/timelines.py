@@ -9,7 +9,8 @@ from model_profiling.analysis.run.dumps import AnalysisSummary, analysed_profile
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
-from model_profiling.report import tables, terminal
+from model_profiling.report.files import tables
+from model_profiling.report.terminal import run_text
 
 
 def report_timelines(
@@ -25,7 +26,7 @@ def report_timelines(
         before, after = [(name, profile, break_down(profile)) for name, profile in sides]
         comparisons = [compare_profiles(before, after, paired=False)]
     summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
-    terminal.show_analysis(summary, most_operators=1000 if verbose else terminal.MOST_OPERATORS)
+    run_text.show_analysis(summary, most_operators=1000 if verbose else run_text.MOST_OPERATORS)
     if output_directory is None:
         return
     write(output_directory / "operator_analysis.json", files.json_bytes(summary).decode())

@@ -14,8 +14,8 @@ from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed_experiments
-from model_profiling.report.terminal_style import Style, wrapped
-from model_profiling.report.terminal_table import table
+from model_profiling.report.terminal.style import Style, wrapped
+from model_profiling.report.terminal.text_table import table
 from model_profiling.report.words import (
     agreement_sentence,
     counted_name,
@@ -49,7 +49,7 @@ def render_run(run: "RunView", style: Style) -> str:
     """Return a run as text: the result, what to do, where the time goes; then latency, outputs, and where the files
     are."""
     # What `analyze` of a dump has no use for, and would wait for.
-    from model_profiling.report.terminal_screen import first_screen, modules, phases, startup, threads
+    from model_profiling.report.terminal.screen import first_screen, modules, phases, startup, threads
 
     manifest, summary, metrics = run.manifest, run.summary, run.metrics
     cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
@@ -72,7 +72,7 @@ def render_run(run: "RunView", style: Style) -> str:
 
 def _time(run: "RunView", style: Style) -> list[str]:
     """Return compared experiments side by side, others one by one; of several numbers of threads the first."""
-    from model_profiling.report.terminal_screen import roofs
+    from model_profiling.report.terminal.screen import roofs
 
     lines: list[str] = []
     others = run.of_other_threads

@@ -3,7 +3,7 @@
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.roofs.roof_table import BestRate, kind_rows, roof_rows, series_name
 from model_profiling.report import numbers
-from model_profiling.report.terminal_table import table
+from model_profiling.report.terminal.text_table import table
 
 _SIZES = ("to 32 KiB", "to 512 KiB", "above")
 

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
-from model_profiling.report.drawing import SCREEN_SCALE, Drawing
-from model_profiling.report.drawing_process import DrawingProcess
+from model_profiling.report.drawing.drawing_process import DrawingProcess
+from model_profiling.report.drawing.vega import SCREEN_SCALE, Drawing
 
 # A second process halves the drawing, but on two cores its own start would cost as much.
 _HANDS = 2 if (os.cpu_count() or 1) > 2 else 1
