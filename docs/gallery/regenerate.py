@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from model_profiling.platforms.emulator import find_qemu  # noqa: E402
 from model_profiling.platforms.platform_table import local_name  # noqa: E402
-from model_profiling.report.drawing import squeezed  # noqa: E402
+from model_profiling.report.drawing.vega import compress_png  # noqa: E402
 from tests.helpers.chromium import BINARY, chromium  # noqa: E402
 
 # Name of the folder, model, dtype, timed runs, and how it is exported for the emulator if not as it is measured: QEMU
@@ -135,7 +135,7 @@ def _publish(run: Path, home: Path) -> None:
             (home / name).write_text(_INSTALLED.sub("", text))
     for picture in sorted(run.glob("report_charts/*.png")):
         (home / "report_charts").mkdir(exist_ok=True)
-        (home / "report_charts" / picture.name).write_bytes(squeezed(picture.read_bytes()))
+        (home / "report_charts" / picture.name).write_bytes(compress_png(picture.read_bytes()))
 
 
 def _screenshots(names: list[str]) -> None:
@@ -145,11 +145,11 @@ def _screenshots(names: list[str]) -> None:
             for picture, width, height, colours in SCREENS:
                 tab.colours(colours)
                 tab.open(page, width, height)
-                (HERE / name / picture).write_bytes(squeezed(tab.picture()))
+                (HERE / name / picture).write_bytes(compress_png(tab.picture()))
             if name == PICTURE_OF:
                 tab.colours("light")
                 tab.open(page, *PICTURE_SIZE)
-                PICTURE.write_bytes(squeezed(tab.picture()))
+                PICTURE.write_bytes(compress_png(tab.picture()))
 
 
 def gallery_page() -> str:

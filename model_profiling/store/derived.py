@@ -297,7 +297,7 @@ def inside(directory: RunDirectory, name: str) -> Path | None:
     path = directory.path / name
     try:
         return path if path.resolve().is_relative_to(directory.path.resolve()) else None
-    except (ValueError, OSError):  # no name that a file can have
+    except (ValueError, OSError, RuntimeError):  # no name that a file can have, or links in a circle
         return None
 
 

@@ -125,7 +125,7 @@ def test_the_reference_has_every_function_with_its_arguments(site: Path) -> None
     for name in sme2_kit.__all__:
         kind = getattr(sme2_kit, name)
         if callable(kind) and name not in ("OnProgress",):
-            place = f"sme2_kit.{name}" if name[0].islower() else f"{kind.__module__}.{name}"
+            place = f"model_profiling.api.{name}" if name[0].islower() else f"{kind.__module__}.{name}"
             assert f'id="{place}"' in text, place
     assert "budget_s" in re.sub(r"<[^>]+>", "", text)
 
