@@ -283,9 +283,9 @@ def test_only_the_exporting_thread_is_kept_off_the_terminal(capsys: pytest.Captu
 
 
 DRAWS = """
-from model_profiling.report.drawing.drawing_pool import Artist
+from model_profiling.report.drawing.drawing_pool import DrawingPool
 spec = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
-with Artist() as artist:
+with DrawingPool() as artist:
     print(len(artist.draw(spec).result().png) > 100, artist.svg(spec).result()[:4])
 """
 
