@@ -4,14 +4,15 @@ A new rewrite is a row here and a module `export/rewrites/<name>.py` that finds 
 lists rewrites is derived from this table. It lies in base/ because the analysis reads it as well as the export.
 """
 
-import msgspec
+from collections.abc import Mapping
+from typing import NamedTuple
 
 # Special in three places: it is also done in lowering, its operators are those at the recorded lines, and portable
 # kernels do not need it.
 LAYOUT = "layout"
 
 
-class Rewrite(msgspec.Struct, frozen=True):
+class Rewrite(NamedTuple):
     """One rewrite of the captured graph."""
 
     name: str
@@ -27,7 +28,7 @@ class Rewrite(msgspec.Struct, frozen=True):
     # Rewrites that are done with it.
     includes: tuple[str, ...] = ()
     # What a person can do instead, by operator: the end of the advice's sentence.
-    alternatives: dict[str, str] = {}
+    alternatives: Mapping[str, str] = {}
 
     @property
     def summary(self) -> str:

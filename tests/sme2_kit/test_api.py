@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sme2_kit
-from model_profiling.analysis.run import run_view, summary
+from model_profiling.analysis.run import run_data, summary
 from model_profiling.api.display import comparisons_html
 from model_profiling.api.records import Records
 from model_profiling.base import file_memo, files
@@ -323,7 +323,7 @@ class Counted:
             self.parsed.append(str(path))
             return parse(path)
 
-        monkeypatch.setattr(run_view, "analyse_run", analyse_run)
+        monkeypatch.setattr(run_data, "analyse_run", analyse_run)
         monkeypatch.setattr(files, "sha256", hashing)
         monkeypatch.setattr(file_memo.program_sha256, "_compute", hashing)
         monkeypatch.setattr(file_memo.program_sha256, "_known", {})
