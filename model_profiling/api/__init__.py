@@ -567,8 +567,7 @@ def _request(
     options: Mapping[str, Any],
     **more: Any,
 ) -> ExportRequest:
-    """Return what is asked for; `in_memory` is what goes with a module only: example_inputs, name and
-    dynamic_shapes."""
+    """Return what is asked for; `in_memory` goes with a module only: example_inputs, name and dynamic_shapes."""
     from model_profiling.api import exporting
     from model_profiling.export.request import ExportRequest
 

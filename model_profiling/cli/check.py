@@ -67,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def missing_lines(found: "DelegationPreview") -> list[str]:
-    """Return the operators that the kit's runner lacks, each with its lines; whether there is any, if nobody could
-    look."""
+    """Return the operators that the kit's runner lacks, each with its lines; or that nobody could look."""
     if found.missing is None:
         return [f"  runner:    not known which operators it has ({found.no_runner})"]
     lines = [f"    {left.op}{f' (at {_places(left.sources)})' if left.sources else ''}" for left in found.missing]

@@ -94,8 +94,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
 
 
 def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
-    """Add the arguments that say how a model is exported; those that are not given have no value (see
-    `options_given`)."""
+    """Add the options of an export; those that are not given have no value (see `options_given`)."""
     for row in options_of(verb):
         parser.add_argument(row.flag, dest=row.name, default=argparse.SUPPRESS, **_how_to_parse(row, verb))
 

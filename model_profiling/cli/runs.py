@@ -92,8 +92,7 @@ def _row(entry: "RunListing") -> tuple[str, ...]:
 
 
 def _medians(entry: "RunListing") -> dict[str, float] | None:
-    """Return each experiment's median from metrics.json; None if there is none, or it is not of the run as it is
-    now."""
+    """Return each experiment's median from metrics.json; None if there is none of the run as it is now."""
     from typing import Any
 
     from model_profiling.base import files

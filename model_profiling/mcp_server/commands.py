@@ -23,8 +23,7 @@ class Commands:
         return await run_kit(list(words), self.workspace.root, steps, accept)
 
     def output(self, model: Path, given: str | None, platform: str) -> Path:
-        """Return where a run of `model` goes: where it was asked to, or the usual place, which must be inside as
-        well."""
+        """Return where a run of `model` goes: the given or the usual place, which must be inside as well."""
         return self.workspace.inside(given or str(output_root_of(model, platform)))
 
 
@@ -63,8 +62,7 @@ def settings_words(settings: Mapping[str, object] | None) -> list[str]:
 
 
 def _spelled(value: object) -> str:
-    """Return a value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something
-    else."""
+    """Return a value as `--set` reads it: a Python literal; text that cannot be taken for one has no quotes."""
     if not isinstance(value, str):
         return repr(value)
     try:

@@ -287,8 +287,7 @@ class RunTools:
         return words + option_words(options, self._workspace)
 
     def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
-        """Return the directory of a model with these settings, as `sme2-kit export` names it; an error if there is
-        none."""
+        """Return the directory of a model with these settings, as `sme2-kit export` names it."""
         from model_profiling.api.exporting import artifact_name, load_options
 
         target = self._workspace.model(model)

@@ -97,8 +97,7 @@ def title(node: GraphNode) -> str:
 
 
 def facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
-    """Yield what to say of a node that was chosen, in order; nothing of what is not known but where that has a
-    reason."""
+    """Yield what to say of a chosen node, in order; what is not known is left out unless it has a reason."""
     if node.ms is not None and node.share is not None:
         yield "time", f"{numbers.ms(node.ms)}, {numbers.share(node.share)} of Method::execute"
     if node.change is not None:

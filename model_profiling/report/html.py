@@ -34,8 +34,7 @@ _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.j
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
-    """Return the whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light
-    theme."""
+    """Return the whole page as text. Each figure comes twice, for wide and for narrow screens, in the light theme."""
     near = run.detailed
     graphed = bool(run.shown) and graph_page.fits_report(near)
     script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))

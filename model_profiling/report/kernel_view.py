@@ -55,8 +55,7 @@ def kernels_data(run: RunView) -> Kernels:
 
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
-    """Return kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why
-    not."""
+    """Return kernel_view.md: coverage of each experiment, and each eligible operator's kernel or why it has none."""
     sections = [
         Section(name, label(name), _evidence(experiment.coverage, experiment.kernels))
         for name, experiment in summary.experiments.items()
@@ -132,8 +131,7 @@ def _row(name: str, operator: CoveredOperator) -> Row:
 
 
 def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
-    """Return lines for the terminal: the headline, and in detail each operator with its matrix kernel or why it has
-    none."""
+    """Return lines for the terminal: the headline, and in detail each operator's matrix kernel or why it has none."""
     sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
     lines = [f"  {name}: {coverage.headline}{sme}"]
     if coverage.unknown:

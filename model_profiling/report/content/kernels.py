@@ -38,8 +38,7 @@ def section(run: RunView) -> Section | None:
 
 
 def _covered(run: RunView) -> list[Block]:
-    """Return what trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why
-    not."""
+    """Return what trace runs tell: SME2 coverage, and each eligible operator with its kernel or why it has none."""
     blocks: list[Block] = []
     traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
     headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]

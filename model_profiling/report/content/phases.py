@@ -102,8 +102,7 @@ def sentences(run: RunView) -> list[str]:
 
 
 def _bandwidth(run: RunView, metrics: Metrics) -> list[str]:
-    """Return how fast decode reads its weights, and which part that is of what memory gives, where roofs were
-    measured."""
+    """Return how fast decode reads its weights, and which part of the memory's measured bandwidth that is."""
     found = []
     for name in run.of_interest:
         phase = metrics.experiments[name].phase

@@ -58,16 +58,14 @@ def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
 
 
 def _described(index: int, instance: Instance) -> str:
-    """Return what is the same for an operator in every execution, as CSV: written once, since there are many
-    executions."""
+    """Return what is the same for an operator in every execution, as CSV: made once for all of them."""
     kind = instance.kind_of
     head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
     return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
 def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
-    """Return one line per operator, all its places in the graph together, costliest first; with the work of all of
-    them."""
+    """Return one line per operator, all its places in the graph together with their work, costliest first."""
     roofs = roofs_by_row(roofline)
     rows = (
         (

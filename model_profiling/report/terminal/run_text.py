@@ -46,8 +46,7 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 
 def render_run(run: "RunView", style: Style) -> str:
-    """Return a run as text: the result, what to do, where the time goes; then latency, outputs, and where the files
-    are."""
+    """Return a run as text: the result, what to do, where the time goes; then latency, outputs and files."""
     # What `analyze` of a dump has no use for, and would wait for.
     from model_profiling.report.terminal.screen import first_screen, modules, phases, startup, threads
 
