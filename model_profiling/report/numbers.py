@@ -11,8 +11,8 @@ _MOST_GAIN = 10
 ABOVE_ROOF = 1.05
 
 
-def ms(value: float) -> str:
-    return shown_ms(value)
+ms = shown_ms
+mebibytes = shown_mib
 
 
 def count(value: float) -> str:
@@ -89,11 +89,3 @@ def _tells(low: float | None, high: float | None) -> bool:
 def spread(percent: float | None) -> str:
     """Return how much executions (MAD) or launches (standard deviation) differ; a dash for too few of them."""
     return "-" if percent is None else f"{percent:.1f} %"
-
-
-def mebibytes(value: float) -> str:
-    return shown_mib(value)
-
-
-def seconds(value: float) -> str:
-    return f"{value:.1f} s"
