@@ -171,8 +171,7 @@ class RunTools:
         run, summary = await self._run(
             steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
         )
-        written = await self._commands.kit(steps, "report", str(place), *switches(html=html))
-        files = [self._workspace.relative(line) for line in written.stdout.splitlines() if line]
+        files = await self._commands.written(steps, "report", str(place), *switches(html=html))
         analysis = results.analysis_answer(
             self._workspace, summary, _SHOWN, self._workspace.relative(place / ANALYSIS_SUMMARY)
         )
