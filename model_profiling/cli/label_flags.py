@@ -3,7 +3,7 @@
 import argparse
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
+def prepare_parser(parser: argparse.ArgumentParser, keeping: bool = True) -> None:
     parser.add_argument(
         "--label",
         action="append",
@@ -12,9 +12,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="NAME: what this run is called, DIR@NAME for other commands (default: date and time); KEY=VALUE: what to "
         "find it by with `sme2-kit history`; may be repeated",
     )
-
-
-def prepare_keeping(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--no-history", action="store_true", help="do not keep the .pte with the run for later comparisons"
-    )
+    if keeping:
+        text = "do not keep the .pte with the run for later comparisons"
+        parser.add_argument("--no-history", action="store_true", help=text)

@@ -32,7 +32,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
     )
     label_flags.prepare_parser(parser)
-    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument(

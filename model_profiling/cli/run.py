@@ -40,7 +40,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
     phase_flags.prepare_parser(parser)
     label_flags.prepare_parser(parser)
-    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="measure again; the existing run is kept")
     parser.add_argument(
         "--analyze-partial",

@@ -42,13 +42,10 @@ def graph_data(run: RunView) -> dict[str, Any]:
 
 def fits_report(run: RunView) -> bool:
     """Return whether the graph is small enough to be a part of every report."""
-    return sum(len(run.summary.experiments[name].breakdown.instances) for name in _graphed(run)) <= MOST_IN_REPORT
-
-
-def _graphed(run: RunView) -> list[str]:
     from model_profiling.analysis.run.run_graphs import graph_experiments
 
-    return graph_experiments(run)
+    graphed = [run.summary.experiments[name].breakdown for name in graph_experiments(run)]
+    return sum(len(breakdown.instances) for breakdown in graphed) <= MOST_IN_REPORT
 
 
 def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, Any]:
