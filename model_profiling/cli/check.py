@@ -91,7 +91,8 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
 def _line(group: "MoveGroup") -> str:
     where = f" (at {_places(group.lines)})" if group.lines else ""
     hint = f"; {group.hint}" if group.hint else ""
-    return f"    {group.count} x {_size(group.bytes)}{group.reason}{where}{hint}"
+    size = f"{_shown(group.bytes)}: " if group.bytes is not None else ""
+    return f"    {group.count} x {size}{group.reason}{where}{hint}"
 
 
 def _places(lines: list[str]) -> str:
@@ -102,10 +103,6 @@ def _places(lines: list[str]) -> str:
 def _whole(groups: "list[MoveGroup]") -> str:
     known = [group.bytes for group in groups if group.bytes is not None]
     return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
-
-
-def _size(size: int | None) -> str:
-    return f"{_shown(size)}: " if size is not None else ""
 
 
 def _shown(size: int) -> str:
