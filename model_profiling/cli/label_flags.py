@@ -1,6 +1,7 @@
 """The flags that say what a run is called and what else is to be remembered of it."""
 
 import argparse
+from typing import Any
 
 
 def prepare_parser(parser: argparse.ArgumentParser, keeping: bool = True) -> None:
@@ -15,3 +16,11 @@ def prepare_parser(parser: argparse.ArgumentParser, keeping: bool = True) -> Non
     if keeping:
         text = "do not keep the .pte with the run for later comparisons"
         parser.add_argument("--no-history", action="store_true", help=text)
+
+
+def chosen(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what the flags say of a run, as a `RunRequest` takes it."""
+    from model_profiling.store.labels import split_labels
+
+    label, labels = split_labels(args.label)
+    return {"label": label, "labels": labels, "keep_program": not args.no_history}

@@ -100,18 +100,14 @@ def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
 def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
     from model_profiling.api.measuring import RunRequest
     from model_profiling.pipeline.defaults import root_below
-    from model_profiling.store.labels import split_labels
 
-    label, labels = split_labels(args.label)
     return RunRequest(
         model=pte,
         inputs=args.inputs,
         out=root_below(args.outdir, platform, pte) if args.outdir else None,
         counts=count_flags.counts(args),
         threads=args.threads,
-        label=label,
-        labels=labels,
-        keep_program=not args.no_history,
+        **label_flags.chosen(args),
         force=args.force,
         command=command_line(args),
     )

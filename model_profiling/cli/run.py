@@ -124,9 +124,8 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
 def _asked(args: argparse.Namespace) -> "RunRequest":
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.errors import InputError
-    from model_profiling.store.labels import split_labels
 
-    label, labels = split_labels(args.label)
+    labels = label_flags.chosen(args)
     if (args.model is None) == (args.config is None):
         raise InputError(
             "give a .pte or --config, one of the two",
@@ -146,9 +145,7 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
         lengths=phase_flags.lengths(args),
         method=args.method,
         token_file=args.tokens,
-        label=label,
-        labels=labels,
-        keep_program=not args.no_history,
+        **labels,
         only=args.only,
         force=args.force,
         command=command_line(args),

@@ -90,7 +90,8 @@ def _paths(run: RunView) -> Table:
             found = each.get(path, [])
             cells.append(Number(str(len(found)), len(found)))
             if run.measured:
-                cells.append(Number(numbers.share(sum(found)), sum(found)))
+                part = sum(found, 0.0)
+                cells.append(Number(numbers.share(part), part))
         rows.append((*path, *cells))
     per = [(run.label(name), "share") if run.measured else (run.label(name),) for name in names]
     return Table("kernels", ("category", "operator", "path", *(column for columns in per for column in columns)), rows)
