@@ -131,14 +131,13 @@ def profile(
     "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
     `labels` and `force` as of `run`.
     """
-    from model_profiling.api.exporting import is_target
     from model_profiling.pipeline.counts import checked_counts
 
     checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)  # refused before the export
     home = _place(out, "profile")
     with notebook_progress(on_progress) as report:
         program: str | Path | ExportResult
-        if is_target(model) and str(model).endswith(".pte"):
+        if isinstance(model, (str, Path)) and str(model).endswith(".pte"):
             if example_inputs is not None or any(options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
@@ -559,7 +558,7 @@ def _request(
     given = settled(verb, options)
     loading = exporting.load_options(*(given.pop(key, None) for key in ("input_shapes", "settings", "checkpoint")))
     # What does not go with the model is refused and not ignored.
-    if not exporting.is_target(model):
+    if not isinstance(model, (str, Path)):
         if loading.inputs or loading.settings or loading.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",

@@ -34,11 +34,6 @@ def load_options(
     )
 
 
-def is_target(model: Any) -> bool:
-    """Return whether it is a name or a file; else it is taken for a module in memory."""
-    return isinstance(model, (str, Path))
-
-
 def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
     """Return a function that exports what requests name; what is on disk already, and would be the same, is reused."""
 

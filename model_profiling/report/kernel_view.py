@@ -143,7 +143,8 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     width = max(map(len, names), default=0)
     said = {(entry.weights, entry.why) for entry in coverage.formats}
     for label, operator in zip(names, coverage.operators, strict=True):
-        matrix = _matrix_kernel(operator.kernels)
+        run = [call.kernel for call in operator.kernels if call.kernel.startswith("kai_run_matmul")]
+        matrix = ", ".join(map(_short, run))
         lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator, said)}")
     return lines
 
@@ -156,10 +157,6 @@ def _weight_lines(coverage: Coverage) -> list[str]:
         why = f": {entry.why}" if entry.why else ""
         lines.append(f"weights in {entry.weights}: SME2 runs {entry.on_sme2} of {entry.operators} ({kernels}){why}")
     return lines
-
-
-def _matrix_kernel(kernels: list[KernelCalls]) -> str:
-    return ", ".join(_short(call.kernel) for call in kernels if call.kernel.startswith("kai_run_matmul"))
 
 
 def _short(kernel: str) -> str:

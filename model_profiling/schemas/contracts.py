@@ -49,11 +49,6 @@ class Contract:
         fields = msgspec.structs.fields(self.type)
         return next(int(field.default) for field in fields if field.name == "schema")
 
-    @property
-    def file_name(self) -> str:
-        """Each version has its own file."""
-        return f"{self.kind}-{self.version}.schema.json"
-
 
 CONTRACTS = (
     Contract(Manifest, (artifacts.MANIFEST,)),
@@ -117,7 +112,8 @@ def schema_named(name: str) -> dict[str, Any]:
 def shipped_schemas() -> dict[str, dict[str, Any]]:
     """Return every schema by its path in the package, where a wheel has it."""
     written = {f"configs/{name.removesuffix('-file')}.schema.json": make() for name, make in _WRITTEN_BY_HAND.items()}
-    return written | {f"schemas/{each.file_name}": json_schema(each) for each in CONTRACTS}
+    # Each version has its own file.
+    return written | {f"schemas/{each.kind}-{each.version}.schema.json": json_schema(each) for each in CONTRACTS}
 
 
 def text_of(schema: dict[str, Any]) -> str:
