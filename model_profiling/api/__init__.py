@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_profiling import __version__
 from model_profiling.api.keywords import takes_options
+from model_profiling.api.notebook import notebook_progress
 from model_profiling.base.dtypes import ARITHMETICS, dtype_of
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
 from model_profiling.base.on_progress import OnProgress
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
     from model_profiling.pipeline.config_types import PageCache
-    from model_profiling.pipeline.schedule import Counts
     from model_profiling.platforms.base import Platform
     from model_profiling.tune.tuning import TuneResult
 
@@ -131,14 +131,13 @@ def profile(
     "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
     `labels` and `force` as of `run`.
     """
-    from model_profiling.api.exporting import is_target
-    from model_profiling.api.notebook import notebook_progress
+    from model_profiling.pipeline.counts import checked_counts
 
-    _counts(runs, launches, budget_s, threads, startup_launches, page_cache)  # refused before the export
+    checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)  # refused before the export
     home = _place(out, "profile")
     with notebook_progress(on_progress) as report:
         program: str | Path | ExportResult
-        if is_target(model) and str(model).endswith(".pte"):
+        if isinstance(model, (str, Path)) and str(model).endswith(".pte"):
             if example_inputs is not None or any(options.values()):
                 raise InputError(
                     f"{model} is exported already: dtype, inputs, settings, checkpoint and rewrites are decided",
@@ -207,7 +206,6 @@ def export(
     with the eager model (`result.record.verification`); one that does not run is an error that names the operator.
     """
     from model_profiling.api import exporting
-    from model_profiling.api.notebook import notebook_progress
 
     in_memory = example_inputs, name, dynamic_shapes
     request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
@@ -254,21 +252,22 @@ def run(
     which has several.
     """
     from model_profiling.api.measuring import RunRequest
-    from model_profiling.api.notebook import notebook_progress
+    from model_profiling.pipeline.counts import checked_counts
     from model_profiling.pipeline.phase_experiments import checked_lengths
+    from model_profiling.pipeline.schedule import CHOSEN
 
     if (model is None) == (config is None):
         raise InputError("give a .pte or a config, one of the two", "For example api.run('model.pte').")
-    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
+    counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
     lengths = checked_lengths(prefill, decode, depths, str)
     beside = out or inputs or threads or tokens or method or lengths.asked
-    if config is not None and (beside or counts != _counts(None, None, None, None)):
+    if config is not None and (beside or counts != CHOSEN):
         raise InputError(
             "out, inputs, method, and what is said of counts, start-up and phases, can be used only with a .pte",
             "Set them in the config instead.",
         )
     asked = RunRequest(
-        model=None if model is None else _pte(model),
+        model=None if model is None else Path(_path(model)),
         config=None if config is None else Path(config),
         inputs=[Path(file) for file in inputs],
         lengths=lengths,
@@ -302,12 +301,11 @@ def kernels(
     outputs can be compared. Times of such a run mean nothing and are never shown.
     """
     from model_profiling.api.measuring import kernels_request, open_platform
-    from model_profiling.api.notebook import notebook_progress
 
     for level in levels or ():
         if level not in ("neon", "sme1", "sme2"):
             raise InputError(f"there is no level {level!r}", "Use neon, sme1 or sme2.")
-    pte = _pte(model)
+    pte = Path(_path(model))
     with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, pte) as opened:
         asked = kernels_request(pte, opened, levels, _place(out, "kernels"))
         return _measured(asked, opened, report)
@@ -337,11 +335,11 @@ def compare(
     """
     from model_profiling.api import comparing
     from model_profiling.api.measuring import open_platform
-    from model_profiling.api.notebook import notebook_progress
+    from model_profiling.pipeline.counts import checked_counts
     from model_profiling.store.runs import resolve
 
     sides = [str(resolve(_path(side))) for side in (before, after)]
-    counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
+    counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
     with notebook_progress(on_progress) as report:
         if not all(side.endswith(".pte") for side in sides):
             if platform is not None:
@@ -367,7 +365,6 @@ def history(
     is measured, and only an index in the cache is written.
     """
     from model_profiling.api.history_api import History
-    from model_profiling.api.notebook import notebook_progress
     from model_profiling.fleet.history import run_history as questions
 
     first = None if since is None else questions.parse_since(since)
@@ -426,11 +423,11 @@ def tune(
     from model_profiling.api import exporting
     from model_profiling.api.layer_errors import numerics_of
     from model_profiling.api.measuring import open_platform
-    from model_profiling.api.notebook import notebook_progress
     from model_profiling.export.publish import refuse_unwritable
+    from model_profiling.pipeline.counts import checked_counts
     from model_profiling.tune.tuning import Tuner, TuneRequest
 
-    counts = _counts(runs, launches, budget_s, threads)
+    counts = checked_counts(runs, launches, budget_s, threads)
     base = _request("tune", model, (example_inputs, "", None), out, options)
     if worst_layers < 0 or (worst_layers and not dtype_of(base.dtype).converts):
         raise InputError("worst layers are kept in fp32: the baseline has another dtype", "Give fp16 or int8.")
@@ -445,7 +442,7 @@ def tune(
             opened,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,
-            exporting.typed_command if base.target else exporting.python_call,
+            exporting.repeated_by,
             lambda request, made: numerics_of(request, made, opened, report, given, trial=False),
         )
         return tuner.run()
@@ -468,7 +465,6 @@ def sweep(
     raises nothing: `result.jobs` has its `failure`. `result.cells` has the numbers; `out` has the page, portfolio.html.
     """
     from model_profiling.api import sweep_api
-    from model_profiling.api.notebook import notebook_progress
 
     opened = sweep_api.open_sweep(asked, out, only)
     with notebook_progress(on_progress) as report:
@@ -497,7 +493,6 @@ def numerics(
     from model_profiling.api import exporting
     from model_profiling.api.layer_errors import numerics_of
     from model_profiling.api.measuring import open_platform
-    from model_profiling.api.notebook import notebook_progress
 
     request = _request("numerics", model, (example_inputs, "", None), out, options)
     with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None) as opened:
@@ -522,12 +517,12 @@ def roofs(
     The result is kept in the cache under the CPU's name, where later reports and forecasts find it, or in `out`.
     """
     from model_profiling.api.measuring import open_platform
-    from model_profiling.api.notebook import notebook_progress
     from model_profiling.api.roof_measuring import COUNTS, Probing, measure_roofs
+    from model_profiling.pipeline.counts import checked_counts
     from model_profiling.pipeline.schedule import Counts
 
     for number in threads:
-        _counts(runs, launches, None, number)
+        checked_counts(runs, launches, None, number)
     counts = Counts(runs or COUNTS.runs, launches or COUNTS.launches)
     asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
     with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
@@ -546,19 +541,6 @@ def _place(out: str | Path | None, what: str) -> Path:
     return temporary_directory(what) if out is None else Path(out)
 
 
-def _counts(
-    runs: int | None,
-    launches: int | None,
-    budget_s: float | None,
-    threads: int | Sequence[int] | None,
-    startup_launches: int | None = None,
-    page_cache: PageCache = "warm",
-) -> Counts:
-    from model_profiling.pipeline.counts import checked_counts
-
-    return checked_counts(runs, launches, budget_s, threads, startup_launches=startup_launches, page_cache=page_cache)
-
-
 def _request(
     verb: Verb,
     model: Any,
@@ -567,22 +549,22 @@ def _request(
     options: Mapping[str, Any],
     **more: Any,
 ) -> ExportRequest:
-    """Return what is asked for; `in_memory` is what goes with a module only: example_inputs, name and
-    dynamic_shapes."""
+    """Return what is asked for; `in_memory` goes with a module only: example_inputs, name and dynamic_shapes."""
     from model_profiling.api import exporting
     from model_profiling.export.request import ExportRequest
+    from model_profiling.models.lookup import snake_case
 
     example_inputs, name, dynamic_shapes = in_memory
     given = settled(verb, options)
     loading = exporting.load_options(*(given.pop(key, None) for key in ("input_shapes", "settings", "checkpoint")))
     # What does not go with the model is refused and not ignored.
-    if not exporting.is_target(model):
+    if not isinstance(model, (str, Path)):
         if loading.inputs or loading.settings or loading.checkpoint:
             raise InputError(
                 "input_shapes, settings and checkpoint are for a model by its name or from a file",
                 "Give a module with its weights, and example_inputs.",
             )
-        target, known = "", exporting.module_name(model, name)
+        target, known = "", name or snake_case(type(getattr(model, "_orig_mod", model)).__name__)
     elif example_inputs is not None or name or dynamic_shapes is not None:
         raise InputError(
             f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
@@ -605,10 +587,6 @@ def _path(given: Any) -> str | Path:
     if isinstance(path, Path):
         return path
     raise InputError(f"a {type(given).__name__} is neither a path nor a result", "Give a path, a Run or an export.")
-
-
-def _pte(given: str | Path | ExportResult) -> Path:
-    return Path(_path(given))
 
 
 def _opened(given: str | Path | Run) -> Run:

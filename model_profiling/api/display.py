@@ -28,20 +28,14 @@ def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
 
     text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
     for each in found[:1]:
-        changes = each.profile.operators[:_TOP]
-        rows = [
-            (
-                *(change.after or change.before, change.category, numbers.ms(change.change.before_ms)),
-                *(numbers.ms(change.change.after_ms), numbers.bounded_speedup(*_bounds(change.change))),
-            )
-            for change in changes
-        ]
+        rows = []
+        for operator in each.profile.operators[:_TOP]:
+            change = operator.change
+            times = numbers.ms(change.before_ms), numbers.ms(change.after_ms)
+            faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
+            rows.append((operator.after or operator.before, operator.category, *times, faster))
         picture += html_table(("operator", "category", each.latency.before, each.latency.after, "speedup"), rows)
     return text + picture
-
-
-def _bounds(change: object) -> tuple[float | None, float | None, float | None]:
-    return getattr(change, "ratio", None), getattr(change, "low", None), getattr(change, "high", None)
 
 
 def breakdown_picture(run: "RunView") -> str:
@@ -105,8 +99,8 @@ def _top_operators(run: "RunView", operators: "Sequence[OperatorRow]", kernels: 
         wanted = timed[0].experiment if run.path.is_file() else next(iter(run.of_interest), timed[0].experiment)
         top = [row for row in timed if row.experiment == wanted][:_TOP]
         rows = [
-            (row.operator, row.category, row.where, str(row.instances), numbers.ms(row.ms or 0), _share(row.share))
-            for row in top
+            (o.operator, o.category, o.where, str(o.instances), numbers.ms(o.ms or 0), numbers.share(o.share or 0))
+            for o in top
         ]
         columns = ("operator", "category", "where", "instances", "time", "share")
         return f"<p>Top operators of {escaped(run.label(wanted))}:</p>" + html_table(columns, rows)
@@ -117,7 +111,3 @@ def _top_operators(run: "RunView", operators: "Sequence[OperatorRow]", kernels: 
         if row.experiment in shown
     ]
     return html_table(("operator", "category", "level", "kernels", "why not SME2"), traced[:_TOP]) if traced else ""
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else numbers.share(value)

@@ -11,7 +11,7 @@ from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.command import arguments, typed
 from model_profiling.export.publish import refuse_unwritable
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.models.lookup import model_name, snake_case
+from model_profiling.models.lookup import model_name
 from model_profiling.models.options import LoadOptions, input_spec, name_suffix
 
 # Takes what is asked for and what to call it in progress.
@@ -32,11 +32,6 @@ def load_options(
         tuple(sorted((settings or {}).items())),
         Path(checkpoint) if checkpoint else None,
     )
-
-
-def is_target(model: Any) -> bool:
-    """Return whether it is a name or a file; else it is taken for a module in memory."""
-    return isinstance(model, (str, Path))
 
 
 def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
@@ -80,19 +75,10 @@ def maker(
     return from_memory(model, example_inputs, dynamic_shapes, report)
 
 
-def module_name(module: Any, name: str = "") -> str:
-    """Return the name that a module's artifacts carry: its class's, unless another is given."""
-    return name or snake_case(type(getattr(module, "_orig_mod", module)).__name__)
-
-
-def python_call(request: ExportRequest) -> str:
-    """Return what a program calls to export a module in memory in this way."""
-    return f"sme2_kit.export(module, example_inputs, {arguments(request)})"
-
-
-def typed_command(request: ExportRequest) -> str:
-    """Return what a user types for it; where it is put is up to them."""
-    return shlex.join(typed(request))
+def repeated_by(request: ExportRequest) -> str:
+    """Return what a user types for it, wherever it is put; for a module in memory, what a program calls."""
+    in_memory = f"sme2_kit.export(module, example_inputs, {arguments(request)})"
+    return shlex.join(typed(request)) if request.target else in_memory
 
 
 def stage_listener(on_progress: OnProgress, label: str) -> Callable[[str], None]:

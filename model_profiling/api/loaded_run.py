@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.analysis.compare.grouping import instance_groups
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
 from model_profiling.analysis.process.startup import PARTS
 from model_profiling.analysis.roofs.group_work import group_work, roofs_by_row
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
@@ -79,21 +80,18 @@ class Run(RunView):
     @functools.cached_property
     def latency(self) -> Records[LatencyRow]:
         """Latency of every experiment. An emulated run, or a bare ETDump, has none."""
-        metrics = self.summary.metrics
-        if metrics is None or not self.measured:
-            return Records([])
         return Records(
             row_of(LatencyRow, entry.latency, experiment=name, status=entry.status, source=entry.latency_source)
-            for name, entry in metrics.experiments.items()
+            for name, entry in self._metrics.items()
+            if self.measured
         )
 
     @functools.cached_property
     def startup(self) -> Records[StartupRow]:
         """How every experiment starts, part by part; nothing of those whose start was not measured."""
-        metrics = self.summary.metrics
         return Records(
             row_of(StartupRow, time, start, experiment=name, part=part)
-            for name, entry in (metrics.experiments.items() if metrics is not None else ())
+            for name, entry in self._metrics.items()
             if (start := entry.startup) is not None
             for part in PARTS
             if (time := getattr(start, part)) is not None
@@ -102,15 +100,13 @@ class Run(RunView):
     @functools.cached_property
     def memory(self) -> Records[MemoryRow]:
         """What the processes of every experiment hold in memory, and what the .pte says of it."""
-        metrics = self.summary.metrics
-        if metrics is None:
-            return Records([])
+        program = self.summary.metrics.program if self.summary.metrics is not None else None
         said: dict[str, Any] = {"planned_bytes": None, "constant_bytes": None}
-        if (program := metrics.program) is not None:
+        if program is not None:
             said = {"planned_bytes": program.planned_bytes, "constant_bytes": program.all_constant_bytes}
         return Records(
             row_of(MemoryRow, entry, entry.memory, experiment=name, unknown=entry.memory_unknown, **said)
-            for name, entry in metrics.experiments.items()
+            for name, entry in self._metrics.items()
         )
 
     @functools.cached_property
@@ -162,6 +158,10 @@ class Run(RunView):
             if experiment.coverage is not None
             for o in experiment.coverage.operators
         )
+
+    @property
+    def _metrics(self) -> dict[str, ExperimentMetrics]:
+        return self.summary.metrics.experiments if self.summary.metrics is not None else {}
 
     def _experiments(self) -> list[tuple[str, ExperimentAnalysis, bool]]:
         """Return every experiment, and whether its times mean anything."""

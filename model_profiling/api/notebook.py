@@ -14,8 +14,7 @@ _SECONDS_BETWEEN = 0.2
 
 @contextlib.contextmanager
 def notebook_progress(given: OnProgress | None) -> Iterator[OnProgress]:
-    """Provide the caller's callback; without one, a bar if this is a notebook, which is removed when the work is
-    done."""
+    """Provide the caller's callback; without one, a bar in a notebook, which is removed when the work is done."""
     if given is not None:
         yield given
     elif not in_notebook():

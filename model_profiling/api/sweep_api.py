@@ -12,8 +12,7 @@ from model_profiling.fleet.sweep.sweep_file import load, parse
 
 
 def open_sweep(asked: str | Path | Mapping[str, Any], out: str | Path | None = None, only: Sequence[str] = ()) -> Sweep:
-    """Return a sweep by its file, or as the same keys in memory; results go to `out`, else where it says, else
-    out_<name>."""
+    """Return a sweep by its file or its keys; results go to `out`, else where it says, else out_<name>."""
     if isinstance(asked, Mapping):
         found, where, name = parse(dict(asked), "(given as a dictionary)"), "(given as a dictionary)", "sweep"
     else:

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from model_profiling.cli.answer import answer
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.run_argument import resolve_argument
 
@@ -67,17 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_directory(path: Path, args: argparse.Namespace) -> int:
     from model_profiling.api import Run
-    from model_profiling.base.printing import say_json
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.terminal import run_text
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
-    if args.json:
-        say_json(run.summary)
-    else:
-        run_text.show_run(run)
-    return 0
+    return answer(args, run.summary, lambda: run_text.show_run(run))
 
 
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
@@ -86,7 +82,6 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.analysis.sme2.whatif import parse_speedups, predict
     from model_profiling.analysis.timing.categories import load_table
     from model_profiling.api import Run
-    from model_profiling.base.printing import say_json
     from model_profiling.report.terminal import run_text
 
     label: Callable[[str], str] = str
@@ -97,8 +92,5 @@ def _what_if(paths: list[Path], args: argparse.Namespace) -> int:
         summary = analyse_dumps(paths, load_table(args.categories)).summary
     speedups = parse_speedups(args.what_if)
     predictions = {name: predict(e.breakdown, speedups) for name, e in summary.experiments.items()}
-    if args.json:
-        say_json(predictions)
-    else:
-        run_text.show_predictions({label(name): found for name, found in predictions.items()})
-    return 0
+    labelled = {label(name): found for name, found in predictions.items()}
+    return answer(args, predictions, lambda: run_text.show_predictions(labelled))

@@ -3,7 +3,8 @@
 import argparse
 import time
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
+from model_profiling.cli.answer import answer
 
 HELP = "build the native runner (done automatically when needed)"
 
@@ -16,7 +17,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-
     from model_profiling.runner.build import build_runner
 
     start = time.monotonic()
@@ -29,8 +29,5 @@ def run(args: argparse.Namespace) -> int:
         "compiler": build.compiler,
         "seconds": round(seconds, 2),
     }
-    if args.json:
-        say_json(facts)
-    else:
-        tell("".join(f"{key:<11} {value}{' s' if key == 'seconds' else ''}\n" for key, value in facts.items()))
-    return 0
+    lines = [f"{key:<11} {value}{' s' if key == 'seconds' else ''}\n" for key, value in facts.items()]
+    return answer(args, facts, lambda: tell("".join(lines)))

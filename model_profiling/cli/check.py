@@ -67,8 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def missing_lines(found: "DelegationPreview") -> list[str]:
-    """Return the operators that the kit's runner lacks, each with its lines; whether there is any, if nobody could
-    look."""
+    """Return the operators that the kit's runner lacks, each with its lines; or that nobody could look."""
     if found.missing is None:
         return [f"  runner:    not known which operators it has ({found.no_runner})"]
     lines = [f"    {left.op}{f' (at {_places(left.sources)})' if left.sources else ''}" for left in found.missing]
@@ -92,7 +91,8 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
 def _line(group: "MoveGroup") -> str:
     where = f" (at {_places(group.lines)})" if group.lines else ""
     hint = f"; {group.hint}" if group.hint else ""
-    return f"    {group.count} x {_size(group.bytes)}{group.reason}{where}{hint}"
+    size = f"{_shown(group.bytes)}: " if group.bytes is not None else ""
+    return f"    {group.count} x {size}{group.reason}{where}{hint}"
 
 
 def _places(lines: list[str]) -> str:
@@ -103,10 +103,6 @@ def _places(lines: list[str]) -> str:
 def _whole(groups: "list[MoveGroup]") -> str:
     known = [group.bytes for group in groups if group.bytes is not None]
     return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
-
-
-def _size(size: int | None) -> str:
-    return f"{_shown(size)}: " if size is not None else ""
 
 
 def _shown(size: int) -> str:

@@ -3,7 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
+from model_profiling.cli.answer import answer
 
 if TYPE_CHECKING:
     from model_profiling.platforms.doctor import Check
@@ -17,14 +18,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-
     from model_profiling.platforms.doctor import essential_checks, further_checks
 
     checks = essential_checks() + ([] if args.essentials else further_checks())
-    if args.json:
-        say_json(checks)
-    else:
-        tell(_as_text(checks))
+    answer(args, checks, lambda: tell(_as_text(checks)))
     return 3 if any(check.essential and not check.ok for check in checks) else 0
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.installation import relative_to_here
-from model_profiling.base.printing import say_json, tell, warn
+from model_profiling.base.printing import tell, warn
 from model_profiling.base.units import counted
+from model_profiling.cli.answer import answer
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.progress import progress
 from model_profiling.export.options import OPTIONS, Option, Verb, options_of, settled
@@ -94,8 +95,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
 
 
 def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
-    """Add the arguments that say how a model is exported; those that are not given have no value (see
-    `options_given`)."""
+    """Add the options of an export; those that are not given have no value (see `options_given`)."""
     for row in options_of(verb):
         parser.add_argument(row.flag, dest=row.name, default=argparse.SUPPRESS, **_how_to_parse(row, verb))
 
@@ -158,12 +158,9 @@ def run(args: argparse.Namespace) -> int:
     request = export_request(args)
     with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
-    if args.json:
-        say_json(as_data(result))
-    else:
-        tell(as_text(result))
-        tell(next_command("run", result.paths.pte, "--html"))
-    return 0
+    return answer(
+        args, as_data(result), lambda: tell(as_text(result) + next_command("run", result.paths.pte, "--html"))
+    )
 
 
 def say_cached() -> None:
@@ -172,10 +169,8 @@ def say_cached() -> None:
 
 def as_data(result: ExportResult) -> dict[str, object]:
     """Return the result for programs: where its files are, and its record."""
-    paths = result.paths
-    named = {"pte": paths.pte, "etrecord": paths.etrecord, "meta": paths.meta, "inputs": paths.inputs}
-    named["expected"] = paths.expected
-    return {"paths": {name: str(path) for name, path in named.items()}, "record": result.record}
+    names = ("pte", "etrecord", "meta", "inputs", "expected")
+    return {"paths": {name: str(getattr(result.paths, name)) for name in names}, "record": result.record}
 
 
 def as_text(result: ExportResult) -> str:

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli.answer import answer
+
 HELP = "predict what SME2 would change: times of a measured run, kernels of an emulated one"
 
 
@@ -27,15 +29,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import forecast, open_run
     from model_profiling.base.errors import InputError
-    from model_profiling.base.printing import say_json
     from model_profiling.report.terminal.forecast_text import show_forecasts
 
     measured = open_run(args.measured)
     if args.target and args.speedup:
         raise InputError("--target and --speedup exclude each other", "Name the machine, or what to assume.")
     found = forecast(measured, args.emulated, target=args.target, speedups=args.speedup)
-    if args.json:
-        say_json(list(found))
-    else:
-        show_forecasts(measured.summary.model, list(found))
-    return 0
+    return answer(args, list(found), lambda: show_forecasts(measured.summary.model, list(found)))

@@ -1,34 +1,23 @@
 """`sme2-kit history`: every run below a folder; since when is it slower, where does the time go, what may go."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
 from model_profiling.cli import count_flags, platform_flags
+from model_profiling.cli.answer import answer
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
+    from model_profiling.fleet.history.retention import Removable
     from model_profiling.fleet.history.run_history import RunHistory
     from model_profiling.fleet.history.trends import Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
-_MEASURING = ("runs", "launches", "budget")
-# Which flags, beside those that choose runs, each action takes.
-_ACTIONS = {
-    "list": ("most",),
-    "trend": ("model", "output", "experiment"),
-    "regressions": ("confirm", "again", "experiment", *_MEASURING),
-    "top": ("most",),
-    "coverage": ("below",),
-    "export": ("parquet", "csv"),
-    "bisect": ("model", "start", "end", "again", "experiment", *_MEASURING),
-    "prune": ("older_than", "keep_last", "yes"),
-}
-_OWN = {name for names in _ACTIONS.values() for name in names}
 _SPELLED = {"start": "--from", "end": "--to", "model": "MODEL"}
 _MOST = 30
 
@@ -71,27 +60,18 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     count_flags.counts(args)
     _refuse_foreign_flags(args)
-    actions: dict[str, Callable[[argparse.Namespace], None]] = {
-        "list": _list,
-        "trend": _trend,
-        "regressions": _regressions,
-        "top": _top,
-        "coverage": _coverage,
-        "export": _export,
-        "bisect": _bisect,
-        "prune": _prune,
-    }
-    actions[args.action](args)
+    _ACTIONS[args.action][0](args)
     return 0
 
 
 def _refuse_foreign_flags(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
 
-    for name in sorted(_OWN - {*_ACTIONS[args.action]}):
+    own = {name for _, names in _ACTIONS.values() for name in names}
+    for name in sorted(own - {*_ACTIONS[args.action][1]}):
         if getattr(args, name) not in (None, False):
             flag = _SPELLED.get(name, f"--{name.replace('_', '-')}")
-            whose = [action for action, names in _ACTIONS.items() if name in names]
+            whose = [action for action, (_, names) in _ACTIONS.items() if name in names]
             raise InputError(f"{flag} is not for `history {args.action}`", f"It is for {', '.join(whose)}.")
     if args.action in ("trend", "bisect") and args.model is None and args.of_model is None:
         raise InputError(f"`history {args.action}` needs a model", "`sme2-kit history list` names them.")
@@ -313,15 +293,11 @@ def _export(args: argparse.Namespace) -> None:
     rows = _history(args).rows()
     path: Path = args.parquet or args.csv
     table_export.write(rows, path, parquet=args.parquet is not None)
-    if args.json:
-        say_json({"file": str(path), "rows": len(rows)})
-    else:
-        tell(f"{path}: {len(rows)} rows\n")
+    answer(args, {"file": str(path), "rows": len(rows)}, lambda: tell(f"{path}: {len(rows)} rows\n"))
 
 
 def _prune(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
-    from model_profiling.base.units import shown_mib
     from model_profiling.fleet.history import retention
     from model_profiling.fleet.history.run_history import parse_since
 
@@ -333,21 +309,31 @@ def _prune(args: argparse.Namespace) -> None:
     before = None if args.older_than is None else parse_since(args.older_than)
     found = retention.removable(history.every, history.chosen(), history.search, before, args.keep_last)
     problems = retention.remove(found) if args.yes else []
-    if args.json:
-        say_json({"removed": args.yes, "entries": found, "problems": problems})
-    else:
-        size = shown_mib(sum(entry.bytes for entry in found))
-        tell(_pruned(found, args.yes, size))
+    told = {"removed": args.yes, "entries": found, "problems": problems}
+    answer(args, told, lambda: tell(_pruned(found, args.yes)))
     for problem in problems:
         note(f"not removed: {problem}")
 
 
-def _pruned(found: Sequence[object], removed: bool, size: str) -> str:
-    from model_profiling.fleet.history.retention import Removable
+def _pruned(found: "list[Removable]", removed: bool) -> str:
+    from model_profiling.base.units import shown_mib
 
     if not found:
         return "nothing to remove\n"
-    entries = [entry for entry in found if isinstance(entry, Removable)]
-    lines = [f"{entry.what} {entry.path} ({entry.why})" for entry in entries]
+    size = shown_mib(sum(entry.bytes for entry in found))
     last = f"removed {size}" if removed else f"would remove {size}: add --yes to do it"
-    return "\n".join([*lines, last]) + "\n"
+    return "\n".join([*(f"{entry.what} {entry.path} ({entry.why})" for entry in found), last]) + "\n"
+
+
+_MEASURING = ("runs", "launches", "budget")
+# What carries each action out, and which flags it takes beside those that choose runs.
+_ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], None], tuple[str, ...]]] = {
+    "list": (_list, ("most",)),
+    "trend": (_trend, ("model", "output", "experiment")),
+    "regressions": (_regressions, ("confirm", "again", "experiment", *_MEASURING)),
+    "top": (_top, ("most",)),
+    "coverage": (_coverage, ("below",)),
+    "export": (_export, ("parquet", "csv")),
+    "bisect": (_bisect, ("model", "start", "end", "again", "experiment", *_MEASURING)),
+    "prune": (_prune, ("older_than", "keep_last", "yes")),
+}

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from model_profiling.cli import platform_flags
+from model_profiling.cli.answer import answer
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
@@ -31,7 +32,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.measuring import kernels_request, measure
-    from model_profiling.base.printing import say_json
     from model_profiling.report.kernel_view import kernels_data
     from model_profiling.report.terminal import run_text
 
@@ -41,9 +41,6 @@ def run(args: argparse.Namespace) -> int:
     found = measured.run
     tell_outdated(found.save())
     found.check_outputs()
-    if args.json:
-        say_json(kernels_data(found))
-    else:
-        run_text.show_evidence(found, measured.remark)
+    answer(args, kernels_data(found), lambda: run_text.show_evidence(found, measured.remark))
     found.check()
     return 0

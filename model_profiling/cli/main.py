@@ -153,8 +153,9 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, MemoryError):
         return "out of memory", "Close other programs, or use a smaller model.", 3
     if isinstance(error, ModuleNotFoundError):
-        return _missing(error)
-    if isinstance(error, ImportError) and not _is_ours(error):
+        return f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3
+    # What cannot be imported of the kit itself is a bug in it.
+    if isinstance(error, ImportError) and not (error.name or "").startswith("model_profiling"):
         return f"a library cannot be loaded: {_cause(error)}", "Check free memory and `ulimit -v`; install it again.", 3
     if isinstance(error, OSError):
         # The number of a descriptor, at times.
@@ -175,15 +176,6 @@ def _cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]
-
-
-def _is_ours(error: ImportError) -> bool:
-    """Return whether what cannot be imported is a part of the kit."""
-    return (error.name or "").startswith("model_profiling")
-
-
-def _missing(error: ModuleNotFoundError) -> tuple[str, str, int]:
-    return f"the Python package {error.name} is missing", f"Run `{install_command('export')}`.", 3
 
 
 def _asks_json(words: Iterable[str]) -> bool:

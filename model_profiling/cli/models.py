@@ -4,7 +4,8 @@ import argparse
 from typing import Any
 
 from model_profiling.base.installation import install_command
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
+from model_profiling.cli.answer import answer
 
 HELP = "list the models that can be exported by name"
 
@@ -15,11 +16,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     rows = _rows()
-    if args.json:
-        say_json(rows)
-    else:
-        tell(_as_text(rows))
-    return 0
+    return answer(args, rows, lambda: tell(_as_text(rows)))
 
 
 def _rows() -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ _AGAIN_S = 0.01
 _MOST_DIGITS = 5
 
 
-def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
-    """Run the command line, or another `command`, and end, without taking apart what the system takes back anyway.
+def enter(*words: str, command: "Callable[[], int] | None" = None) -> "NoReturn":
+    """Run the command line, after some `words`, or another `command`, and end without taking everything apart.
 
     Ending as Python does takes a tenth of a short command once numpy is loaded.
     """
@@ -34,7 +34,7 @@ def enter(command: "Callable[[], int] | None" = None) -> "NoReturn":
         _forget_odd_sizes()
         from model_profiling.cli.main import main
 
-        code = (command or main)()
+        code = main([*words, *sys.argv[1:]]) if command is None else command()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         _say(ended.code if isinstance(ended.code, str) else "")

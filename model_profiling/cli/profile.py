@@ -32,7 +32,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
     )
     label_flags.prepare_parser(parser)
-    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument(
@@ -101,18 +100,14 @@ def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
 def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
     from model_profiling.api.measuring import RunRequest
     from model_profiling.pipeline.defaults import root_below
-    from model_profiling.store.labels import split_labels
 
-    label, labels = split_labels(args.label)
     return RunRequest(
         model=pte,
         inputs=args.inputs,
         out=root_below(args.outdir, platform, pte) if args.outdir else None,
         counts=count_flags.counts(args),
         threads=args.threads,
-        label=label,
-        labels=labels,
-        keep_program=not args.no_history,
+        **label_flags.chosen(args),
         force=args.force,
         command=command_line(args),
     )
@@ -145,8 +140,7 @@ def _show(
 
 
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
-    """Return the command that goes on from here: try what the advice recommends, else see which kernels SME2 would
-    use."""
+    """Return the next command: try what the advice recommends, else see which kernels SME2 would use."""
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and "rewrites" not in args:
         return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]

@@ -18,7 +18,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outdir", type=Path, metavar="DIR", help="default: out_toy_cnn, in a clone model_profiling/out_toy_cnn"
     )
-    label_flags.prepare_parser(parser)
+    label_flags.prepare_parser(parser, keeping=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.dtypes import ARITHMETICS
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
 from model_profiling.cli import platform_flags
+from model_profiling.cli.answer import answer
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -48,11 +49,7 @@ def run(args: argparse.Namespace) -> int:
         path = args.output or roofs_path(roofs.cpu)
     if args.picture is not None:
         _draw(roofs, args.picture)
-    if args.json:
-        say_json(roofs)
-    else:
-        tell(_as_text(roofs, path))
-    return 0
+    return answer(args, roofs, lambda: tell(_as_text(roofs, path)))
 
 
 def _measured(args: argparse.Namespace) -> "Roofs":

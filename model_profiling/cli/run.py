@@ -40,7 +40,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
     phase_flags.prepare_parser(parser)
     label_flags.prepare_parser(parser)
-    label_flags.prepare_keeping(parser)
     parser.add_argument("--force", action="store_true", help="measure again; the existing run is kept")
     parser.add_argument(
         "--analyze-partial",
@@ -125,9 +124,8 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
 def _asked(args: argparse.Namespace) -> "RunRequest":
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.errors import InputError
-    from model_profiling.store.labels import split_labels
 
-    label, labels = split_labels(args.label)
+    labels = label_flags.chosen(args)
     if (args.model is None) == (args.config is None):
         raise InputError(
             "give a .pte or --config, one of the two",
@@ -147,9 +145,7 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
         lengths=phase_flags.lengths(args),
         method=args.method,
         token_file=args.tokens,
-        label=label,
-        labels=labels,
-        keep_program=not args.no_history,
+        **labels,
         only=args.only,
         force=args.force,
         command=command_line(args),

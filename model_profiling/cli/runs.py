@@ -1,10 +1,12 @@
 """`sme2-kit runs`: which runs a directory holds, the latest and the earlier ones, and how fast each was."""
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
+from model_profiling.cli.answer import answer
 
 if TYPE_CHECKING:
     from model_profiling.store.runs import RunListing
@@ -33,11 +35,7 @@ def run(args: argparse.Namespace) -> int:
         if args.directory is None:
             raise InputError("--remove needs a run directory", "For example: sme2-kit runs DIR --remove LABEL")
         removed = runs.remove(args.directory, args.remove)
-        if args.json:
-            say_json({"removed": str(removed)})
-        else:
-            tell(f"removed {removed}\n")
-        return 0
+        return answer(args, {"removed": str(removed)}, lambda: tell(f"removed {removed}\n"))
     roots = [args.directory] if args.directory is not None else runs.find_runs_below(Path())
     if args.directory is not None and not runs.list_runs(args.directory):
         roots = runs.roots_below(args.directory)
@@ -53,19 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_data(root: str, entry: "RunListing") -> dict[str, object]:
-    return {
-        "directory": root,
-        "label": entry.label,
-        "kind": entry.kind,
-        "created": entry.created,
-        "model": entry.model,
-        "dtype": entry.dtype,
-        "threads": entry.threads,
-        "experiments": entry.experiments,
-        "status": entry.status,
-        "path": str(entry.path) if entry.path else None,
-        "median_ms": _medians(entry),
-    }
+    path = str(entry.path) if entry.path else None
+    return {"directory": root, **asdict(entry), "path": path, "median_ms": _medians(entry)}
 
 
 def _as_text(root: str, entries: "list[RunListing]") -> str:
@@ -92,8 +79,7 @@ def _row(entry: "RunListing") -> tuple[str, ...]:
 
 
 def _medians(entry: "RunListing") -> dict[str, float] | None:
-    """Return each experiment's median from metrics.json; None if there is none, or it is not of the run as it is
-    now."""
+    """Return each experiment's median from metrics.json; None if there is none of the run as it is now."""
     from typing import Any
 
     from model_profiling.base import files
@@ -106,8 +92,7 @@ def _medians(entry: "RunListing") -> dict[str, float] | None:
     directory = RunDirectory(entry.path)
     try:
         metrics = files.read_json(directory.metrics_path, dict[str, Any], "metrics")
-        index = read_index(directory)
-        if metrics.get("sources") != current_fingerprint(directory, index):
+        if metrics.get("sources") != current_fingerprint(directory, read_index(directory)):
             return None
         medians = {n: e["latency"]["median_ms"] for n, e in metrics["experiments"].items() if e["latency"]}
         return {str(name): float(ms) for name, ms in medians.items()}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
+from model_profiling.cli.answer import answer
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -20,11 +21,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.json", help="what to sweep over")
     parser.add_argument("--output", type=Path, metavar="DIR", help="default: what the file says, else out_<its name>")
     parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="only cells with this in their names; repeatable",
+        "--only", action="append", default=[], metavar="TEXT", help="only cells with this in their names; repeatable"
     )
     parser.add_argument("--fresh", action="store_true", help="measure all again; earlier results are kept and compared")
     parser.add_argument("--dry-run", action="store_true", help="list the jobs and which are finished; start nothing")
@@ -44,10 +41,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     with progress(of="jobs", command="sweep") as report:
         result = sweep.run(sweep_api.executor(args.ray), args.fresh, report, note)
-    if args.json:
-        say_json(result)
-    else:
-        tell(as_text(result, sweep.folder.home))
+    answer(args, result, lambda: tell(as_text(result, sweep.folder.home)))
     failed = [job for job in result.jobs if job.state == "failed"]
     if failed:
         raise RunError(

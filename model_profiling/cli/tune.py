@@ -98,8 +98,7 @@ def as_text(result: "TuneResult") -> str:
 
 
 def _formats_as_text(result: "TuneResult") -> str:
-    """Return a language model's weight formats: speed of each phase, accuracy, memory, and what SME2 has kernels
-    for."""
+    """Return a language model's weight formats: speed by phase, accuracy, memory, and SME2 kernels."""
     from model_profiling.analysis.sme2.sme2_weights import KNOWN_FROM
     from model_profiling.report import numbers
     from model_profiling.report.terminal.text_table import table

@@ -3,8 +3,9 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
+from model_profiling.cli.answer import answer
 
 HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
 
@@ -31,10 +32,8 @@ def run(args: argparse.Namespace) -> int:
         found += [problem for problem in (copy_problem(directory, path) for path in args.files) if problem]
     awaited = f"the run was not analysed since it was measured: `sme2-kit analyze {args.results}`"
     notes = [awaited] if derived.awaited else []
-    if args.json:
-        say_json({"valid": not found, "problems": found, "notes": notes})
-    else:
-        tell("".join(f"problem: {problem}\n" for problem in found))
-        tell("".join(f"note: {note}\n" for note in notes))
-        tell(f"{args.results}: {counted(len(found), 'problem') if found else 'valid'}\n")
+    lines = [*(f"problem: {problem}" for problem in found), *(f"note: {note}" for note in notes)]
+    lines.append(f"{args.results}: {counted(len(found), 'problem') if found else 'valid'}")
+    told = {"valid": not found, "problems": found, "notes": notes}
+    answer(args, told, lambda: tell("\n".join(lines) + "\n"))
     return 1 if found else 0

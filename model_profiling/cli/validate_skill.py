@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
+from model_profiling.cli.answer import answer
 
 HELP = "check that the results of a playbook are there and valid"
 _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
@@ -32,10 +33,7 @@ def run(args: argparse.Namespace) -> int:
     out = args.out or next((path for path in candidates if path.is_dir()), default_output(model))
     place = SkillWorkspace(model, args.dtype, out, args.run_dir or out / "runs" / local_name())
     findings = check_skill(skill.name, place)
-    if args.json:
-        value = {"skill": skill.name, "ok": all(finding.ok for finding in findings), "findings": findings}
-        say_json(value)
-    else:
-        for finding in findings:
-            tell(f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n")
-    return 0 if all(finding.ok for finding in findings) else 1
+    ok = all(finding.ok for finding in findings)
+    lines = [f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n" for finding in findings]
+    answer(args, {"skill": skill.name, "ok": ok, "findings": findings}, lambda: tell("".join(lines)))
+    return 0 if ok else 1

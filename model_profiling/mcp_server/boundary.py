@@ -26,8 +26,7 @@ class Workspace:
         return path
 
     def run(self, text: str) -> Path:
-        """Return the run directory that `DIR` or `DIR@LABEL` means, or a file in one; inside, whatever a label leads
-        to."""
+        """Return the run directory that `DIR` or `DIR@LABEL` means, or a file in one; it must be inside."""
         return self.inside(str(resolve(self.inside(text))))
 
     def relative(self, path: Path | str) -> str:
@@ -53,8 +52,7 @@ class Workspace:
         return f"{self.relative(self.inside(file))}:{name}"
 
     def config(self, text: str) -> tuple[Path, Path | None]:
-        """Return a config whose own paths are inside, too, and its output_root; None if it has none, which `run` will
-        say."""
+        """Return a config whose own paths are inside, too, and its output_root, if it has one."""
         path = self.inside(text)
         try:
             # The same reader as the pipeline's: another might see other values where a key stands twice.

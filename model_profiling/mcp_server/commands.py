@@ -22,19 +22,19 @@ class Commands:
     async def kit(self, steps: ProgressCounter, *words: str, accept: tuple[int, ...] = (0,)) -> CommandResult:
         return await run_kit(list(words), self.workspace.root, steps, accept)
 
+    async def written(self, steps: ProgressCounter, *words: str) -> list[str]:
+        """Return the files that a command says it wrote, as the assistant names them."""
+        ended = await self.kit(steps, *words)
+        return [self.workspace.relative(line) for line in ended.stdout.splitlines() if line]
+
     def output(self, model: Path, given: str | None, platform: str) -> Path:
-        """Return where a run of `model` goes: where it was asked to, or the usual place, which must be inside as
-        well."""
+        """Return where a run of `model` goes: the given or the usual place, which must be inside as well."""
         return self.workspace.inside(given or str(output_root_of(model, platform)))
 
 
 def steps_of(context: Context) -> ProgressCounter:
     """Return the progress of one call."""
-
-    async def tell(done: float, total: float | None, message: str) -> None:
-        await context.report_progress(done, total, message)
-
-    return ProgressCounter(tell)
+    return ProgressCounter(context.report_progress)
 
 
 def flags(**given: object) -> list[str]:
@@ -63,8 +63,7 @@ def settings_words(settings: Mapping[str, object] | None) -> list[str]:
 
 
 def _spelled(value: object) -> str:
-    """Return a value as `--set` reads it: a Python literal; text without quotes, unless it would be read as something
-    else."""
+    """Return a value as `--set` reads it: a Python literal; text that cannot be taken for one has no quotes."""
     if not isinstance(value, str):
         return repr(value)
     try:

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from mcp.server.mcpserver import Context
+from msgspec.structs import replace
 from pydantic import Field
 
 from model_profiling.analysis.compare.comparison import PairComparison
@@ -50,7 +51,9 @@ class ReadTools:
         medians."""
         path = self._workspace.run(run_dir)
         found = (await self._commands.kit(steps_of(context), "runs", str(path), "--json")).read(list[answers.ListedRun])
-        return answers.ListedRuns([self._named(entry) for entry in found])
+        relative = self._workspace.relative
+        named = [replace(e, directory=relative(e.directory), path=e.path and relative(e.path)) for e in found]
+        return answers.ListedRuns(named)
 
     async def history(
         self,
@@ -259,8 +262,7 @@ class ReadTools:
         path = self._workspace.run(run_dir)
         emulated = None if forecast_from is None else self._workspace.run(forecast_from)
         words = switches(html=html) + flags(forecast=emulated, title=title)
-        ended = await self._commands.kit(steps_of(context), "report", str(path), *words)
-        return answers.WrittenFiles([self._workspace.relative(line) for line in ended.stdout.splitlines() if line])
+        return answers.WrittenFiles(await self._commands.written(steps_of(context), "report", str(path), *words))
 
     async def graph(
         self,
@@ -275,14 +277,8 @@ class ReadTools:
         kernels and source lines. `analyze` has the same numbers for you."""
         path = self._workspace.run(run_dir)
         emulated = None if forecast_from is None else self._workspace.run(forecast_from)
-        ended = await self._commands.kit(steps_of(context), "graph", str(path), *flags(forecast=emulated))
-        return answers.WrittenFiles([self._workspace.relative(line) for line in ended.stdout.splitlines() if line])
-
-    def _named(self, entry: answers.ListedRun) -> answers.ListedRun:
-        from msgspec.structs import replace
-
-        path = entry.path and self._workspace.relative(entry.path)
-        return replace(entry, directory=self._workspace.relative(entry.directory), path=path)
+        words = flags(forecast=emulated)
+        return answers.WrittenFiles(await self._commands.written(steps_of(context), "graph", str(path), *words))
 
     def _side(self, path: str, experiment: str | None) -> str:
         real = self._workspace.run(path)

@@ -35,8 +35,7 @@ def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
 
 
 def output_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the JSON Schema of a Struct with an object at its root, which the protocol wants, instead of a
-    reference."""
+    """Return a Struct's JSON Schema with an object at its root, as the protocol wants, not a reference."""
     schema = files.json_schema(type_)
     root = schema["$defs"].pop(schema.pop("$ref").removeprefix("#/$defs/"))
     return {**root, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}

@@ -29,17 +29,10 @@ class PrintedExport(msgspec.Struct, frozen=True):
     record: ExportRecord
 
 
-class PrintedNode(msgspec.Struct, frozen=True):
-    op: str
-    delegate: int | None
-    source: str
-
-
 class PrintedCheck(msgspec.Struct, frozen=True):
     """What `check --json` prints."""
 
     delegation: Delegation
-    nodes: list[PrintedNode]
     layout: LayoutReasons
     warnings: list[str]
     missing_operators: list[UndelegatedOperator] | None = None
@@ -71,24 +64,12 @@ def export_answer(workspace: Workspace, printed: PrintedExport) -> answers.Expor
 
 def check_answer(workspace: Workspace, model: str, dtype: str, printed: PrintedCheck) -> answers.CheckAnswer:
     delegation = printed.delegation
-    left = [
-        answers.LeftPortable(
-            entry.op,
-            entry.count,
-            entry.reason,
-            _distinct(workspace.place(node.source) for node in printed.nodes if _outside(node, entry.op)),
-        )
-        for entry in delegation.not_delegated
-    ]
+    left = _left_portable(workspace, delegation.not_delegated)
     counts = (delegation.delegated_nodes, delegation.portable_nodes, delegation.delegate_calls)
     layout = printed.layout
     moved = (_moves(workspace, layout.transposes), _moves(workspace, layout.copies))
-    missing = None
-    if printed.missing_operators is not None:
-        missing = [
-            answers.LeftPortable(each.op, each.count, each.reason, _distinct(map(workspace.place, each.sources)))
-            for each in printed.missing_operators
-        ]
+    absent = printed.missing_operators
+    missing = None if absent is None else _left_portable(workspace, absent)
     return answers.CheckAnswer(
         model, dtype, *counts, left, *moved, layout.removable, printed.warnings, layout.note, missing
     )
@@ -98,8 +79,11 @@ def _moves(workspace: Workspace, groups: list[MoveGroup]) -> list[MoveGroup]:
     return [msgspec.structs.replace(group, lines=_distinct(map(workspace.place, group.lines))) for group in groups]
 
 
-def _outside(node: PrintedNode, op: str) -> bool:
-    return node.delegate is None and node.op == op
+def _left_portable(workspace: Workspace, operators: list[UndelegatedOperator]) -> list[answers.LeftPortable]:
+    return [
+        answers.LeftPortable(each.op, each.count, each.reason, _distinct(map(workspace.place, each.sources)))
+        for each in operators
+    ]
 
 
 def _distinct(places: Iterable[str]) -> list[str]:
@@ -172,12 +156,10 @@ def _lines(workspace: Workspace, breakdown: Breakdown) -> list[answers.HotLine]:
 
 
 def compared_pair(entry: PairComparison) -> answers.ComparedPair:
-    profile = entry.profile
-    latency = msgspec.structs.asdict(entry.latency)
     return answers.ComparedPair(
-        **latency,
-        categories=profile.categories,
-        shift=profile.shift.sentence,
+        **msgspec.structs.asdict(entry.latency),
+        categories=entry.profile.categories,
+        shift=entry.profile.shift.sentence,
         startup=entry.startup,
         memory=entry.memory,
     )

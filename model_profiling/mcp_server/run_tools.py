@@ -171,8 +171,7 @@ class RunTools:
         run, summary = await self._run(
             steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
         )
-        written = await self._commands.kit(steps, "report", str(place), *switches(html=html))
-        files = [self._workspace.relative(line) for line in written.stdout.splitlines() if line]
+        files = await self._commands.written(steps, "report", str(place), *switches(html=html))
         analysis = results.analysis_answer(
             self._workspace, summary, _SHOWN, self._workspace.relative(place / ANALYSIS_SUMMARY)
         )
@@ -287,8 +286,7 @@ class RunTools:
         return words + option_words(options, self._workspace)
 
     def _home(self, model: str, settings: Mapping[str, p.Setting] | None) -> str:
-        """Return the directory of a model with these settings, as `sme2-kit export` names it; an error if there is
-        none."""
+        """Return the directory of a model with these settings, as `sme2-kit export` names it."""
         from model_profiling.api.exporting import artifact_name, load_options
 
         target = self._workspace.model(model)

@@ -30,8 +30,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 def address(href: str) -> str:
-    """Return a relative path as an address; quoted, it can be neither a script nor the end of an attribute or of a
-    link."""
+    """Return a relative path as an address: quoted, so that it is no script and ends no attribute or link."""
     from urllib.parse import quote
 
     return quote(href, safe="/.~")

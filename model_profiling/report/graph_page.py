@@ -42,13 +42,10 @@ def graph_data(run: RunView) -> dict[str, Any]:
 
 def fits_report(run: RunView) -> bool:
     """Return whether the graph is small enough to be a part of every report."""
-    return sum(len(run.summary.experiments[name].breakdown.instances) for name in _graphed(run)) <= MOST_IN_REPORT
-
-
-def _graphed(run: RunView) -> list[str]:
     from model_profiling.analysis.run.run_graphs import graph_experiments
 
-    return graph_experiments(run)
+    graphed = [run.summary.experiments[name].breakdown for name in graph_experiments(run)]
+    return sum(len(breakdown.instances) for breakdown in graphed) <= MOST_IN_REPORT
 
 
 def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, Any]:
@@ -97,8 +94,7 @@ def title(node: GraphNode) -> str:
 
 
 def facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
-    """Yield what to say of a node that was chosen, in order; nothing of what is not known but where that has a
-    reason."""
+    """Yield what to say of a chosen node, in order; what is not known is left out unless it has a reason."""
     if node.ms is not None and node.share is not None:
         yield "time", f"{numbers.ms(node.ms)}, {numbers.share(node.share)} of Method::execute"
     if node.change is not None:

@@ -34,28 +34,22 @@ _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.j
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
-    """Return the whole page as text. Each figure comes twice, drawn for wide and for narrow screens, in the light
-    theme."""
+    """Return the whole page as text. Each figure comes twice, for wide and for narrow screens, in the light theme."""
     near = run.detailed
     graphed = bool(run.shown) and graph_page.fits_report(near)
     script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            run=run,
-            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-            data=_json({**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}),
-            graphed=graphed,
-            ungraphed=bool(run.shown) and not graphed,
-            graph_alone=False,
-            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=_hash(script),
-            note=GAINS,
-            playable=run.measured and bool(run.shown),
-        )
+    return _rendered(
+        "page.html",
+        script,
+        report=report,
+        run=run,
+        figures=_figures(figures),
+        data=_json({**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}),
+        graphed=graphed,
+        ungraphed=bool(run.shown) and not graphed,
+        graph_alone=False,
+        note=GAINS,
+        playable=run.measured and bool(run.shown),
     )
 
 
@@ -66,19 +60,7 @@ def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: 
     is. `made_from` ends the footer: what the page can be made again from.
     """
     script = _script("common.js", "table.js", "hover.js", "theme.js")
-    return (
-        _environment()
-        .get_template("overview.html")
-        .render(
-            report=report,
-            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-            version=__version__,
-            made_from=made_from,
-            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=_hash(script),
-        )
-    )
+    return _rendered("overview.html", script, report=report, figures=_figures(figures), made_from=made_from)
 
 
 def graph(run: RunView) -> str:
@@ -87,20 +69,26 @@ def graph(run: RunView) -> str:
         raise InputError(f"no experiment of {run.directory} has finished", "Measure it again: sme2-kit run")
     script = _script("common.js", *_GRAPH_SCRIPTS, "theme.js")
     bare = run.path.is_file()
-    return (
-        _environment()
-        .get_template("graph.html")
-        .render(
-            title=f"Graph of {run.path.stem}" if bare else f"Graph of {headline.title(run)}",
-            subtitle="" if bare else headline.subtitle(run),
-            version=__version__,
-            data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
-            graph_alone=True,
-            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            script_hash=_hash(script),
-        )
+    return _rendered(
+        "graph.html",
+        script,
+        title=f"Graph of {run.path.stem}" if bare else f"Graph of {headline.title(run)}",
+        subtitle="" if bare else headline.subtitle(run),
+        data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
+        graph_alone=True,
     )
+
+
+def _rendered(template: str, script: str, **values: Any) -> str:
+    """Return a page with its style and its script, which its policy allows by the hash."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    style = (_FILES / "page.css").read_text(encoding="utf-8")
+    shared = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": digest}
+    return _environment().get_template(template).render(**shared, **values)
+
+
+def _figures(figures: Mapping[str, tuple[str, str]]) -> dict[str, list[Markup]]:
+    return {name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()}
 
 
 @lru_cache(maxsize=1)
@@ -147,10 +135,6 @@ def _body(name: str) -> str:
     return f"/* dagre\n{licence}\n*/\n{text.partition('//# sourceMappingURL')[0]}"
 
 
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
 def _colours() -> dict[str, list[str]]:
     """Return the colour of each category, and what to write with on it."""
     return {name: [CATEGORY_COLOURS.get(name, "#999999"), ink_on(name)] for name in (*CATEGORIES, RUNTIME)}
@@ -179,16 +163,8 @@ def _data(run: RunView) -> dict[str, Any]:
 
 def _timeline(timeline: Timeline) -> dict[str, Any]:
     spans = [
-        [
-            span.name,
-            span.category,
-            span.where,
-            round(span.start_us, 3),
-            round(span.duration_us, 3),
-            span.depth,
-            span.row,
-        ]
-        for span in timeline.spans
+        [s.name, s.category, s.where, round(s.start_us, 3), round(s.duration_us, 3), s.depth, s.row]
+        for s in timeline.spans
     ]
     return {"execution": timeline.execution, "spans": spans}
 

@@ -55,8 +55,7 @@ def kernels_data(run: RunView) -> Kernels:
 
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
-    """Return kernel_view.md: coverage of each experiment, and each eligible operator with its kernel or the reason why
-    not."""
+    """Return kernel_view.md: coverage of each experiment, and each eligible operator's kernel or why it has none."""
     sections = [
         Section(name, label(name), _evidence(experiment.coverage, experiment.kernels))
         for name, experiment in summary.experiments.items()
@@ -132,8 +131,7 @@ def _row(name: str, operator: CoveredOperator) -> Row:
 
 
 def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
-    """Return lines for the terminal: the headline, and in detail each operator with its matrix kernel or why it has
-    none."""
+    """Return lines for the terminal: the headline, and in detail each operator's matrix kernel or why it has none."""
     sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
     lines = [f"  {name}: {coverage.headline}{sme}"]
     if coverage.unknown:
@@ -145,7 +143,8 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     width = max(map(len, names), default=0)
     said = {(entry.weights, entry.why) for entry in coverage.formats}
     for label, operator in zip(names, coverage.operators, strict=True):
-        matrix = _matrix_kernel(operator.kernels)
+        run = [call.kernel for call in operator.kernels if call.kernel.startswith("kai_run_matmul")]
+        matrix = ", ".join(map(_short, run))
         lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator, said)}")
     return lines
 
@@ -158,10 +157,6 @@ def _weight_lines(coverage: Coverage) -> list[str]:
         why = f": {entry.why}" if entry.why else ""
         lines.append(f"weights in {entry.weights}: SME2 runs {entry.on_sme2} of {entry.operators} ({kernels}){why}")
     return lines
-
-
-def _matrix_kernel(kernels: list[KernelCalls]) -> str:
-    return ", ".join(_short(call.kernel) for call in kernels if call.kernel.startswith("kai_run_matmul"))
 
 
 def _short(kernel: str) -> str:

@@ -11,8 +11,8 @@ _MOST_GAIN = 10
 ABOVE_ROOF = 1.05
 
 
-def ms(value: float) -> str:
-    return shown_ms(value)
+ms = shown_ms
+mebibytes = shown_mib
 
 
 def count(value: float) -> str:
@@ -53,8 +53,7 @@ def times_faster(before_ms: float, after_ms: float) -> str:
 
 
 def gain(value: float | None) -> str:
-    """Return a predicted speedup; past ten, what it would be if all of that time were gone is no prediction any
-    more."""
+    """Return a predicted speedup; past ten it is no prediction any more."""
     return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
@@ -71,8 +70,7 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def speedup(value: float | None, low: float | None, high: float | None) -> str:
-    """Return how many times faster; `~` where the interval does not tell faster from slower, a dash where nothing is
-    known."""
+    """Return how many times faster; `~` where the interval includes 1, a dash where nothing is known."""
     if value is None:
         return "-"
     return ratio(value) if _tells(low, high) else "~"
@@ -89,14 +87,5 @@ def _tells(low: float | None, high: float | None) -> bool:
 
 
 def spread(percent: float | None) -> str:
-    """Return how much executions (MAD) or launches (a standard deviation) differ; a dash where too few were made to
-    tell."""
+    """Return how much executions (MAD) or launches (standard deviation) differ; a dash for too few of them."""
     return "-" if percent is None else f"{percent:.1f} %"
-
-
-def mebibytes(value: float) -> str:
-    return shown_mib(value)
-
-
-def seconds(value: float) -> str:
-    return f"{value:.1f} s"

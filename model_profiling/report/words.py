@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
-    """Return operators' names, each given with its instruction; where delegates share a name, the instruction is
-    added."""
+    """Return names of operators given with their instruction, which is added where delegates share a name."""
     operators = list(operators)
     count = Counter(name for name, _ in operators)
     return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
@@ -121,8 +120,7 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 def merge_sentences(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what is said of several experiments, each given with its name, once; numbers that differ become a
-    range."""
+    """Return what is said of several experiments, by name, once; numbers that differ become a range."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, sentence in said:
         groups.setdefault(_NUMBER.sub("#", sentence), []).append((name, sentence))

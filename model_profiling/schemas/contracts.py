@@ -3,7 +3,6 @@
 docs/contracts.md says when a version rises. A type says its kind in its tag and its version in its field `schema`.
 """
 
-import fnmatch
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +49,6 @@ class Contract:
         fields = msgspec.structs.fields(self.type)
         return next(int(field.default) for field in fields if field.name == "schema")
 
-    @property
-    def file_name(self) -> str:
-        """Each version has its own file."""
-        return f"{self.kind}-{self.version}.schema.json"
-
 
 CONTRACTS = (
     Contract(Manifest, (artifacts.MANIFEST,)),
@@ -76,20 +70,8 @@ CONTRACTS = (
     Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),
 )
-# JSON files that are no contract: formats of others (Perfetto, Model Explorer, the user's own category table), a
-# debugging aid, and what the kit keeps for itself. Hidden files and folders (.partial, stamps) are for itself, too.
-_OTHERS = (artifacts.TRACE, artifacts.CATEGORIES, artifacts.GRAPH)
-_EXPLORER = (f"*{artifacts.EXPLORER_GRAPH}", f"*{artifacts.OVERLAY}")
-NO_CONTRACT = (*_OTHERS, *_EXPLORER, "round-*.json", ".*")
-
-
 # Files that a person writes, whose schemas editors read.
 _WRITTEN_BY_HAND = {"config": config_schema, "sweep-file": sweep_file_schema}
-
-
-def contract_of(name: str) -> Contract | None:
-    """Return the contract that a file of this name is held to."""
-    return next((c for c in CONTRACTS if any(fnmatch.fnmatchcase(name, pattern) for pattern in c.names)), None)
 
 
 def json_schema(contract: Contract) -> dict[str, Any]:
@@ -130,7 +112,8 @@ def schema_named(name: str) -> dict[str, Any]:
 def shipped_schemas() -> dict[str, dict[str, Any]]:
     """Return every schema by its path in the package, where a wheel has it."""
     written = {f"configs/{name.removesuffix('-file')}.schema.json": make() for name, make in _WRITTEN_BY_HAND.items()}
-    return written | {f"schemas/{each.file_name}": json_schema(each) for each in CONTRACTS}
+    # Each version has its own file.
+    return written | {f"schemas/{each.kind}-{each.version}.schema.json": json_schema(each) for each in CONTRACTS}
 
 
 def text_of(schema: dict[str, Any]) -> str:

@@ -9,4 +9,4 @@ if __name__ == "__main__":
     from model_profiling.cli.process import enter
     from model_profiling.cli.tools import main
 
-    enter(lambda: main("etdump_to_csv"))
+    enter(command=lambda: main("etdump_to_csv"))

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.accuracy.numerics import Gap, first_loss, gain_db, helps
-from model_profiling.report import charts
+from model_profiling.report.charts import NARROW, WIDE
+from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.content.numerics import rows, sentences, what_to_do
 from model_profiling.report.drawing.theme import LIGHT
 from tests.helpers.numerics_forge import SIDES, layer, numerics, trial
@@ -140,5 +141,5 @@ def test_exact_layers_are_not_ranked_and_odd_records_can_be_drawn() -> None:
     found = numerics([layer(0, None, added=exact, error=exact, backend=exact), layer(1, None)])
     assert [each.index for each in found.worst] == [1]
     assert len(rows(found)) == 1 and rows(found, 0) == []
-    assert charts.numerics(found, charts.NARROW, LIGHT, "")["layer"]
-    assert charts.numerics(numerics([]), charts.WIDE, LIGHT, "")["layer"]
+    assert numerics_chart(found, NARROW, LIGHT, "")["layer"]
+    assert numerics_chart(numerics([]), WIDE, LIGHT, "")["layer"]

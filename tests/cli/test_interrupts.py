@@ -98,7 +98,7 @@ def command():
         time.sleep(60)
     return run_guarded(run, argparse.Namespace(debug=False))
 
-enter(command)
+enter(command=command)
 """
 
 

@@ -22,24 +22,7 @@ MOST_DRAWN = 6
 # The same of experiments, and of rows in one picture.
 MOST_PANELS = 12
 MOST_ROWS = 40
-__all__ = [
-    "MOST_DRAWN",
-    "MOST_PANELS",
-    "MOST_ROWS",
-    "NARROW",
-    "WIDE",
-    "Spec",
-    "latency",
-    "modules",
-    "numerics",
-    "of_run",
-    "operators",
-    "roofline",
-    "shift",
-    "single_operators",
-    "speedups",
-    "threads",
-]
+__all__ = ["MOST_DRAWN", "MOST_PANELS", "MOST_ROWS", "NARROW", "WIDE", "Spec", "of_run", "shift", "speedups"]
 
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:

@@ -20,8 +20,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def frame(spec: Spec, theme: Theme, width: int, title: str, subtitle: str) -> Spec:
-    """Return a picture with its frame; without a title it has no subtitle either: the text around it says what it
-    shows."""
+    """Return a picture with its frame; without a title there is no subtitle either: the text around says it."""
     framed: Spec = {"$schema": _SCHEMA, "config": config(theme), "padding": 12, **spec}
     if title:
         framed["title"] = {"text": title, "limit": width - 24, **({"subtitle": subtitle} if subtitle else {})}

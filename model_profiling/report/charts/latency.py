@@ -68,6 +68,7 @@ def _panel(name: str, values: list[Values], turns: list[Turn], y: Spec, width: i
     }
     if not beside:
         return dots
+    bins = {"maxbins": 24, "extent": y["scale"]["domain"]}
     count: Spec = {
         "height": 120,
         "width": beside,
@@ -79,8 +80,7 @@ def _panel(name: str, values: list[Values], turns: list[Turn], y: Spec, width: i
                 "type": "quantitative",
                 "axis": {"title": "executions", "tickCount": 3, "grid": False},
             },
-            "y": {"field": "ms", "bin": {"maxbins": 24, "extent": y["scale"]["domain"]}, "axis": None},
+            "y": {"field": "ms", "bin": bins, "axis": None, "scale": y["scale"]},
         },
     }
-    count["encoding"]["y"]["scale"] = {"domain": y["scale"]["domain"], "nice": False, "zero": False}
     return {"hconcat": [dots, count], "spacing": 14}

@@ -13,46 +13,41 @@ MOST_OPERATORS = 12
 
 def operators(groups: Sequence[OperatorGroup], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
     """Return the costliest operators: two bars each, and how many times faster with its interval."""
-    chosen = [group for group in groups if group.where != "runtime"][:MOST_OPERATORS]
-    values: list[Values] = []
-    labels: list[Values] = []
-    longest = max((max(e.change.before_ms, e.change.after_ms) for e in chosen), default=1.0) or 1.0
-    for place, entry in enumerate(chosen):
-        change = entry.change
-        text = located_name(counted_name(len(entry.members), entry.name), entry.where)
-        labels.append({"place": place, "line": 0, "x": 0.0, "label": text})
-        values.append({"place": place, "line": 1, "side": sides[0], "ms": change.before_ms})
-        values.append({"place": place, "line": 2, "side": sides[1], "ms": change.after_ms})
-        known = numbers.bounded_speedup(change.ratio, change.low, change.high)
-        labels.append({"place": place, "line": 2, "x": change.after_ms, "label": known})
-    return _operator_bars(
-        values, labels, list(sides), [0, longest * (1.25 if width >= WIDE else 1.02)], width, theme, title
-    )
+    bars = [
+        (
+            located_name(counted_name(len(group.members), group.name), group.where),
+            [group.change.before_ms, group.change.after_ms],
+            numbers.bounded_speedup(group.change.ratio, group.change.low, group.change.high),
+        )
+        for group in groups
+        if group.where != "runtime"
+    ]
+    return _operator_bars(bars, list(sides), 1.25 if width >= WIDE else 1.02, width, theme, title)
 
 
 def single_operators(entries: Sequence[tuple[str, float, float]], width: int, theme: Theme, title: str) -> Spec:
     """Return the costliest operators of one experiment: one bar each, with its share."""
-    chosen = list(entries)[:MOST_OPERATORS]
-    values: list[Values] = []
-    labels: list[Values] = []
-    for place, (name, ms, part) in enumerate(chosen):
-        labels.append({"place": place, "line": 0, "x": 0.0, "label": name})
-        values.append({"place": place, "line": 1, "side": "time", "ms": ms})
-        labels.append({"place": place, "line": 1, "x": ms, "label": numbers.share(part)})
-    longest = max((ms for _, ms, _ in chosen), default=1.0) or 1.0
-    return _operator_bars(values, labels, ["time"], [0, longest * 1.25], width, theme, title)
+    bars = [(name, [ms], numbers.share(part)) for name, ms, part in entries]
+    return _operator_bars(bars, ["time"], 1.25, width, theme, title)
 
 
 def _operator_bars(
-    values: list[Values],
-    labels: list[Values],
-    sides: list[str],
-    domain: list[float],
-    width: int,
-    theme: Theme,
-    title: str,
+    bars: Sequence[tuple[str, list[float], str]], sides: list[str], room: float, width: int, theme: Theme, title: str
 ) -> Spec:
-    """Return three lines per operator: its name, and a bar for each side; labels beside the bars."""
+    """Return the first operators, a few lines each: the name, a bar for each side, and a label beside the last bar.
+
+    `room` is how much longer than the longest bar the axis is.
+    """
+    values: list[Values] = []
+    labels: list[Values] = []
+    for number, (name, times, label) in enumerate(bars[:MOST_OPERATORS]):
+        values += [
+            {"place": number, "line": row, "side": side, "ms": ms}
+            for row, (side, ms) in enumerate(zip(sides, times, strict=True), 1)
+        ]
+        labels.append({"place": number, "line": 0, "x": 0.0, "label": name})
+        labels.append({"place": number, "line": len(sides), "x": times[-1], "label": label})
+    domain = [0, (max((value["ms"] for value in values), default=1.0) or 1.0) * room]
     lines = list(range(len(sides) + 1))
     place = {"field": "place", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.25}}
     line = {"field": "line", "type": "ordinal", "scale": {"domain": lines, "paddingInner": 0.05}}

@@ -43,8 +43,7 @@ class _Area(msgspec.Struct, frozen=True):
 
 
 def roofline(sides: Sequence[RooflineSide], width: int, theme: Theme, title: str) -> Spec | None:
-    """Return the roofline: dots are operators that multiply matrices, hollow before and filled now; None where there
-    are none."""
+    """Return operators that multiply matrices as dots, hollow before and filled now; None without any."""
     dots = [dot for place, side in enumerate(sides) for dot in _dots(side, filled=place == len(sides) - 1)]
     if not dots:
         return None

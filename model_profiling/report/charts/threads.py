@@ -11,8 +11,7 @@ _MARGIN = 62
 
 
 def threads(sides: Sequence[tuple[str, ThreadCurve]], cpus: int | None, width: int, theme: Theme, title: str) -> Spec:
-    """Return two panels: median latency, and times faster than the fewest threads with its interval and the ideal
-    line."""
+    """Return two panels: median latency, and the speedup over the fewest threads with interval and ideal line."""
     points: list[Values] = [
         {"side": name, "threads": p.threads, "ms": p.median_ms, "speedup": p.speedup, "low": p.low, "high": p.high}
         for name, curve in sides

@@ -70,8 +70,7 @@ def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: The
 
 
 def add_links(svg: str, hrefs: Sequence[str]) -> str:
-    """Return a drawn picture whose points lead somewhere, in order; '' for nowhere. Vega-Lite would make them
-    absolute."""
+    """Return a drawn picture whose points are links, in order; '' for none. Vega-Lite would make them absolute."""
     places: Iterator[str] = iter(hrefs)
 
     def around(mark: re.Match[str]) -> str:

@@ -24,8 +24,7 @@ from model_profiling.report.content import (
 
 
 def report(run: RunView, title: str = "") -> Report:
-    """Return everything there is to say of one run, what to do first. An emulated run has no section that speaks of
-    time."""
+    """Return everything there is to say of one run; of an emulated run nothing that speaks of time."""
     near = run.detailed
     sections: list[Section | None] = [
         phases.section(run),

@@ -7,7 +7,6 @@ from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
@@ -155,12 +154,8 @@ def no_actions(run: RunView) -> str:
         return ""
     if not run.measured:
         return "Run on real hardware: without times nobody can say what is worth changing."
-    name = _first(run)[0]
-    return " ".join(
-        filter(
-            None, ("No known change would save 1 % of the time or more.", at_the_roof(run, name), _costliest(run, name))
-        )
-    )
+    name, none = _first(run)[0], "No known change would save 1 % of the time or more."
+    return " ".join(filter(None, (none, at_the_roof(run, name), _costliest(run, name))))
 
 
 def _costliest(run: RunView, name: str) -> str:
@@ -178,8 +173,7 @@ def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
     place = next((source(entry) for entry in costliest if source(entry)), "")
-    phase = run.phase(name)
-    title = f"{phase}: {finding.title}" if phase else finding.title
+    title = _in_phase(run, name, finding.title)
     return AdviceBlock(title, gain_text(finding), finding.evidence, finding.next_step, place)
 
 
@@ -196,10 +190,7 @@ def shifts(run: RunView) -> list[str]:
     later = metrics.comparisons[1:] if metrics is not None else []
     said = run.first_of_phases if run.phases else []
     others = [c for c in later if not run.repeats(c.before, c.after) and c.after not in said]
-    found = [
-        f"{run.phase(c.after)}: {c.shift.sentence}" if run.phase(c.after) else c.shift.sentence
-        for c in _of_phases(run, run.summary.comparisons)
-    ]
+    found = [_in_phase(run, c.after, c.shift.sentence) for c in _of_phases(run, run.summary.comparisons)]
     for compared in others[:_MOST_SHIFTS]:
         before, after = run.sides(compared.before, compared.after)
         value, note = factor(compared)
@@ -208,9 +199,9 @@ def shifts(run: RunView) -> list[str]:
         found.append(f"The section Latency has {len(others) - _MOST_SHIFTS} more comparisons.")
     # Where nothing is to be done, that is said there.
     found += [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
-    return found + [_predicted(run, forecast) for forecast in run.forecasts]
+    return found + [_in_phase(run, f.experiment, run.labelled(forecast_sentence(f))) for f in run.forecasts]
 
 
-def _predicted(run: RunView, forecast: Forecast) -> str:
-    phase, said = run.phase(forecast.experiment), run.labelled(forecast_sentence(forecast))
-    return f"{phase}: {said}" if phase else said
+def _in_phase(run: RunView, name: str, said: str) -> str:
+    """Return what is said of an experiment with its phase, if it has one."""
+    return f"{run.phase(name)}: {said}" if run.phase(name) else said

@@ -1,13 +1,11 @@
 """Kernel evidence: which paths CONV and GEMM took, as far as ETDump and trace runs tell, and what SME2 covers."""
 
-from collections import Counter
-
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Row, Section, Table
 from model_profiling.report.content.operators import kernel
 from model_profiling.report.kernel_view import (
     WEIGHT_COLUMNS,
@@ -38,8 +36,7 @@ def section(run: RunView) -> Section | None:
 
 
 def _covered(run: RunView) -> list[Block]:
-    """Return what trace runs tell: how far SME2 is used, and each eligible operator with its kernel or the reason why
-    not."""
+    """Return what trace runs tell: SME2 coverage, and each eligible operator with its kernel or why it has none."""
     blocks: list[Block] = []
     traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
     headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
@@ -62,7 +59,7 @@ def _covered(run: RunView) -> list[Block]:
 
 def _weights(run: RunView) -> Table | None:
     """Return each weight format with the kernels that its operators called, by phase where there are phases."""
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for name in detailed_experiments(run):
         coverage = run.summary.experiments[name].coverage
         for entry in coverage.formats if coverage is not None else ():
@@ -72,7 +69,7 @@ def _weights(run: RunView) -> Table | None:
 
 
 def _coverage_table(coverage: Coverage) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for name, operator in zip(operator_names(coverage), coverage.operators, strict=True):
         kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
         calls = sum(call.calls for call in operator.kernels)
@@ -85,34 +82,26 @@ def _coverage_table(coverage: Coverage) -> Table:
 def _paths(run: RunView) -> Table:
     """Return one row per operator kind and path, with how many operators took it in each experiment."""
     names = list(run.summary.experiments)
-    counts = {name: _count(experiment.breakdown) for name, experiment in run.summary.experiments.items()}
-    shares = {name: _shares(experiment.breakdown) for name, experiment in run.summary.experiments.items()}
-    paths = dict.fromkeys(path for name in names for path in counts[name])
-    rows: list[tuple[Cell, ...]] = []
-    for path in sorted(paths):
+    shares = [_shares(experiment.breakdown) for experiment in run.summary.experiments.values()]
+    rows: list[Row] = []
+    for path in sorted({path for each in shares for path in each}):
         cells: list[Cell] = []
-        for name in names:
-            cells.append(Number(str(counts[name][path]), counts[name][path]))
+        for each in shares:
+            found = each.get(path, [])
+            cells.append(Number(str(len(found)), len(found)))
             if run.measured:
-                part = shares[name].get(path, 0.0)
+                part = sum(found, 0.0)
                 cells.append(Number(numbers.share(part), part))
         rows.append((*path, *cells))
     per = [(run.label(name), "share") if run.measured else (run.label(name),) for name in names]
     return Table("kernels", ("category", "operator", "path", *(column for columns in per for column in columns)), rows)
 
 
-def _path(category: str, operator: str, path: str) -> tuple[str, str, str]:
-    return category, operator.split(" (")[0], path or "-"
-
-
-def _count(breakdown: Breakdown) -> Counter[tuple[str, str, str]]:
-    return Counter(_path(e.category, e.operator, kernel(e)) for e in breakdown.instances if e.category in _COMPUTE)
-
-
-def _shares(breakdown: Breakdown) -> dict[tuple[str, str, str], float]:
-    found: dict[tuple[str, str, str], float] = {}
+def _shares(breakdown: Breakdown) -> dict[tuple[str, str, str], list[float]]:
+    """Return the share of each operator that multiplies, by category, kind and path."""
+    found: dict[tuple[str, str, str], list[float]] = {}
     for entry in breakdown.instances:
         if entry.category in _COMPUTE:
-            path = _path(entry.category, entry.operator, kernel(entry))
-            found[path] = found.get(path, 0.0) + entry.share
+            path = (entry.category, entry.operator.split(" (")[0], kernel(entry) or "-")
+            found.setdefault(path, []).append(entry.share)
     return found

@@ -16,7 +16,7 @@ def section(run: RunView) -> Section | None:
     if run.measured:
         timed = {name: experiment for name, experiment in metrics.experiments.items() if experiment.latency}
         if timed:
-            blocks += [_table(run, timed), _distribution(run, timed)]
+            blocks += [_table("latency", run, timed, "short", "full"), _table("spread", run, timed, "distribution")]
         sentences = [run.labelled(comparison_sentence(comparison)) + "." for comparison in metrics.comparisons]
         sentences += [
             f"{run.label(name)}: {warning}."
@@ -39,20 +39,12 @@ def section(run: RunView) -> Section | None:
     return Section("latency", "Latency" if run.measured else "Outputs", blocks) if blocks else None
 
 
-def _table(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
-    columns = metric_columns.columns("short", "full", phases=bool(run.phases))
-    rows = [_row(run, name, measured, columns) for name, measured in timed.items()]
-    return Table("latency", ("experiment", *metric_columns.labels(columns)), rows)
-
-
-def _row(run: RunView, name: str, measured: ExperimentMetrics, columns: list[metric_columns.Column]) -> Row:
-    return (run.label(name), *(column.number(measured) for column in columns))
-
-
-def _distribution(run: RunView, timed: dict[str, ExperimentMetrics]) -> Table:
-    columns = metric_columns.columns("distribution")
-    rows = [_row(run, name, measured, columns) for name, measured in timed.items()]
-    return Table("spread", ("experiment", *metric_columns.labels(columns)), rows)
+def _table(key: str, run: RunView, timed: dict[str, ExperimentMetrics], *details: metric_columns.Detail) -> Table:
+    columns = metric_columns.columns(*details, phases=bool(run.phases) and "short" in details)
+    rows: list[Row] = [
+        (run.label(name), *(column.number(measured) for column in columns)) for name, measured in timed.items()
+    ]
+    return Table(key, ("experiment", *metric_columns.labels(columns)), rows)
 
 
 def _outputs(run: RunView) -> list[Block]:

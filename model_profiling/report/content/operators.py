@@ -43,8 +43,7 @@ def operators(run: RunView) -> Section | None:
 
 
 def kernel(entry: InstanceTime | None) -> str:
-    """Return what the dump tells of the kernel: its number type and algorithm. P before the type is KleidiAI's packed
-    path."""
+    """Return the kernel's number type and algorithm. P before the type is KleidiAI's packed path."""
     return " ".join(part for part in (entry.dtype, entry.algorithm) if part) if entry else ""
 
 

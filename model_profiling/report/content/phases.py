@@ -18,8 +18,7 @@ def section(run: RunView) -> Section | None:
     blocks: list[Block] = [Table("phases", ("phase", "", *COLUMNS), found), Bullets(sentences(run))]
     layers = layer_rows(run)
     if layers:
-        heads = [run.label(name) for name in _with_layers(run)]
-        blocks.append(Table("layers", ("kind of layer", *heads), layers))
+        blocks.append(Table("layers", ("kind of layer", *layer_heads(run)), layers))
     return Section("phases", "Prefill and decode", blocks)
 
 
@@ -36,21 +35,18 @@ def rows(run: RunView) -> list[tuple[Cell, ...]]:
         for name in order:
             phase = metrics.experiments[name].phase
             if phase is not None and phase.label == label:
-                found.append(
-                    (
-                        label,
-                        without_phase(run, name),
-                        *_cells(phase),
-                        _peak(metrics.experiments[name]),
-                        faster.get(name, ""),
-                    )
-                )
+                peak = _peak(metrics.experiments[name])
+                found.append((label, without_phase(run, name), *_cells(phase), peak, faster.get(name, "")))
     return found
 
 
 def _with_layers(run: RunView) -> list[str]:
     experiments = run.summary.experiments
     return [name for name in run.of_interest if name in experiments and experiments[name].layer_kinds]
+
+
+def layer_heads(run: RunView) -> list[str]:
+    return [run.label(name) for name in _with_layers(run)]
 
 
 def layer_rows(run: RunView) -> list[tuple[Cell, ...]]:
@@ -102,8 +98,7 @@ def sentences(run: RunView) -> list[str]:
 
 
 def _bandwidth(run: RunView, metrics: Metrics) -> list[str]:
-    """Return how fast decode reads its weights, and which part that is of what memory gives, where roofs were
-    measured."""
+    """Return how fast decode reads its weights, and which part of the memory's measured bandwidth that is."""
     found = []
     for name in run.of_interest:
         phase = metrics.experiments[name].phase

@@ -4,6 +4,7 @@ from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_
 from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof, Roofline
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.work import Work
 from model_profiling.base.dtypes import FLOATS
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
@@ -18,7 +19,6 @@ _CAPTION = (
     "the multipliers, sloped the best rate of near and far memory. Depthwise and grouped convolutions have roofs of "
     "their own: dashes. Operators that multiply no matrices are left out."
 )
-# In these a smaller dtype is left to try.
 
 
 def roof_line(run: RunView) -> str:
@@ -63,40 +63,22 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
         why = f"what {they} read was in a nearer cache, or no probe has such a shape"
         blocks.append(Paragraph(f"{counted(len(above), 'operator')} {are} above the roof: {why} ({names})."))
     measured = (
-        f"Roofs of {roofline.cpu} were measured on {roofline.measured[:10]} with `sme2-kit roofs`: the best rates"
+        f"Roofs of {roofline.cpu} were measured on {roofline.measured[:10]} with `sme2-kit roofs`: the best rates of "
+        "this backend with the same dtype, features and threads. Matrix products are held against the best of all "
+        "products, which small ones do not reach; other operators against their own kind and size, and those of a kind "
+        "that was not measured have no roof. Headroom is a prediction."
     )
-    blocks.append(
-        Paragraph(
-            f"{measured} of this backend with the same dtype, features and threads. Matrix products are held against "
-            "the best of all products, which small ones do not reach; other operators against their own kind and size, "
-            "and those of a kind that was not measured have no roof. Headroom is a prediction."
-        )
-    )
-    return blocks
+    return [*blocks, Paragraph(measured)]
 
 
 def _table(breakdown: Breakdown, roofline: Roofline) -> Table:
     """Return the operators with most headroom first; those above their roof have none and come last."""
     chosen = sorted(roofline.operators, key=lambda entry: (-entry.headroom_ms, -breakdown.instances[entry.row].ms))
-    labels = unique_labels(_place(breakdown, entry) for entry in chosen)
+    instances = [breakdown.instances[entry.row] for entry in chosen]
+    labels = unique_labels((instance.name, instance.instruction) for instance in instances)
     rows = [_row(breakdown, label, entry) for label, entry in zip(labels, chosen, strict=True)]
-    columns = (
-        "operator",
-        "time",
-        "rate",
-        "roof",
-        "bound",
-        OF_ROOF,
-        "headroom",
-        "product (m x k by k x n)",
-        "source",
-    )
+    columns = ("operator", "time", "rate", "roof", "bound", OF_ROOF, "headroom", "product (m x k by k x n)", "source")
     return Table("roofline", columns, rows, _SHOWN)
-
-
-def _place(breakdown: Breakdown, entry: OperatorRoof) -> tuple[str, int]:
-    instance = breakdown.instances[entry.row]
-    return instance.name, instance.instruction
 
 
 def _row(breakdown: Breakdown, label: str, entry: OperatorRoof) -> Row:
@@ -109,13 +91,12 @@ def _row(breakdown: Breakdown, label: str, entry: OperatorRoof) -> Row:
         entry.bound,
         Number(numbers.of_roof(entry.of_roof), entry.of_roof),
         Number(numbers.ms(entry.headroom_ms), entry.headroom_ms),
-        _shape(breakdown, entry),
+        _shape(instance.work),
         Name(source(instance)),
     )
 
 
-def _shape(breakdown: Breakdown, entry: OperatorRoof) -> str:
-    work = breakdown.instances[entry.row].work
+def _shape(work: Work | None) -> str:
     if work is None or work.product is None:
         return ""
     product = work.product

@@ -1,7 +1,5 @@
 """Start-up and memory: how long until the first result, what a process holds, and what the .pte says by itself."""
 
-from collections.abc import Callable
-
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.process.memory import Memory
 from model_profiling.analysis.process.program_memory import ProgramMemory
@@ -31,16 +29,16 @@ _PRESETS = (
     "Apps may use other options: ExecuTorch's presets for Android and Apple share one workspace (global), and those "
     "for Apple switch the weight cache on. `workspace` and `weight_cache` in a config set them."
 )
-_BYTES: tuple[tuple[str, Callable[[Memory], int | None]], ...] = (
-    ("before loading (runner, libraries)", lambda memory: memory.before_load_bytes),
-    ("after loading", lambda memory: memory.after_load_bytes),
-    ("after the first inference", lambda memory: memory.after_first_bytes),
-    ("after the last inference", lambda memory: memory.after_last_bytes),
-    ("peak", lambda memory: memory.peak_bytes),
-    ("loading adds", lambda memory: memory.load_bytes),
-    ("of that not of a file (packed weights, buffers)", lambda memory: memory.packing_bytes),
-    ("the first inference adds", lambda memory: memory.first_inference_bytes),
-)
+_BYTES = {
+    "before_load_bytes": "before loading (runner, libraries)",
+    "after_load_bytes": "after loading",
+    "after_first_bytes": "after the first inference",
+    "after_last_bytes": "after the last inference",
+    "peak_bytes": "peak",
+    "load_bytes": "loading adds",
+    "packing_bytes": "of that not of a file (packed weights, buffers)",
+    "first_inference_bytes": "the first inference adds",
+}
 
 
 def section(run: RunView) -> Section | None:
@@ -95,7 +93,7 @@ def _time(time: MedianTime | None) -> Number:
 
 
 def _memory_table(run: RunView, held: dict[str, Memory], program: ProgramMemory | None) -> Table:
-    rows: list[Row] = [(words, *(_bytes(get(memory)) for memory in held.values())) for words, get in _BYTES]
+    rows: list[Row] = [(words, *(_bytes(getattr(m, field)) for m in held.values())) for field, words in _BYTES.items()]
     if program is not None:
         less = [None if m.load_bytes is None else m.load_bytes - program.all_constant_bytes for m in held.values()]
         rows.append(("loading adds, less the weights of the .pte", *map(_bytes, less)))
@@ -170,12 +168,12 @@ def lines(run: RunView) -> list[tuple[str, str]]:
     """Return start-up and memory of the experiment that a reader wants better, and against the other: a line each."""
     metrics = run.summary.metrics
     found: list[tuple[str, str]] = []
-    for name in run.of_interest[:1] if metrics is not None else []:
-        assert metrics is not None
+    if metrics is None:
+        return found
+    for name in run.of_interest[:1]:
         measured = metrics.experiments[name]
         if measured.startup is not None:
-            told = _startup_line(measured.startup, metrics.program)
-            found.append(("start-up", f"{run.label(name)}: {told}"))
+            found.append(("start-up", f"{run.label(name)}: {_startup_line(measured.startup, metrics.program)}"))
         if measured.memory is not None:
             found.append(("memory", f"{run.label(name)}: {_memory_line(measured.memory, metrics.program)}"))
         found += [("start-up", run.labelled(startup_sentence(c, busy=False))) for c in metrics.startup_comparisons[:1]]

@@ -116,8 +116,7 @@ _MEASURES: dict[Metric, _Measure] = {
 
 
 def graphs(run: RunView) -> dict[str, ExplorerGraphs]:
-    """Return the graphs of a run by file, as Model Explorer takes them: nodes in modules, facts as attributes, shapes
-    on edges."""
+    """Return the graphs of a run by file: nodes in modules, facts as attributes, shapes on edges."""
     return {
         f"{graph.experiment}{EXPLORER_GRAPH}": ExplorerGraphs(
             f"{run.summary.model}, {graph.title}", [ExplorerGraph(graph.title, list(_nodes(graph, run)))]
@@ -170,8 +169,7 @@ def _results(
     places: Callable[[GraphNode, bool], Iterator[tuple[str, str]]],
     adds_up: bool,
 ) -> dict[str, dict[str, ExplorerValue]]:
-    """Return values by graph and node: where several operators are one node, their sum, or, of what has none, the
-    first."""
+    """Return values by graph and node: of several operators in one node the sum, or the first if none adds up."""
     found: dict[str, dict[str, list[ExplorerValue]]] = {}
     for node in graph.nodes:
         if node.id in values:

@@ -18,6 +18,8 @@ _COLOURS = {
     "Other": "grey",
     "Runtime": "good",
 }
+# What a viewer shows of a span that is chosen.
+_TOLD = ("category", "kind", "where", "dtype", "algorithm")
 # Executions are drawn one after another with this much between them; when each really began is not in the dump.
 _GAP_US = 50.0
 
@@ -55,12 +57,5 @@ def _event(span: Span, execution: int, track: int, begin: float) -> dict[str, An
         "ts": round(begin + span.start_us, 3),
         "dur": round(span.duration_us, 3),
         "cname": _COLOURS.get(span.category, "grey"),
-        "args": {
-            "category": span.category,
-            "kind": span.kind,
-            "where": span.where,
-            "dtype": span.dtype,
-            "algorithm": span.algorithm,
-            "execution": execution,
-        },
+        "args": {**{name: getattr(span, name) for name in _TOLD}, "execution": execution},
     }

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 def pipeline_summary(run: "RunView") -> str:
     """Return the summary as Markdown."""
-    partial = ", partial run" if any(record.partial for record in run.manifest.experiments.values()) else ""
+    from model_profiling.report.content.headline import title  # which loads every section of a report
+
     sections = [_headline(run)]
     if run.summary.timing == "measured":
         sections += [*_advice(run), Section("latency", "Latency", [_latency(run)])]
         sections += [Section("categories", "Where the time goes", [_categories(run)])]
-    title = f"{run.summary.model} on {run.summary.platform}{partial}"
-    return markdown.render(Report(title, "", [], [*sections, _remarks(run)]))
+    return markdown.render(Report(title(run), "", [], [*sections, _remarks(run)]))
 
 
 def _headline(run: "RunView") -> Section:
-    from model_profiling.report.content import threads  # which loads every section of a report
+    from model_profiling.report.content import threads
 
     items = [run.labelled(comparison_sentence(comparison)) for comparison in run.metrics.comparisons]
     items += [comparison.shift.sentence for comparison in run.summary.comparisons]

@@ -72,9 +72,7 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
     words = ["graph {dir}"]
     if place.resolve() != (run.path / GRAPH_PAGE).resolve():
         words.append(_to(run.path, place))
-    if run.emulated is not None:
-        words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
-    writer.write_text(place, html.graph(run), " ".join(words))
+    writer.write_text(place, html.graph(run), " ".join([*words, *_forecast(run)]))
     return place, writer.finish()
 
 
@@ -82,9 +80,8 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
     """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
     from model_profiling.report.files import model_explorer
 
-    writer, home, renew = DerivedWriter(run), run.path / MODEL_EXPLORER, "report {dir} --model-explorer"
-    if run.emulated is not None:
-        renew += f" --forecast {shlex.quote(run.emulated.directory)}"
+    writer, home = DerivedWriter(run), run.path / MODEL_EXPLORER
+    renew = " ".join(["report {dir} --model-explorer", *_forecast(run)])
     write_artifacts(run, writer)
     made = {name: files.json_bytes(graph, indent=0) for name, graph in model_explorer.graphs(run).items()}
     made |= {name: files.json_bytes(overlay, indent=0) for name, overlay in model_explorer.overlays(run).items()}
@@ -95,19 +92,20 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
     """Return the command that writes this report again."""
-    words = ["report {dir}"]
-    if page:
-        words.append("--html")
+    words = ["report {dir}", *(["--html"] if page else [])]
     if output.resolve() != (run.path / REPORT).resolve():
         words.append(_to(run.path, output))
     words += _chosen(run)
     if title:
         words.append(f"--title {shlex.quote(title)}")
-    if run.emulated is not None:
-        words.append(f"--forecast {shlex.quote(run.emulated.directory)}")
+    words += _forecast(run)
     if run.target is not None:
         words.append(f"--target {shlex.quote(str(run.target))}")
     return " ".join(words)
+
+
+def _forecast(run: RunView) -> list[str]:
+    return [f"--forecast {shlex.quote(run.emulated.directory)}"] if run.emulated is not None else []
 
 
 def _chosen(run: RunView) -> list[str]:

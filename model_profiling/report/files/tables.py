@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.roofs.group_work import GroupWork, group_work, roofs_by_row
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.sme2.xnntrace import TracedKernel
-from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, OperatorTime
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Instance, Profile
 from model_profiling.base.visible import visible
 
@@ -58,69 +58,39 @@ def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
 
 
 def _described(index: int, instance: Instance) -> str:
-    """Return what is the same for an operator in every execution, as CSV: written once, since there are many
-    executions."""
+    """Return what is the same for an operator in every execution, as CSV: made once for all of them."""
     kind = instance.kind_of
     head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
     return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
 def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
-    """Return one line per operator, all its places in the graph together, costliest first; with the work of all of
-    them."""
-    roofs = roofs_by_row(roofline)
-    rows = (
-        (
-            *(o.operator, o.category, o.kind, o.where, o.dtype, o.algorithm, o.instances, *map(_number, _values(o))),
-            *_work(group_work(breakdown, places, roofs)),
-        )
-        for o, places in instance_groups(breakdown)
-    )
-    return csv_text((*OPERATOR_COLUMNS, *WORK_COLUMNS), rows)
+    """Return one line per operator, all its places in the graph together with their work, costliest first."""
+    roofs, columns = roofs_by_row(roofline), (*OPERATOR_COLUMNS, *WORK_COLUMNS)
+    groups = instance_groups(breakdown)
+    rows = (_row(columns, o, o.spread, group_work(breakdown, places, roofs)) for o, places in groups)
+    return csv_text(columns, rows)
 
 
 def instances_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
     """Return one line per place in the graph, in order: its time, its work, and how near to its roof it is."""
-    roofs = roofs_by_row(roofline)
+    roofs, columns = roofs_by_row(roofline), (*INSTANCE_COLUMNS, *WORK_COLUMNS)
     rows = (
-        (
-            *(row, x.name, x.operator, x.category, x.kind, x.where, x.dtype, x.algorithm, x.chain, x.instruction),
-            *(*map(_number, _values(x)), *_work(group_work(breakdown, [row], roofs))),
-        )
-        for row, x in enumerate(breakdown.instances)
+        _row(columns, x, x.spread, group_work(breakdown, [index], roofs), index=index)
+        for index, x in enumerate(breakdown.instances)
     )
-    return csv_text((*INSTANCE_COLUMNS, *WORK_COLUMNS), rows)
-
-
-def _work(work: GroupWork) -> list[object]:
-    """Return whole numbers as they are, others with six digits, nothing for what is not known."""
-    return [_maybe(value) if isinstance(value, float | None) else value for value in msgspec.structs.astuple(work)]
-
-
-def _values(entry: OperatorTime | InstanceTime) -> tuple[float, ...]:
-    return entry.ms, entry.share, entry.spread.median_ms, entry.spread.mad_ms, entry.spread.p95_ms
-
-
-def _number(value: float) -> str:
-    return f"{value:.6f}"
+    return csv_text(columns, rows)
 
 
 def changes_csv(comparison: ProfileComparison) -> str:
     """Return one line per operator of two profiles: before, after, ratio and interval."""
-    rows = (
-        (x.before, x.after, x.category, x.kind, x.where, x.instruction, *map(_maybe, _change_values(x.change)))
-        for x in comparison.operators
-    )
-    return csv_text(CHANGE_COLUMNS, rows)
+    return csv_text(CHANGE_COLUMNS, (_row(CHANGE_COLUMNS, x, x.change) for x in comparison.operators))
 
 
 def threads_csv(scaling: Scaling) -> str:
     """Return one line per number of threads of each side; speedups are against the fewest."""
     rows = (
-        (
-            *(p.experiment, " ".join(curve.disabled), p.threads, _number(p.median_ms), _number(p.speedup)),
-            *(_maybe(p.low), _maybe(p.high), p.verdict, _number(p.efficiency), int(p.threads == curve.best)),
-        )
+        _row(THREAD_COLUMNS, p, switched_off=" ".join(curve.disabled), best=int(p.threads == curve.best))
         for curve in scaling.curves
         for p in curve.points
     )
@@ -130,10 +100,7 @@ def threads_csv(scaling: Scaling) -> str:
 def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
     """Return one line per operator and number of threads; the speedup is that of `many` threads against the fewest."""
     rows = (
-        (
-            *(experiment, o.operator, o.category, o.where, o.instances, threads, _maybe(ms), curve.many),
-            *(*map(_maybe, (o.speedup, o.low, o.high)), o.scales),
-        )
+        _row(OPERATOR_THREAD_COLUMNS, o, experiment=experiment, threads=threads, ms=ms, many=curve.many)
         for curve in curves
         for o in curve.operators
         for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
@@ -143,16 +110,16 @@ def operator_threads_csv(curves: Iterable[CurveOperators]) -> str:
 
 def kernels_csv(kernels: Iterable[TracedKernel]) -> str:
     """Return one line per kernel of a trace log."""
-    return csv_text(KERNEL_COLUMNS, ((k.kernel, k.purpose, k.instructions, k.count) for k in kernels))
+    return csv_text(KERNEL_COLUMNS, (_row(KERNEL_COLUMNS, kernel) for kernel in kernels))
 
 
-def _change_values(change: Change) -> tuple[float | None, ...]:
-    shares = (change.before_ms, change.after_ms, change.before_share, change.after_share)
-    return (*shares, change.ratio, change.low, change.high)
-
-
-def _maybe(value: float | None) -> str:
-    return "" if value is None else _number(value)
+def _row(columns: Iterable[str], *sources: msgspec.Struct, **given: object) -> list[object]:
+    """Return each column as `given`, or as the first source that has it: six digits of a fraction, '' of an unknown."""
+    fields = dict(given)
+    for source in sources:
+        fields = msgspec.structs.asdict(source) | fields
+    values = [fields[name] for name in columns]
+    return ["" if value is None else f"{value:.6f}" if isinstance(value, float) else value for value in values]
 
 
 # What a spreadsheet takes for the beginning of a formula; a negative number is none.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 MOST_OPERATORS = 5
 _MOST_ADVICE = 3
-
-
 _SHORT_BAR = 10
 
 
@@ -46,8 +44,7 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 
 
 def render_run(run: "RunView", style: Style) -> str:
-    """Return a run as text: the result, what to do, where the time goes; then latency, outputs, and where the files
-    are."""
+    """Return a run as text: the result, what to do, where the time goes; then latency, outputs and files."""
     # What `analyze` of a dump has no use for, and would wait for.
     from model_profiling.report.terminal.screen import first_screen, modules, phases, startup, threads
 
@@ -58,15 +55,8 @@ def render_run(run: "RunView", style: Style) -> str:
     if summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *modules(run)]
-    lines += [
-        *_latency(run),
-        "",
-        *startup(run, style),
-        *_agreement_lines(run, style),
-        *_remarks(run, style),
-        *_notes(run, style),
-    ]
-    lines += [_files(run.path, style)]
+    lines += [*_latency(run), "", *startup(run, style), *_agreement_lines(run, style)]
+    lines += [*_remarks(run, style), *_notes(run, style), _files(run.path, style)]
     return "\n".join(lines) + "\n"
 
 
@@ -150,7 +140,7 @@ def _latency(run: "RunView") -> list[str]:
     return table(rows, words=1)
 
 
-def _analysis(summary: AnalysisSummary, style: Style, most: int = MOST_OPERATORS) -> list[str]:
+def _analysis(summary: AnalysisSummary, style: Style, most: int) -> list[str]:
     """Return advice for the experiment a reader wants faster; compared experiments side by side; others one by one."""
     lines: list[str] = []
     shown = [c.after for c in summary.comparisons] or list(summary.experiments)
@@ -175,8 +165,9 @@ def _categories(comparison: ProfileComparison, sides: tuple[str, str], style: St
     ]
     for entry in comparison.categories:
         if entry.before_ms or entry.after_ms:
-            before, after = (_cell(*side, style) for side in _sides(entry))
-            rows.append((entry.name, *before, *after, _ratio(entry)))
+            sides_shown = (entry.before_ms, entry.before_share), (entry.after_ms, entry.after_share)
+            cells = [(f"{numbers.ms(ms)} {part:4.0%}", style.bar(part, _SHORT_BAR)) for ms, part in sides_shown]
+            rows.append((entry.name, *cells[0], *cells[1], _ratio(entry)))
     legend = style.dim(f"before: {sides[0]}, now: {sides[1]}, traced")
     return [*table(rows, words=1, left={2, 4}, optional={2, 4}), f"  {legend}"]
 
@@ -212,14 +203,6 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
         times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
         rows.append((located_name(name, operator.where), *times, _ratio(change)))
     return lines + table(rows, words=1)
-
-
-def _sides(entry: Change) -> tuple[tuple[float, float], tuple[float, float]]:
-    return (entry.before_ms, entry.before_share), (entry.after_ms, entry.after_share)
-
-
-def _cell(ms: float, share: float, style: Style) -> tuple[str, str]:
-    return f"{numbers.ms(ms)} {share:4.0%}", style.bar(share, _SHORT_BAR)
 
 
 def _ratio(change: Change) -> str:

@@ -5,7 +5,7 @@ import msgspec
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.report import numbers
-from model_profiling.report.blocks import AdviceBlock, KeyFigure, Number
+from model_profiling.report.blocks import AdviceBlock, KeyFigure, Number, Row
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content import phases as phase_content
 from model_profiling.report.content import threads as thread_content
@@ -72,19 +72,14 @@ def modules(run: RunView) -> list[str]:
 
 def phases(run: RunView) -> list[str]:
     """Return a language model's phases in one table, and what there is to know of them."""
-    rows: list[tuple[str, ...]] = [
-        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in phase_content.rows(run)
-    ]
+    rows = _plain(phase_content.rows(run))
     if not rows:
         return []
     lines = table([("phase", "", *phase_content.COLUMNS), *rows], words=2)
     lines += [f"  {wrapped(sentence)}" for sentence in phase_content.sentences(run)] + [""]
-    layers: list[tuple[str, ...]] = [
-        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row)
-        for row in phase_content.layer_rows(run)
-    ]
+    layers = _plain(phase_content.layer_rows(run))
     if layers:
-        heads = [run.label(name) for name in run.of_interest if run.summary.experiments[name].layer_kinds]
+        heads = phase_content.layer_heads(run)
         lines += [*table([("kind of layer (traced)", *heads), *layers], words=1), ""]
     return lines
 
@@ -99,9 +94,7 @@ def threads(run: RunView) -> list[str]:
     found = run.threads_compared
     if found is None:
         return []
-    rows: list[tuple[str, ...]] = [
-        tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in thread_content.rows(run)
-    ]
+    rows = _plain(thread_content.rows(run))
     switched = ("on against off",) if found.switches else ()
     lines = table([("by number of threads", *thread_content.COLUMNS, *switched), *rows], words=1)
     lines += [f"  {wrapped(f'{sentence}.')}" for sentence in thread_content.sentences(run)]
@@ -109,10 +102,8 @@ def threads(run: RunView) -> list[str]:
         f"  {wrapped(f'{run.label(name)}: {finding.title}.')}" for name, finding in thread_content.thread_findings(run)
     ]
     for side, curve in run.thread_curves:
-        names = [
-            f"{entry.operator} ({entry.scales})"
-            for entry in thread_content.unscaled_operators(run, curve)[:_MOST_UNSCALED]
-        ]
+        unscaled = thread_content.unscaled_operators(run, curve)[:_MOST_UNSCALED]
+        names = [f"{entry.operator} ({entry.scales})" for entry in unscaled]
         if names:
             said = f"{side}, with more threads: {', '.join(names)}."
             lines.append(f"  {wrapped(said)}")
@@ -123,6 +114,10 @@ def roofs(run: RunView, name: str) -> list[str]:
     """Return the lines under a table of operators: what all of them could save, or how to find that out."""
     line = headroom_line(run, name) or ("" if name in run.rooflines else roof_line(run).replace("`", ""))
     return [f"  {wrapped(line)}"] if line else []
+
+
+def _plain(rows: list[Row]) -> list[tuple[str, ...]]:
+    return [tuple(cell.shown if isinstance(cell, Number) else str(cell) for cell in row) for row in rows]
 
 
 def _cut(text: str) -> str:
