@@ -37,7 +37,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 def check_skill(name: str, place: SkillWorkspace) -> list[CheckResult]:
     """Return all findings of one skill's gate; the skill is done if every one is ok."""
     try:
-        return _CHECKS[name](place)
+        return [found for check in _CHECKS[name] for found in check(place)]
     except KitError as error:
         return [CheckResult(name, False, error.message)]
 
@@ -124,10 +124,6 @@ def _analysis(place: SkillWorkspace) -> list[CheckResult]:
     return found
 
 
-def _workflow(place: SkillWorkspace) -> list[CheckResult]:
-    return [finding for check in (_setup, _export, _run, _analysis) for finding in check(place)]
-
-
 def _report(place: SkillWorkspace) -> list[CheckResult]:
     """Check that report.md is there and every picture it shows is too."""
     path = place.run / "report.md"
@@ -142,17 +138,13 @@ def _report(place: SkillWorkspace) -> list[CheckResult]:
     ]
 
 
-def _onboarding(place: SkillWorkspace) -> list[CheckResult]:
-    return [*_export(place), *_run(place)]
-
-
-_CHECKS: dict[str, Callable[[SkillWorkspace], list[CheckResult]]] = {
-    "01_setup_workspace": _setup,
-    "02_build_runners": _runner,
-    "03_export_model": _export,
-    "04_run_profiling": _run,
-    "05_analyze_results": _analysis,
-    "06_validate_workflow": _workflow,
-    "07_report_generation": _report,
-    "08_onboard_edgetam": _onboarding,
+_CHECKS: dict[str, tuple[Callable[[SkillWorkspace], list[CheckResult]], ...]] = {
+    "01_setup_workspace": (_setup,),
+    "02_build_runners": (_runner,),
+    "03_export_model": (_export,),
+    "04_run_profiling": (_run,),
+    "05_analyze_results": (_analysis,),
+    "06_validate_workflow": (_setup, _export, _run, _analysis),
+    "07_report_generation": (_report,),
+    "08_onboard_edgetam": (_export, _run),
 }
