@@ -14,14 +14,12 @@ from pathlib import Path
 
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
-from model_profiling.base.programs import run_program
-from model_profiling.runner.build import Build, build_inputs
+from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
 _PREFIX = "kai_run_"
-_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 _SHIM = "libsme2_kit_trace.so"
 _BACKEND = "libexecutorch_backend_xnnpack.so"
 
@@ -45,7 +43,7 @@ def build_shim(build: Build) -> Path:
     source = generate_shim([*symbols, INVOKE])
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
-        "flags": " ".join(_FLAGS),
+        "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
     }
     home = cache.entry("shim", "kernel trace library", made_from, lambda folder: _compile(build, folder, source))
@@ -54,11 +52,7 @@ def build_shim(build: Build) -> Path:
 
 def _compile(build: Build, folder: Path, source: str) -> None:
     (folder / "shim.cpp").write_text(source, encoding="utf-8")
-    command = [*build.command, *_FLAGS, "shim.cpp", "-o", _SHIM, "-ldl"]
-    done = run_program(command, folder)
-    if done.returncode != 0:
-        first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
-        raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
+    compile_library(build, folder, "the kernel trace shim", "shim.cpp", "-o", _SHIM, "-ldl")
 
 
 def preload_environment(library: Path) -> dict[str, str]:
