@@ -53,8 +53,8 @@ class Sweep:
     """One sweep file and the folder of its results."""
 
     def __init__(self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = ()) -> None:
-        self._asked = asked
-        self._name = name
+        self.asked = asked
+        self.name = name
         self.folder = SweepFolder(home)
         self.jobs = Jobs(asked, cells(asked, where), self.folder)
         self.wanted = self._chosen(only)
@@ -99,14 +99,6 @@ class Sweep:
                 state = state.anew(self._wanted_cells())
             files.write_json(self.folder.state / "state.json", state)
             return _Round(self, state, on_progress, on_note).run(make)
-
-    @property
-    def asked(self) -> SweepFile:
-        return self._asked
-
-    @property
-    def name(self) -> str:
-        return self._name
 
 
 def _is_named(cell: Cell, pattern: str) -> bool:

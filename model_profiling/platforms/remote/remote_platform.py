@@ -192,7 +192,6 @@ class RemotePlatform:
         transport = at.transport.summary()
         if at.pushed is not None:
             transport |= at.pushed.counts()
-        at.transport.clear()
         return Conditions(at.power(), heat, throttled, at.heat.cooled_down_s(), transport, at.c_library)
 
     def close(self) -> None:
