@@ -50,8 +50,7 @@ def _linux_facts() -> dict[str, object]:
 
 
 def _address_randomisation() -> str:
-    """Return whether every process gets its memory elsewhere: without it, launches do not show how much that
-    matters."""
+    """Return whether every process gets its memory elsewhere: else launches do not show how much that matters."""
     policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
     switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
     return NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else ""

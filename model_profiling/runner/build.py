@@ -89,8 +89,7 @@ def host_target() -> BuildTarget:
 
 
 def build_runner(target_name: str | None = None, on_compile: Callable[[], None] = lambda: None) -> Build:
-    """Return the runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the
-    cache."""
+    """Return the runner for this machine, or for `target_name`; compiled only if it is not in the cache."""
     host = host_target()
     if target_name is not None and target_name not in TARGETS:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")

@@ -56,8 +56,7 @@ def _compile(build: Build, folder: Path, source: str) -> None:
 
 
 def preload_environment(library: Path) -> dict[str, str]:
-    """Return variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a
-    path."""
+    """Return variables that preload `library`: by its name, as a space in LD_PRELOAD ends a path."""
     folders = filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")])
     return {"LD_PRELOAD": library.name, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 

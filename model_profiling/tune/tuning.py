@@ -298,8 +298,7 @@ def _program(made: ExportResult) -> MeasuredProgram:
 
 
 def won(entry: TriedVariant | None) -> bool:
-    """Return whether a variant's whole interval is faster than the baseline, undisturbed, with outputs right for its
-    dtype."""
+    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype."""
     if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False
     return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

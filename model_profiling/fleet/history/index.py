@@ -50,8 +50,7 @@ def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEn
 
 
 def place_of(roots: Sequence[str]) -> Path:
-    """Return where the index of these folders lies. Other code reads runs in another way, and has an index of its
-    own."""
+    """Return where the index of these folders lies. Code that reads runs in another way has an index of its own."""
     code = [files.sha256(Path(path)) for path in (run_rows.__file__, options.__file__)]
     key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"

@@ -157,8 +157,7 @@ class RunHistory:
         return _made(Point, run, entry, **measured, revision=run.code, report=page)
 
     def top(self) -> list[TopOperator]:
-        """Return where the time goes over the portfolio: operators of the fastest experiment of every model's latest
-        run."""
+        """Return where the time goes: operators of the fastest experiment of every model's latest run."""
         chosen = self._latest(lambda entry: entry.median_ms is not None)
         sums: dict[tuple[str, str], list[tuple[float, str]]] = {}
         for run, entries in chosen:

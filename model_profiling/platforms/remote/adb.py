@@ -82,8 +82,7 @@ def connect(adb: str, address: str) -> None:
 
 
 def choose_device(adb: str, device: str | None, remote: str | None) -> str:
-    """Return the serial of the one device meant; none, several, unauthorized and offline are errors that say what to
-    do."""
+    """Return the serial of the device meant; none, several, unauthorized and offline are errors with a hint."""
     given = remote or device or os.environ.get("ANDROID_SERIAL")
     wanted = checked_machine(given) if given else None
     if remote:
@@ -208,8 +207,7 @@ def _attempt(command: list[str], timeout_s: float) -> bool:
 
 
 def _last(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return adb's own complaint, which push and pull bury among their progress on standard output; else the last
-    word."""
+    """Return adb's complaint, which push and pull bury among progress on standard output; else the last line."""
     lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
     complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
     return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"

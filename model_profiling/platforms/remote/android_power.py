@@ -87,8 +87,7 @@ class PowerSettings:
         self.record |= {"restored": True}
 
     def restore_whatever_happened(self) -> str:
-        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays
-        away."""
+        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays so."""
         if not self._journal.is_file():
             return ""
         with contextlib.suppress(KitError):

@@ -168,8 +168,7 @@ class RemoteSession(ProcessSession):
 
 
 def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_start: int) -> KitError:
-    """Return why a process on the device is no more: the device, the way there, the system there, or the runner
-    itself."""
+    """Return why a process on the device ended: the device, the way there, the system there, or the runner."""
     if not device.present():
         return device.lost("was disconnected while the runner ran")
     try:
