@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.run.dumps import SCHEMA
+from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import artifacts
@@ -90,29 +90,10 @@ def _run(place: SkillWorkspace) -> list[CheckResult]:
     ]
 
 
-class _Share(msgspec.Struct):
-    category: str
-    ms: float
-
-
-class _Breakdown(msgspec.Struct):
-    execute_ms: float
-    categories: list[_Share]
-
-
-class _Analysed(msgspec.Struct):
-    breakdown: _Breakdown
-
-
-class _Summary(msgspec.Struct):
-    experiments: dict[str, _Analysed]
-    schema: int = SCHEMA
-
-
 def _analysis(place: SkillWorkspace) -> list[CheckResult]:
     """Check that analysis_summary.json knows every experiment, and each one's categories add up to Method::execute."""
     directory = RunDirectory(place.run)
-    summary = files.read_json(directory.analysis_path, _Summary, "analysis")
+    summary = files.read_json(directory.analysis_path, AnalysisSummary, "analysis")
     missing = sorted(set(directory.manifest().experiments) - set(summary.experiments))
     found = [
         CheckResult("experiments", not missing, f"not analysed: {', '.join(missing)}" if missing else "all analysed")

@@ -62,9 +62,7 @@ def list_devices(adb: str) -> list[ListedDevice]:
 
 
 def _listed(line: str) -> ListedDevice:
-    serial, _, rest = line.partition(" ")
-    if "\t" in serial:
-        serial, _, rest = line.partition("\t")
+    serial, _, rest = line.replace("\t", " ").partition(" ")
     rest = rest.strip()
     state = "no permissions" if rest.startswith("no permissions") else rest.split(" ")[0]
     model = next((word.removeprefix("model:") for word in rest.split() if word.startswith("model:")), "")
