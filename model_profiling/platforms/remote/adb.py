@@ -114,6 +114,7 @@ class AdbDevice(Device):
 
     link = "try another cable"
     cut = "adb's server was restarted, or the cable moved"
+    gone = _GONE
     writable = "The kit works in /data/local/tmp, which adb's user must be able to write."
 
     def __init__(self, adb: str, serial: str, remote: bool = False) -> None:
@@ -167,9 +168,6 @@ class AdbDevice(Device):
         if not _attempt([self._adb, "-s", self.serial, "wait-for-device"], wait_s):
             return False
         return self.answers(min(ANSWER_S, wait_s))
-
-    def complains(self, line: str) -> bool:
-        return _GONE.search(line) is not None
 
     def _run(self, arguments: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
         if self._lost is not None:

@@ -67,6 +67,7 @@ class SshDevice(Device):
     link = "look at the network"
     cut = "the network failed, or ssh's connection was ended"
     begins = _BEGINS.encode()
+    gone = re.compile(r"mux_client|ssh: |Connection to .* closed|client_loop|Shared connection to|Timeout, server")
 
     def __init__(self, host: str, config: Path | None = None) -> None:
         self._host = self.key = checked_machine(host)
@@ -161,14 +162,6 @@ class SshDevice(Device):
         except KitError:
             return False
         return True
-
-    def complains(self, line: str) -> bool:
-        return (
-            re.match(
-                r"(mux_client|ssh: |Connection to .* closed|client_loop|Shared connection to|Timeout, server)", line
-            )
-            is not None
-        )
 
     def _connect(self, wait_s: float = _CONNECT_S) -> Path:
         """Return a new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
