@@ -42,7 +42,8 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     if not library.is_file():
         raise SetupError(f"executorch {build.sdk.version} has no {LIBRARY.name} for {build.target.name}", _OWN)
     taken = read_library(library)
-    stubs = absent_libraries(taken)
+    # Those that it wants loaded and that the runner does not have.
+    stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
     source = generate_stubs(taken)
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
@@ -54,11 +55,6 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
         "operators", "operator library", made_from, lambda folder: _compile(build, folder, stubs, source)
     )
     return (*(home / name for name in stubs), library)
-
-
-def absent_libraries(library: Library) -> list[str]:
-    """Return the libraries that it wants loaded and that the runner does not have."""
-    return [name for name in library.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
 
 
 def generate_stubs(library: Library) -> str:

@@ -24,11 +24,6 @@ _SHIM = "libsme2_kit_trace.so"
 _BACKEND = "libexecutorch_backend_xnnpack.so"
 
 
-def kernel_symbols(library: Path) -> list[str]:
-    """Return the names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
-    return sorted(name for name in read_library(library).defined if name.startswith(_PREFIX))
-
-
 def build_shim(build: Build) -> Path:
     """Compile the shim for the runner's target, once per backend and compiler; needs an aarch64 Linux target."""
     if build.target.name != "linux-aarch64":
@@ -36,7 +31,8 @@ def build_shim(build: Build) -> Path:
             f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
-    symbols = kernel_symbols(build.sdk.libraries / _BACKEND)
+    exported = read_library(build.sdk.libraries / _BACKEND).defined
+    symbols = sorted(name for name in exported if name.startswith(_PREFIX))
     if not symbols:
         what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
         raise SetupError(what, "Use executorch 1.5.1.")
